@@ -1,8 +1,8 @@
-//! Appending to a stream at an expected place, and knowing in the end what became of it.
+//! Appends to a stream at an expected place, and finds out what became of the append.
 //!
-//! An append whose fate is unknown (no answer, a broken connection) is repeated, the same bytes at
-//! the same place, until it is acknowledged, or refused while the message at that place is ours (it
-//! had been stored before) or another's (it never will be). A look at the stream alone proves
+//! An append of unknown fate (no answer, a broken connection) is repeated, the same bytes at the
+//! same place, until it is acknowledged, or refused while the message at that place is ours (then
+//! it had been stored before) or another's (then it never will be). Reading the stream alone proves
 //! nothing: the message may still be on its way (mechanisms 1).
 
 use std::time::Duration;
@@ -19,61 +19,63 @@ use crate::request::{RequestError, within};
 
 /// The server's code for an expectation that is not met.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
-/// The same, noticed while another append was being replicated.
+/// The same, found while another append was being replicated.
 const WRONG_LAST_SEQUENCE_IN_FLIGHT: u64 = 10_164;
 
-/// A leader that was deposed answers from an old state until it has learned of it, which takes it a
-/// moment where both can be reached. That acknowledged data is lost stops a partition, so it is
-/// believed only if for so long every refusal, and every look at the stream beside it, says so.
+/// A deposed leader answers from an old state until it learns that it was deposed, which takes a
+/// moment once the two can reach each other. The loss of acknowledged data stops a partition, so it is
+/// believed only if for so long every refusal, and every read of the stream beside it, confirms it.
 const LOST_AFTER: Duration = Duration::from_secs(4);
 
-/// A refusal for another reason may come from a deposed leader while the new one stores the message:
-/// it is believed when it is repeated after so long, and the stream still ends where it did.
+/// A refusal for another reason may come from a deposed leader while the new one stores the
+/// message. So it is believed only if it is repeated after so long, and the stream still ends where
+/// it did.
 const REFUSED_AFTER: Duration = Duration::from_millis(500);
 
-/// Refusals in a row after which a repeated append is given up: the server is there, and will not.
+/// After so many refusals in a row an append is given up: the server is there, and refuses.
 const REFUSALS_MAX: u32 = 10;
 
-/// How long an append may take before it is sent again: the server that had it, or the leader behind that, may
-/// be frozen. By then the connection may be to another, or another may lead.
+/// How long an append may take before it is sent again. Its server, or the leader behind that, may
+/// be frozen; by then the connection may be to another server, or another may lead.
 const UNHEARD: Duration = Duration::from_secs(1);
 
-/// How often a connection that is not there is looked for.
+/// How often a missing connection is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long a mebibyte may take to be stored: what is long is not sent again before it could be there.
+/// How long storing a mebibyte may take: a long append is not sent again before it could be stored.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// First and longest wait before an append of unknown fate is repeated, and the longest where it is refused.
+/// The first and the longest wait before an append of unknown fate is repeated, and the longest
+/// after a refusal.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 const REPEAT_REFUSED: Duration = Duration::from_secs(1);
 
 /// What became of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AppendOutcome {
-    /// Stored; the sequence of its last message.
+    /// It is stored; the sequence of its last message.
     Stored(u64),
-    /// Another's message stands there: this one never will be stored.
+    /// Another's message stands at its place: it never will be stored.
     Superseded,
-    /// Refused for another reason: it is not stored, and the place is free.
+    /// It was refused for another reason: it is not stored, and the place is free.
     Refused(String),
-    /// The stream ends before what was acknowledged earlier.
+    /// The stream ends before a message that was acknowledged earlier.
     Lost {
-        /// Where it ends.
+        /// The last message of the stream.
         last: u64,
     },
-    /// Nobody can say by going on: the next owner's record will settle it.
+    /// Repeating it would not decide its fate: the next owner's record will.
     Unsettled(String),
 }
 
-/// The one who appends to a stream.
+/// Appends to one stream.
 pub(crate) struct Appender {
     client: Client,
     stream: Stream<()>,
     subject: String,
     inbox: String,
     acks: Subscriber,
-    /// Number of the last message that asked for an answer.
+    /// The number of the last message that asked for an answer.
     asked: u64,
     ack_timeout: Duration,
 }
@@ -84,7 +86,7 @@ impl std::fmt::Debug for Appender {
     }
 }
 
-/// What the server says to an append.
+/// The server's answer to an append.
 #[derive(Debug, Deserialize)]
 struct AppendReply {
     #[serde(default)]
@@ -100,7 +102,7 @@ struct Refusal {
     description: String,
 }
 
-/// What stands at a place of a stream.
+/// What stands at a place of a stream, compared with our message.
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     Same,
@@ -108,10 +110,11 @@ enum Occupant {
     Empty,
 }
 
-/// One try.
+/// The result of one try.
 enum Tried {
     Stored(u64),
-    /// The expectation is not met; where the stream ends, if the server says so.
+    /// The stream does not end at the expected place; the place where it ends, if the server says
+    /// so.
     WrongPlace(Option<u64>),
     Refused(String),
     Unknown(String),
@@ -130,7 +133,7 @@ impl Appender {
         Ok(Self { client, stream, subject, inbox, acks, asked: 0, ack_timeout })
     }
 
-    /// Appends messages, all or none of them, behind the message `expected`.
+    /// Appends messages, all or none of them, behind message `expected`.
     pub(crate) async fn append(&mut self, expected: u64, messages: &[Bytes]) -> AppendOutcome {
         let (mut wait, mut was_unknown) = (REPEAT.0, false);
         let (mut refusals, mut lost_since, mut refused_since) = (0, None, None);
@@ -154,7 +157,8 @@ impl Appender {
                 Tried::Refused(why) => {
                     (refusals, lost_since) = (refusals + 1, None);
                     let since = *refused_since.get_or_insert_with(Instant::now);
-                    // One that nobody has answered may still be stored: then only the place tells.
+                    // If an earlier try had no answer, it may still be stored: then only the
+                    // message at the place decides.
                     if !was_unknown
                         && since.elapsed() >= REFUSED_AFTER
                         && self.last_seq().await == Some(expected)
@@ -179,14 +183,15 @@ impl Appender {
         }
     }
 
-    /// One try. `first` is the number of the append's first: what is said late to an earlier one of
-    /// them, that it is stored, is as good.
+    /// Tries once. `first` is the number of the append's first try: a late answer to an earlier try
+    /// that says that it is stored is as good.
     async fn try_append(&mut self, expected: u64, messages: &[Bytes], first: u64) -> Tried {
         let bytes: usize = messages.iter().map(Bytes::len).sum();
         let deadline = Instant::now()
             + self.ack_timeout.min(UNHEARD)
             + SLOWEST * u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
-        // Kept by the client library until there is a connection, each repeat would take memory.
+        // Without this wait the client library would buffer each repetition until there is a
+        // connection.
         let sent = timeout_at(deadline, async {
             connected(&self.client).await;
             self.send(expected, messages).await
@@ -254,17 +259,17 @@ impl Stored for Appender {
     }
 }
 
-/// What a stream holds, as its leader says.
+/// What a stream holds, according to its leader.
 trait Stored {
-    /// Where it ends; none where nobody says.
+    /// The last message; none if nobody answers.
     async fn last_seq(&self) -> Option<u64>;
 
-    /// The message at a place, if there is one; none where nobody says.
+    /// The message at a place, or that there is none; none if nobody answers.
     async fn message(&self, at: u64) -> Option<Option<Bytes>>;
 }
 
-/// Whose message stands at the expected place; none while there is none, or nobody says. That ours never
-/// will be stored is said only where another's is seen.
+/// Decides by the message at the expected place; none if there is no message yet, or nobody
+/// answers. Only another's message there proves that ours never will be stored.
 async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option<AppendOutcome> {
     match is_at(stream, expected + 1, messages.first()?).await? {
         Occupant::Same => {}
@@ -277,7 +282,7 @@ async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option
     if messages.len() == 1 {
         return Some(AppendOutcome::Stored(end));
     }
-    // A server that died may have kept a part of a batch. One that does not say may be dying.
+    // A server that died may have stored a part of a batch. If nobody answers, it may be dying.
     match is_at(stream, end, messages.last()?).await? {
         Occupant::Same => Some(AppendOutcome::Stored(end)),
         Occupant::Other | Occupant::Empty => {
@@ -286,9 +291,9 @@ async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option
     }
 }
 
-/// Whether a message stands at a place; none where nobody says, or the place may yet be filled. A place
-/// is empty only if it still is when the stream is known to go beyond it: what was on its way may have
-/// come between the two questions.
+/// Whose message stands at a place; none if nobody answers, or the place may still be filled. A
+/// place counts as empty only if it is still empty once the stream is known to go beyond it: a
+/// message on its way may have come between the two questions.
 async fn is_at(stream: &impl Stored, at: u64, message: &Bytes) -> Option<Occupant> {
     let mut found = stream.message(at).await?;
     if found.is_none() {
@@ -310,14 +315,14 @@ async fn connected(client: &Client) {
     }
 }
 
-/// Only the first message of a batch names its place.
+/// Only the first message of a batch states its place.
 fn headers(expected: u64, at: usize, batch: Option<&str>, is_last: bool) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if at == 0 {
         headers.insert(header::NATS_EXPECTED_LAST_SEQUENCE, expected.to_string());
     }
     if let Some(id) = batch {
-        // An id of at most 64 characters.
+        // An id may have at most 64 characters.
         let id = id.rsplit('.').next().unwrap_or(id);
         headers.insert(header::NATS_BATCH_ID, id);
         headers.insert(header::NATS_BATCH_SEQUENCE, (at + 1).to_string());
@@ -344,7 +349,7 @@ fn read(answer: &Message) -> Tried {
     }
 }
 
-/// `wrong last sequence: 17`
+/// The place in a text like `wrong last sequence: 17`.
 fn place_named(description: &str) -> Option<u64> {
     description.rsplit(' ').next()?.parse().ok()
 }
@@ -357,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    /// What a stream says to one question after the other.
+    /// A stream with given answers to one question after the other.
     #[derive(Default)]
     struct Told {
         messages: Mutex<VecDeque<Option<Option<&'static str>>>>,
@@ -375,7 +380,7 @@ mod tests {
         }
     }
 
-    /// What is made of it for an append behind message 7.
+    /// What `look` decides for an append behind message 7.
     async fn seen(
         messages: &[Option<Option<&'static str>>],
         last_seqs: &[Option<u64>],
@@ -391,7 +396,7 @@ mod tests {
         outcome
     }
 
-    /// Mechanisms 1: what is on its way may land between two questions, and is stored then.
+    /// Mechanisms 1: a message that arrives between two questions counts as stored.
     #[tokio::test]
     async fn an_append_that_lands_between_two_looks_is_stored() {
         let (not_there, ours) = (Some(None), Some(Some("ours")));
@@ -403,24 +408,26 @@ mod tests {
         assert_eq!(outcome, Some(AppendOutcome::Stored(9)));
     }
 
-    /// Mechanisms 1: only another's message at its place says that an append never will be stored.
+    /// Mechanisms 1: only another's message at its place proves that an append never will be
+    /// stored.
     #[tokio::test]
     async fn an_append_never_was_only_where_another_stands() {
         let (not_there, other) = (Some(None), Some(Some("other")));
         let never = Some(AppendOutcome::Superseded);
         assert_eq!(seen(&[other], &[], &["ours"]).await, never);
         assert_eq!(seen(&[not_there, other], &[Some(8)], &["ours"]).await, never);
-        // It may yet come, or nobody says.
+        // The message may still come, or nobody answers.
         assert_eq!(seen(&[not_there], &[Some(7)], &["ours"]).await, None);
         assert_eq!(seen(&[not_there], &[None], &["ours"]).await, None);
         assert_eq!(seen(&[None], &[], &["ours"]).await, None);
         assert_eq!(seen(&[not_there, None], &[Some(8)], &["ours"]).await, None);
-        // It may have been there.
+        // The message may have been there.
         let gone = seen(&[not_there, not_there], &[Some(8)], &["ours"]).await;
         assert!(matches!(gone, Some(AppendOutcome::Unsettled(_))), "{gone:?}");
     }
 
-    /// Mechanisms 1, 10: a batch of which a part is there is neither stored nor not.
+    /// Mechanisms 1, 10: a batch of which only a part is there counts neither as stored nor as not
+    /// stored.
     #[tokio::test]
     async fn a_part_of_a_batch_settles_nothing() {
         let (not_there, first) = (Some(None), Some(Some("first")));

@@ -1,27 +1,29 @@
-//! A clock that goes on while the machine is suspended, and whether two clocks go alike.
+//! A clock that goes on while the machine is suspended, and a check whether two clocks run alike.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// How far two clocks may move apart between two looks, besides what the look took (LEASE-14).
+/// How far two clocks may move apart between two readings, besides what the reading took
+/// (LEASE-14).
 const APART: Duration = Duration::from_secs(1);
 
-/// Time since the machine was started, sleep included: what was certain before a suspension is not
-/// after it. None where the system does not say: then nothing is certain.
+/// The time since the machine was started, suspensions included: what was certain before a
+/// suspension is not certain after it. None where the system does not tell: then nothing is
+/// certain.
 pub(crate) fn since_boot() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
 }
 
-/// This node's clock and a server's, as of the last look.
+/// The last reading of this node's clock and a server's.
 #[derive(Debug, Default)]
 pub(crate) struct TwoClocks(Option<(Instant, f64)>);
 
 impl TwoClocks {
     /// Notes what the server's clock said, in milliseconds, when it was asked at `asked`. Answers
-    /// whether the two have moved apart since the last look: one was set, or this machine was
-    /// suspended, whose clock then stood still.
+    /// whether the two clocks have moved apart since the last reading: one was set, or this machine
+    /// was suspended and its clock stood still.
     pub(crate) fn note(&mut self, asked: Instant, there: f64) -> bool {
         let now = Instant::now();
         let Some((before, there_before)) = self.0.replace((now, there)) else { return false };
@@ -35,7 +37,8 @@ impl TwoClocks {
 mod tests {
     use super::*;
 
-    /// LEASE-14, mechanisms 6: of two clocks one of which was set no lease is judged; one look tells.
+    /// LEASE-14, mechanisms 6: if one of two clocks was set, no lease is judged by them; one
+    /// reading notices it.
     #[tokio::test(start_paused = true)]
     async fn clocks_that_move_apart_are_noticed_once() {
         let mut clocks = TwoClocks::default();
@@ -50,7 +53,7 @@ mod tests {
         }
     }
 
-    /// What a slow look leaves open is no jump.
+    /// A difference that a slow answer explains is no jump.
     #[tokio::test(start_paused = true)]
     async fn a_slow_answer_is_no_jump() {
         let mut clocks = TwoClocks::default();

@@ -1,9 +1,9 @@
-//! Leases in Redis: who is alive.
+//! Leases in Redis: they say which workers are alive.
 //!
-//! All keys of a partition share a hash tag, so that they lie on one server of a Redis Cluster. Only
-//! owners change them: every call carries the caller's epoch, and one that is behind is refused.
-//! Redis' own clock is the only one. What waits for a partition goes in one script call; calls are
-//! idempotent, since one that was not answered may have been carried out.
+//! All keys of a partition share a hash tag, so that they lie on one server of a Redis Cluster.
+//! Only owners change them: every call carries the caller's epoch, and Redis refuses an older one.
+//! Only Redis' own clock decides. All changes that wait for a partition go in one script call.
+//! Calls are idempotent, as one that was not answered may have been carried out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -36,22 +36,22 @@ static SCAN: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!(include_str!("fence.lua"), include_str!("scan.lua"))));
 static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("list.lua")));
 
-/// How the scripts begin what they say to whoever owns a partition no more.
+/// The error code of the scripts for a caller that no longer owns the partition.
 const FENCED: &str = "FENCED";
 
-/// How long Redis may take.
+/// How long Redis may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Ended leases of a partition that are answered at once: the next scan has the others.
+/// How many ended leases of a partition one scan answers: the next scan has the others.
 const SCAN_MAX: usize = 1_000;
 
-/// Changes in one script call: it holds Redis up for a millisecond or so.
+/// How many changes one script call has: such a call blocks Redis for about a millisecond.
 const CHANGES_MAX: usize = 1_000;
 
 /// The longest lease: a century, within the range of the clock.
 const LEASE_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
-/// Requests that wait for a partition's call.
+/// How many requests may wait for the writer of a partition.
 const REQUESTS_MAX: usize = 4_096;
 
 /// A store of leases in Redis.
@@ -60,9 +60,9 @@ pub struct RedisLeases {
     redis: RedisConnection,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
-    /// The leases that were set here: releases and questions name the Attempt alone.
+    /// The leases that were set or found here: releases and questions name only the Attempt.
     places: Mutex<BTreeMap<AttemptId, LeaseRecord>>,
-    /// By partition: they may lie on different servers.
+    /// For each partition, as they may lie on different servers.
     clocks: Mutex<HashMap<u32, TwoClocks>>,
     writers: Vec<mpsc::Sender<LeaseRequest>>,
 }
@@ -71,12 +71,12 @@ pub struct RedisLeases {
 #[derive(Debug, Clone)]
 struct LeaseRecord {
     partition: u32,
-    /// In which the partition was owned then.
+    /// The epoch in which this node owned the partition then.
     epoch: Option<u64>,
-    /// What stands for it in Redis.
+    /// Its name in Redis.
     member: Arc<str>,
-    /// When it ends by this node's clock, at the earliest, if that is known here: for those who look. Redis'
-    /// clock alone decides.
+    /// When it ends at the earliest by this node's clock, if that is known here. It serves only for
+    /// display: Redis' clock decides.
     ends: Option<Instant>,
 }
 
@@ -99,34 +99,35 @@ impl Keys {
     }
 }
 
-/// A lease to be changed.
+/// A change to a lease.
 #[derive(Debug)]
 struct LeaseChange {
     member: Arc<str>,
     to: To,
 }
 
-/// Rounded up: a lease that has not ended has something left.
+/// Milliseconds, rounded up: a lease that has not ended has something left.
 fn whole_ms(left: Duration) -> u64 {
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// What becomes of a lease.
+/// What a lease becomes.
 #[derive(Debug, Clone, Copy)]
 enum To {
     /// It lasts so many milliseconds from now.
     Last(u64),
-    /// It lasts half of them at least and all of them at most; all of them if it was not there.
+    /// It lasts at least half of them and at most all of them; all of them if it did not exist.
     LastHalf(u64),
-    /// It lasts so many if it was not there.
+    /// It lasts so many if it did not exist.
     BeThere(u64),
-    /// It is gone.
+    /// It is dropped.
     Nothing,
 }
 
 impl To {
-    /// When it ends then by this node's clock, if it was to end at `before`: at the earliest, where another
-    /// has set it; not known, where nothing says even that.
+    /// When the lease then ends by this node's clock, if it was to end at `before`. It is the
+    /// earliest possible time if another node has set the lease, and none if even that is not
+    /// known.
     fn ends(self, now: Instant, before: Option<Instant>) -> Option<Instant> {
         let after = |ms: u64| now + Duration::from_millis(ms.min(LEASE_MS_MAX));
         match self {
@@ -139,7 +140,7 @@ impl To {
         }
     }
 
-    /// As `leases.lua` reads it.
+    /// The argument for `leases.lua`.
     fn as_arg(self) -> String {
         match self {
             Self::Last(ms) => ms.to_string(),
@@ -157,7 +158,7 @@ struct LeaseRequest {
 }
 
 impl RedisLeases {
-    /// Connects, and makes sure that no key is ever evicted. `name` begins all keys.
+    /// Connects, and makes sure that Redis never evicts a key. `name` is the prefix of all keys.
     ///
     /// # Errors
     /// See [`RedisOpenError`].
@@ -231,13 +232,14 @@ impl RedisLeases {
             }
         };
         let found: Option<(u8, f64, Vec<String>)> = answered(call).await?;
-        // Its leases are another's to judge, which says nothing of the other partitions.
+        // Another node judges the leases of that partition, which says nothing of the other
+        // partitions.
         let Some((forgot, now, rows)) = found else { return Ok(ScanResult::default()) };
         let has_jumped = self.clocks.lock().entry(partition).or_default().note(asked, now);
         let mut places = self.places.lock();
         let row = |row: &[String]| {
             let (task, attempt_id) = of_member(&row[0])?;
-            // Whoever set it, it is released here.
+            // Whichever node set it, this one releases it.
             places.entry(attempt_id).or_insert_with(|| LeaseRecord {
                 partition,
                 epoch: Some(epoch),
@@ -252,9 +254,9 @@ impl RedisLeases {
         Ok(ScanResult { doubtful: forgot != 0 || has_jumped, ended })
     }
 
-    /// Of the leases of a session in a partition that were set here those whose Attempts were claimed
-    /// first, with what is left of each by this node's clock: ids of Attempts are in the order of their
-    /// claims. At most so many, and none of those up to `after`. Redis is not asked.
+    /// The leases of a session in a partition that are known here: those whose Attempts were
+    /// claimed first, as ids of Attempts are in the order of their claims. Each has what is left of
+    /// it by this node's clock. At most `most`, and only behind `after`. Does not ask Redis.
     pub fn oldest(
         &self,
         partition: u32,
@@ -275,13 +277,13 @@ impl RedisLeases {
         kept.take(most).collect()
     }
 
-    /// How many leases are known here: those that were set here, or found, and not released since.
+    /// How many leases are known here: set or found here, and not released since.
     pub fn known(&self) -> usize {
         self.places.lock().len()
     }
 
-    /// All leases of a partition, with what is left of each: 0 of those that have ended. Leases that
-    /// change while they are read may be missed or come twice.
+    /// All leases of a partition, with what is left of each: 0 for those that have ended. A lease
+    /// that changes meanwhile may be missed or come twice.
     ///
     /// # Errors
     /// Redis does not answer.
@@ -311,8 +313,8 @@ impl RedisLeases {
     }
 }
 
-/// Whether the scripts of leases may run, and write: sets a lease of nobody beside those of partitions,
-/// and drops it in the same call.
+/// Whether the scripts of leases may run, and write: sets a lease under keys of its own, and drops
+/// it in the same call.
 pub(crate) async fn rehearse(redis: &mut RedisConnection, name: &str) -> Result<(), LeaseError> {
     let keys = Keys::under(name, "doctor");
     let mut call = CHANGE.prepare_invoke();
@@ -322,7 +324,7 @@ pub(crate) async fn rehearse(redis: &mut RedisConnection, name: &str) -> Result<
     let mut call = LIST.prepare_invoke();
     call.key(&keys.ends).arg(0).arg(1);
     let _: (f64, Vec<String>) = answered(call.invoke_async(redis)).await?;
-    // What an owner leaves there: this is gone by itself.
+    // The key that an owner's scan leaves; here it expires at once.
     let mut call = redis::cmd("SET");
     call.arg(&keys.scanned).arg(0).arg("PX").arg(1);
     answered(call.query_async(redis)).await
@@ -337,12 +339,12 @@ struct ScanResult {
     ended: Vec<(f64, ExpiredLease)>,
 }
 
-/// What stands for a lease in Redis: `session/task/attempt`.
+/// The name of a lease in Redis: `session/task/attempt`.
 fn member(task: &TaskKey, attempt: AttemptId) -> Arc<str> {
     format!("{task}/{attempt}").into()
 }
 
-/// Whose lease it is.
+/// The Task and the Attempt of a lease.
 fn of_member(member: &str) -> Option<(TaskKey, AttemptId)> {
     let (task, attempt) = member.rsplit_once('/')?;
     let (session, id) = task.split_once('/')?;
@@ -372,7 +374,8 @@ impl Leases for RedisLeases {
         let mut by_partition: BTreeMap<u32, Vec<LeaseChange>> = BTreeMap::new();
         {
             let mut places = self.places.lock();
-            // What is not known here was set by nobody, or a scan finds it: so it does if this fails.
+            // A lease that is not known here was never set, or a scan finds it; so it does if this
+            // call fails.
             for place in attempts.iter().filter_map(|attempt| places.remove(attempt)) {
                 let change = LeaseChange { member: place.member, to: To::Nothing };
                 by_partition.entry(place.partition).or_default().push(change);
@@ -380,7 +383,7 @@ impl Leases for RedisLeases {
         }
         let changed = self.change(by_partition).await;
         if changed.is_ok() {
-            // A renewal that was on its way may have brought one back.
+            // A renewal under way may have brought one back.
             let mut places = self.places.lock();
             attempts.iter().for_each(|attempt| drop(places.remove(attempt)));
         }
@@ -388,7 +391,7 @@ impl Leases for RedisLeases {
     }
 
     async fn expired(&self) -> Result<Scan, LeaseError> {
-        // What was taken in a partition that is another's now is that one's to release.
+        // Leases of a partition that another node owns now are that node's to release.
         self.places.lock().retain(|_, place| {
             place.epoch.is_some() && self.owned.epoch(place.partition) == place.epoch
         });
@@ -409,7 +412,7 @@ impl Leases for RedisLeases {
     }
 }
 
-/// The answer of Redis, in our own time.
+/// The answer of Redis, within a timeout of our own.
 async fn answered<T>(call: impl Future<Output = Result<T, RedisError>>) -> Result<T, LeaseError> {
     match timeout(TIMEOUT, call).await {
         Ok(answer) => answer.map_err(|error| LeaseError(error.to_string())),
@@ -417,7 +420,7 @@ async fn answered<T>(call: impl Future<Output = Result<T, RedisError>>) -> Resul
     }
 }
 
-/// Changes the leases of a partition, one call at a time.
+/// Writes the changes to the leases of a partition, one call at a time.
 struct Writing {
     redis: RedisConnection,
     keys: Arc<[Keys]>,
@@ -438,7 +441,7 @@ impl Writing {
             }
             let result = self.call(&batch).await;
             for request in batch {
-                let _ = request.reply.send(result.clone()); // Whoever asked may have gone.
+                let _ = request.reply.send(result.clone()); // The caller may have gone.
             }
         }
     }

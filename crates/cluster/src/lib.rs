@@ -6,13 +6,13 @@
 //! | [`journal`] | the log in JetStream: a stream per partition, frames that carry the commits of many Tasks |
 //! | [`leases`] | who is alive, in Redis: one script call for all that waits |
 //! | [`owned`] | which partitions this node owns, and in which epoch |
-//! | [`ownership`] | how it comes to own them: leases of nodes on partitions, in Redis |
-//! | [`redis_at`] | where Redis is: one server or a Redis Cluster |
-//! | [`request`] | asking a server within a time, and why that went wrong |
+//! | [`ownership`] | decides which partitions this node takes and gives away: leases in Redis |
+//! | [`redis_at`] | the address of Redis: one server or a Redis Cluster |
+//! | [`request`] | asking a server within a time, and why that failed |
 //!
 //! An append names the last sequence of its stream, so a partition has one writer whatever anybody
-//! believes (law 4); Redis says who is alive and never what happened (law 5). Every call to a server
-//! has a timeout of our own.
+//! believes (law 4). Redis says who is alive, and never what happened (law 5). Every call to a
+//! server has a timeout of our own.
 
 mod append;
 mod clock;

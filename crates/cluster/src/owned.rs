@@ -2,15 +2,15 @@
 
 use tokio::sync::watch;
 
-/// The partitions of a cluster as this node has them. Shared by what acts for the owner.
+/// The partitions that this node owns. Everything that acts for the owner shares it.
 #[derive(Debug)]
 pub struct Owned(watch::Sender<Epochs>);
 
-/// For each partition the epoch in which it is owned here; none if it is not.
+/// For each partition the epoch in which this node owns it; none if it does not.
 pub type Epochs = Vec<Option<u64>>;
 
 impl Owned {
-    /// None of `partitions` yet.
+    /// A node that owns none of `partitions` yet.
     pub fn none(partitions: u32) -> Self {
         Self(watch::Sender::new(vec![None; partitions as usize]))
     }
@@ -20,30 +20,30 @@ impl Owned {
         u32::try_from(self.0.borrow().len()).unwrap_or(u32::MAX)
     }
 
-    /// The epoch in which a partition is owned here; none if it is not.
+    /// The epoch in which this node owns a partition; none if it does not.
     pub fn epoch(&self, partition: u32) -> Option<u64> {
         self.0.borrow().get(partition as usize).copied().flatten()
     }
 
-    /// Those that are owned here, with their epochs.
+    /// The partitions that this node owns, with their epochs.
     pub fn all(&self) -> Vec<(u32, u64)> {
         let owned = self.0.borrow();
         (0..).zip(owned.iter()).filter_map(|(at, epoch)| Some((at, (*epoch)?))).collect()
     }
 
-    /// Tells of every change: a partition that is taken has an epoch, one that is left or lost has
-    /// none. Who is slow sees the newest state: one that was lost and taken again between two looks
-    /// has another epoch. What is borrowed from it holds up whoever wants to note a change.
+    /// Sends every change: a partition that is taken has an epoch, one that is left or lost has
+    /// none. A slow receiver sees only the newest state: a partition that was lost and taken again
+    /// meanwhile has another epoch. A borrowed value blocks those who note a change.
     pub fn changes(&self) -> watch::Receiver<Epochs> {
         self.0.subscribe()
     }
 
-    /// Notes that a partition is owned here from now on, or is not any more.
+    /// Notes that this node owns a partition from now on, or no longer.
     pub fn set(&self, partition: u32, epoch: Option<u64>) {
         self.change(partition, epoch, |_| true);
     }
 
-    /// Notes that a partition is no longer owned, unless it was taken again since `epoch`.
+    /// Notes that this node no longer owns a partition, unless it has taken it again since `epoch`.
     pub(crate) fn lose(&self, partition: u32, epoch: u64) {
         self.change(partition, None, |now| now == Some(epoch));
     }

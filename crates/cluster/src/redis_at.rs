@@ -1,4 +1,4 @@
-//! Redis, wherever it is: one server or a Redis Cluster, with TLS or without.
+//! The address of Redis, and connections to it: one server or a Redis Cluster, with TLS or without.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, TlsCertificates, Value};
 use tokio::time::timeout;
 
-/// Where Redis is, and whose word is taken for it.
+/// Where Redis is, and which authority vouches for it.
 #[derive(Clone)]
 pub struct RedisAt {
-    /// `redis://[user:password@]host:port[/database]`. With `rediss` the connection has TLS; with
-    /// `redis-cluster` or `rediss-cluster` it is a Redis Cluster, of which some servers are named,
-    /// separated by commas.
+    /// `redis://[user:password@]host:port[/database]`. With `rediss` the connection has TLS. With
+    /// `redis-cluster` or `rediss-cluster` it is a Redis Cluster, and the address names some of its
+    /// servers, separated by commas.
     pub url: String,
     /// The certificate of the authority that signed the servers' own, in PEM, if the machine does not
     /// know it. It needs an address with TLS.
@@ -36,7 +36,7 @@ impl std::fmt::Debug for RedisAt {
 }
 
 impl RedisAt {
-    /// Reads the address. An answer, or a connection, may take `patience`.
+    /// Reads the address. Each connection and each answer may take `patience`.
     pub(crate) fn client(&self, patience: Duration) -> Result<RedisClient, RedisError> {
         let certificates = || TlsCertificates { client_tls: None, root_cert: self.ca.clone() };
         let which = match (self.servers(), &self.ca) {
@@ -61,7 +61,7 @@ impl RedisAt {
         Ok(RedisClient { which, patience })
     }
 
-    /// The servers of a Redis Cluster that are named, each as an address of its own.
+    /// The named servers of a Redis Cluster, each as an address of its own.
     fn servers(&self) -> Option<Vec<String>> {
         let (scheme, rest) = self.url.split_once("-cluster://")?;
         let (login, servers) = rest.rsplit_once('@').unwrap_or_default();
@@ -73,7 +73,7 @@ impl RedisAt {
     }
 }
 
-/// Opens connections.
+/// Opens connections to Redis.
 #[derive(Debug)]
 pub(crate) struct RedisClient {
     which: RedisKind,
@@ -87,8 +87,9 @@ enum RedisKind {
 }
 
 impl RedisClient {
-    /// A connection, which mends itself when it breaks. Few tries, soon after one another: who waits
-    /// for a lease asks again, and the library's own patience would outlast a heartbeat.
+    /// A connection, which reconnects by itself. It tries only a few times in quick succession: a
+    /// caller that waits for a lease asks again, and the library's own retries would outlast a
+    /// heartbeat.
     pub(crate) async fn connect(&self) -> Result<RedisConnection, RedisError> {
         let connecting = async {
             match &self.which {
@@ -111,9 +112,9 @@ impl RedisClient {
     }
 }
 
-/// Whether an error stays as long as nobody changes the settings: the login is refused, or what the server
-/// shows of itself. By its text, as the client of a Redis Cluster keeps nothing else of why it has no
-/// connection.
+/// Whether an error stays until somebody changes the settings: the server refuses the login, or its
+/// certificate is not trusted. This looks at the text, as the client of a Redis Cluster keeps
+/// nothing else of why it has no connection.
 pub(crate) fn stays(error: &RedisError) -> bool {
     const SIGNS: [&str; 5] =
         ["NOAUTH", "WRONGPASS", "NOPERM", "uthentication failed", "certificate"];

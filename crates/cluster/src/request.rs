@@ -1,4 +1,4 @@
-//! Asking a server, for no longer than a time of our own, and why that went wrong.
+//! Asks a server within a timeout of our own, and says why that failed.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,22 +8,23 @@ use tokio::time::timeout;
 /// Why a server, of NATS or of Redis, did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// It did not answer in time. The text says so.
+    /// The server did not answer in time; the text says so.
     #[error("{0}")]
     Silent(String),
-    /// It refused, the connection broke, or its answer could not be read.
+    /// The server refused, the connection broke, or the answer could not be read.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),
 }
 
 impl RequestError {
-    /// With what the server says, or the library that speaks to it; a text will do.
+    /// A failure with the error of the server or of its client library; a text will do.
     pub fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Failed(error.into())
     }
 }
 
-/// The answer of a server, if it comes within this time. `silence` is what is said if it does not.
+/// The answer of a server, if it comes within this time. `silence` is the error text if it does
+/// not.
 ///
 /// # Errors
 /// See [`RequestError`].

@@ -1,5 +1,5 @@
-//! Speaking over NATS, each time within a time of our own: a client that has lost its server would
-//! wait for ever.
+//! Sending and subscribing over NATS, each within a time limit of our own: a client that has lost
+//! its server would wait for ever.
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -20,31 +20,32 @@ use tokio::time::timeout;
 
 use crate::settings::{Login, Nats};
 
-/// How long a server may take to be spoken to.
+/// How long a send or a subscription may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a server is asked whether it is still there. With the third question without an answer in between
-/// it is lost, and another has its turn: a frozen server says nothing, and its connections stay open.
+/// How often the client pings its server. If two pings have had no answer when the third is due,
+/// the client takes the server for lost and tries another: a frozen server says nothing, and its
+/// connections stay open.
 const PING: Duration = Duration::from_secs(1);
 
 /// How long the first connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Messages of a subscription that wait for this process.
+/// How many messages of a subscription may wait for this process.
 const WAITING_MAX: usize = 65_536;
 
 /// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// No server is there, or it does not answer: that passes.
+    /// No server can be reached; that may pass.
     Away,
-    /// None lets this login in.
+    /// No server accepts this login.
     Denied,
     /// The address, a certificate or a credentials file is wrong.
     Settings,
 }
 
-/// That there is no connection to NATS, and why.
+/// There is no connection to NATS; with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct NoConnection {
@@ -52,7 +53,7 @@ pub(crate) struct NoConnection {
     pub(crate) why: String,
 }
 
-/// Connects as one of the parts of a node.
+/// Connects for one of the parts of a node.
 pub(crate) async fn connect(
     nats: &Nats,
     login: &Login,
@@ -62,7 +63,7 @@ pub(crate) async fn connect(
     connect_with(options(nats, login, node, part).await?, nats).await
 }
 
-/// How to connect as one of the parts of a node.
+/// The options with which a part of a node connects.
 pub(crate) async fn options(
     nats: &Nats,
     login: &Login,
@@ -81,7 +82,7 @@ pub(crate) async fn options(
         None => options,
     };
     Ok(match login {
-        // The client library makes no use of a login in an address.
+        // The client library ignores a login in an address.
         Login::Address => match address::login(&nats.url) {
             Some(address::UserLogin { user, password: Some(password) }) => {
                 options.user_and_password(user, password)
@@ -102,7 +103,7 @@ pub(crate) async fn options(
     })
 }
 
-/// Has another server tried at once when one is lost.
+/// Has the client try another server at once when it has lost one.
 fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let turns = Mutex::new(ServerTurns::default());
     move |servers, _| {
@@ -131,7 +132,7 @@ fn fault(error: &ConnectError) -> Fault {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             Fault::Denied
         }
-        // A server says that it wants TLS before that begins: it is there.
+        // A server says that it requires TLS before TLS begins, so it is there.
         ConnectErrorKind::ServerParse | ConnectErrorKind::Tls => Fault::Settings,
         ConnectErrorKind::Io if is_of_tls(error) => Fault::Settings,
         ConnectErrorKind::Dns
@@ -141,8 +142,8 @@ fn fault(error: &ConnectError) -> Fault {
     }
 }
 
-/// Whether the two do not agree on TLS: what the server shows of itself is not trusted, or it has none. That
-/// comes as an error of reading, whose data make no sense.
+/// Whether the two sides disagree on TLS: the client does not trust the server's certificate, or
+/// the server has none. The library reports this as a read error with invalid data.
 fn is_of_tls(error: &ConnectError) -> bool {
     let first: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
     std::iter::successors(first, |error| error.source())
@@ -150,7 +151,7 @@ fn is_of_tls(error: &ConnectError) -> bool {
         .any(|error| error.kind() == std::io::ErrorKind::InvalidData)
 }
 
-/// Says something; what cannot be said in time is lost, as any message may be.
+/// Sends a message. A message that cannot be sent in time is lost, as any message may be.
 pub(crate) async fn say(client: &Client, to: &str, message: &impl Serialize) {
     match encode(message) {
         Ok(bytes) => send(client, to, bytes.into()).await,
@@ -158,7 +159,7 @@ pub(crate) async fn say(client: &Client, to: &str, message: &impl Serialize) {
     }
 }
 
-/// Sends, and has the server say at `nobody` if nobody is there to hear it.
+/// Sends a message, and has the server answer at `nobody` if nobody subscribes to its subject.
 pub(crate) async fn send_or_hear(client: &Client, to: &str, nobody: &str, bytes: Bytes) {
     if client.connection_state() != State::Connected {
         return; // As below.
@@ -171,7 +172,7 @@ pub(crate) async fn send_or_hear(client: &Client, to: &str, nobody: &str, bytes:
 
 pub(crate) async fn send(client: &Client, to: &str, bytes: Bytes) {
     if client.connection_state() != State::Connected {
-        return; // Kept, it would be sent late, ahead of what is true by then.
+        return; // The client would buffer it and send it late, ahead of what is true by then.
     }
     let sent = timeout(TIMEOUT, client.publish(to.to_owned(), bytes)).await;
     if !matches!(sent, Ok(Ok(()))) {
@@ -179,7 +180,7 @@ pub(crate) async fn send(client: &Client, to: &str, bytes: Bytes) {
     }
 }
 
-/// Why a subject cannot be listened to.
+/// Why the node cannot subscribe to a subject.
 #[derive(Debug, thiserror::Error)]
 #[error("{subject}: {error}")]
 pub(crate) struct ListenError {
@@ -187,12 +188,12 @@ pub(crate) struct ListenError {
     error: RequestError,
 }
 
-/// Listens to a subject.
+/// Subscribes to a subject.
 pub(crate) async fn listen(client: &Client, subject: String) -> Result<Subscriber, ListenError> {
     subscribed(subject.clone(), client.subscribe(subject)).await
 }
 
-/// Listens to a subject as one of a group, of which one is told.
+/// Subscribes to a subject in a queue group, of which one member gets each message.
 pub(crate) async fn listen_as_one(
     client: &Client,
     subject: String,

@@ -1,6 +1,6 @@
-//! Looks at everything a node would use, as the node would: with its addresses and its logins.
+//! Checks everything that a node would use, as the node would: with its addresses and its logins.
 //!
-//! What is wrong with one server does not keep the others from being looked at.
+//! A fault of one server does not keep the others from being checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,35 +20,36 @@ use tokio::time::{sleep, timeout};
 use crate::bus::{NoConnection, connect_with, options};
 use crate::settings::{Login, Settings, without_secrets};
 
-/// How long a server may take to say what is not allowed.
+/// How long a server may take to report what it refuses.
 const REFUSAL: Duration = Duration::from_secs(3);
-/// How long what it said may take to come here from the client library, which has a task for it.
+/// How long such a report may take to come through the client library, which handles it in a task
+/// of its own.
 const HANDED_ON: Duration = Duration::from_millis(200);
-/// What is sent where it should be refused. JetStream takes it for no request: it changes nothing even
-/// where it is let through, and to a stream that there is.
+/// The payload that is sent where it should be refused. For JetStream it is no valid request: it
+/// changes nothing even if it is let through to an existing stream.
 const NO_REQUEST: &str = "doctor";
 
-/// What was found.
+/// The result of the checks.
 #[derive(Debug, Default)]
 pub struct Examination {
-    /// What to say of it, in the order in which it should be read.
+    /// The findings, in the order in which they should be read.
     pub findings: Vec<Finding>,
     /// Sessions that have leases.
     pub sessions: BTreeSet<SessionId>,
-    /// Which node has the lease of which partition, by this Redis.
+    /// Which node has the lease of which partition, according to this Redis.
     pub holders: BTreeMap<u32, String>,
     /// NATS or Redis did not answer.
     pub is_cut_off: bool,
 }
 
-/// One of the connections of a node, and what its server says of it.
+/// One of the connections of a node, and the events that its server causes.
 struct Connected {
     client: Client,
     events: UnboundedReceiver<Event>,
 }
 
-/// Looks at the servers that a node with these settings would use. `monitors`: where NATS servers
-/// answer those who look, in place of the usual port beside the first.
+/// Checks the servers that a node with these settings would use. `monitors`: the monitoring
+/// addresses of the NATS servers, instead of the usual port beside the first.
 pub async fn examine(settings: &Settings, monitors: &[String]) -> Examination {
     let mut examined = Examination::default();
     nats(&mut examined, settings, monitors).await;
@@ -118,42 +119,42 @@ async fn connect(
     let (tell, events) = unbounded_channel();
     let options = options(&settings.nats, login, &settings.node, part).await?;
     let options = options.event_callback(move |event| {
-        let _ = tell.send(event); // Nobody asks any more.
+        let _ = tell.send(event); // The receiver may have gone.
         async {}
     });
     let client = connect_with(options, &settings.nats).await?;
     Ok(Connected { client, events })
 }
 
-/// A place of the log that no partition has.
+/// A subject of the log that no partition has.
 fn write(settings: &Settings) -> String {
     format!("{}.wal.doctor", settings.name.to_lowercase())
 }
 
-/// Where a stream would be changed, emptied or deleted that there is not.
+/// The subject to change, empty or delete a stream that does not exist.
 fn change(settings: &Settings, verb: &str) -> String {
     format!("$JS.API.STREAM.{verb}.{}_DOCTOR", settings.name)
 }
 
-/// What is tried with a connection.
+/// The rights to try with a connection.
 struct Rights {
-    /// To be refused.
+    /// Subjects to which the connection must not be able to send.
     forbidden: Vec<String>,
-    /// Needed: where it says something, to nobody.
+    /// Subjects to which it must be able to send; nobody listens there.
     says: Vec<String>,
-    /// Needed: where it listens, to nobody.
+    /// Subjects to which it must be able to subscribe; nobody sends there.
     hears: Vec<String>,
 }
 
-/// What came of it.
+/// The result of trying these rights.
 struct RightsTrial {
-    /// Something was let through that must not be.
+    /// The server let something through that it must refuse.
     is_let: bool,
-    /// What was refused that must not be.
+    /// What the server refused and must not.
     lacks: Vec<String>,
 }
 
-/// The journal's user stores the log and its checkpoints, makes their streams and reads them.
+/// The journal's user writes the log and its checkpoints, makes their streams and reads them.
 fn of_journal(settings: &Settings) -> Rights {
     let forbidden = ["UPDATE", "PURGE", "DELETE"].map(|verb| change(settings, verb));
     let stream = format!("{}_DOCTOR", settings.name);
@@ -166,7 +167,7 @@ fn of_journal(settings: &Settings) -> Rights {
     }
 }
 
-/// Who speaks to workers, and to other nodes.
+/// The user that speaks to workers and to other nodes.
 fn of_control(settings: &Settings) -> Rights {
     let inbox = format!("_INBOX.system.{}", settings.node);
     let says = ["_INBOX.worker.doctor", "tenure.v1.node.doctor.doctor", "tenure.v1.system.doctor"];
@@ -183,7 +184,7 @@ fn of_control(settings: &Settings) -> Rights {
     }
 }
 
-/// Who speaks to callers.
+/// The user that speaks to callers.
 fn of_intake(settings: &Settings) -> Rights {
     let says = ["_INBOX.orchestrator.doctor", "_INBOX.observer.doctor", "tenure.v1.event.doctor"];
     let hears = ["orchestrator", "observer"].map(|role| format!("tenure.v1.{role}.*.*.cmd.doctor"));
@@ -200,9 +201,10 @@ fn write_or_delete(settings: &Settings) -> Vec<String> {
 
 /// Tries what a connection may do; none: it could not be tried.
 ///
-/// The server says only what it refuses, and takes what a connection sends in order. So something follows
-/// that it answers whatever the rights are: by sending it back, or by refusing that too. As the shipped
-/// roles are, `control` hears itself there; `journal` and `intake` may not speak to any inbox of their own.
+/// The server reports only what it refuses, and handles what a connection sends in order. So one
+/// last message follows that the server answers whatever the rights are: by sending it back, or by
+/// refusing that too. With the shipped roles, `control` gets it back; `journal` and `intake` may
+/// not send to any inbox of their own.
 async fn try_rights(
     connected: &mut Connected,
     settings: &Settings,
@@ -219,13 +221,14 @@ async fn try_rights(
     })
 }
 
-/// What is refused of what is tried, and maybe the `last`, to which nobody else listens.
+/// What the server refuses of what is tried. `last` is the subject of the last message, on which
+/// nobody else listens.
 async fn refusals(connected: &mut Connected, rights: &Rights, last: &str) -> Option<Vec<String>> {
     let Connected { client, events } = connected;
     for subject in rights.forbidden.iter().chain(&rights.says) {
         client.publish(subject.clone(), NO_REQUEST.into()).await.ok()?;
     }
-    let mut listening = Vec::new(); // Until it is known what is refused.
+    let mut listening = Vec::new(); // Held until the refusals are known.
     for subject in &rights.hears {
         listening.push(client.subscribe(subject.clone()).await.ok()?);
     }
@@ -235,7 +238,7 @@ async fn refusals(connected: &mut Connected, rights: &Rights, last: &str) -> Opt
     let told = async {
         loop {
             match events.recv().await? {
-                Event::Disconnected => return None, // With what it may have said.
+                Event::Disconnected => return None, // The refusals may be lost with the connection.
                 event => match refused(&event) {
                     Some(subject) if subject == last => return Some(()),
                     subject => found.extend(subject.map(str::to_owned)),
@@ -256,7 +259,8 @@ async fn refusals(connected: &mut Connected, rights: &Rights, last: &str) -> Opt
     is_over.map(|()| found)
 }
 
-/// What the server does not let a connection say or hear, if that is what happened.
+/// The subject on which the server refuses to let a connection send or listen, if the event is such
+/// a refusal.
 fn refused(event: &Event) -> Option<&str> {
     let Event::ServerError(ServerError::Other(why)) = event else { return None };
     let (what, subject) = why.split_once('"')?;
@@ -264,14 +268,15 @@ fn refused(event: &Event) -> Option<&str> {
     subject.split('"').next().filter(|_| is_refused)
 }
 
-/// When each server syncs: those that are named for that, or the usual port beside each of NATS.
+/// When each server syncs, asked at the given monitoring addresses, or at the usual port beside the
+/// NATS server.
 async fn syncs(
     settings: &Settings,
     monitors: &[String],
     info: &ServerInfo,
     replicas: usize,
 ) -> Vec<Finding> {
-    // None of them is shown: a password with a comma would be in several.
+    // The finding shows none of them: a password with a comma would be split over several.
     if monitors.iter().any(|monitor| monitor.contains('@')) {
         let why = "--nats-monitor has a login, and NATS asks for none there: leave it out";
         return vec![monitor::unknown(why)];
@@ -291,13 +296,13 @@ async fn syncs(
     monitor::judge(&join_all(asked).await, replicas)
 }
 
-/// Whether it is the server that was reached, or one of its cluster.
+/// Whether this is the server that was reached, or one of its cluster.
 fn is_of(jsz: &Jsz, info: &ServerInfo) -> bool {
     let cluster = jsz.meta_cluster.as_ref().map(|cluster| &cluster.name);
     jsz.server_id == info.server_id || (cluster.is_some() && cluster == info.cluster.as_ref())
 }
 
-/// Whether all servers are on this machine.
+/// Whether all servers run on this machine.
 fn is_near(url: &str) -> bool {
     without_secrets(url)
         .split(',')

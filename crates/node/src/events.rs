@@ -1,11 +1,11 @@
-//! What whoever watches is told: hints that a Task has changed (mechanisms 11), and the public events
-//! of Tasks that somebody follows (EVENT).
+//! Publishes to watchers: hints that a Task has changed (mechanisms 11), and the public events of Tasks
+//! that somebody follows (EVENT).
 //!
-//! Either may get lost, and says where to read. The end of a Task is hinted at once; what happens
-//! before is gathered: a Task that changes often is told of ten times a second. Public events are sent
-//! once for all who follow: the first at once, and those that come on its heels together, twenty times a
-//! second. So is it that somebody has asked for them: the others need not ask then. Runtime
-//! events are sent as they happen, and are to be read nowhere.
+//! Either may get lost, and says where to read what it was about. The node hints the end of a Task at
+//! once; it gathers earlier changes, and hints those of a busy Task ten times a second. It sends public
+//! events once for all followers: the first at once, and those that follow closely together, twenty
+//! times a second. It also publishes how far a Task has come when a follower has asked, so that the
+//! others need not ask then. It sends runtime events as they happen; they cannot be read anywhere.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,56 +31,58 @@ use crate::bus::{say, send};
 use crate::gate::Gate;
 use crate::partitions::settle;
 
-/// How long changes of a Task are gathered.
+/// For how long the changes of a Task are gathered.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How long public events of a Task are gathered that come on the heels of others: each message costs
-/// the node half of what a command costs, and the server as often as there are onlookers.
+/// For how long public events of a Task are gathered that closely follow others. Each message costs the
+/// node half of what a command costs, and costs the server as much for each follower.
 const ON_HEELS: Duration = Duration::from_millis(50);
 
-/// Public events that are gathered: more are told at once, before a message holds no more.
+/// How many public events are gathered at most; more are sent at once, before they are too long for a
+/// message.
 const GATHERED_MAX: usize = 500;
 
-/// Tasks that are followed at a time. Who follows another reads its events every few seconds.
+/// How many Tasks may be followed at a time. A follower of another Task reads its events every few
+/// seconds.
 const FOLLOWED_MAX: usize = 4_096;
 
-/// Commits that wait while the log of a Task is read for those who follow it.
+/// How many commits of a followed Task wait at most while its log is read.
 const WAITING_MAX: usize = 1_024;
 
-/// Logs that are read at a time for those who ask for events.
+/// How many logs are read at a time for callers that ask for events.
 pub(crate) const READ_AT_ONCE: usize = 4;
 
-/// Commits that are looked at before what they say is sent.
+/// How many commits are taken in before what they say is sent.
 const AT_ONCE: usize = 64;
 
 /// Tasks that somebody follows.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     tasks: Mutex<HashMap<TaskKey, Watched>>,
-    /// Somebody has asked for one.
+    /// A caller has asked for a Task.
     asked: Notify,
 }
 
 #[derive(Debug)]
 struct Watched {
     until: Instant,
-    /// Whether somebody has asked, and the others were not told yet.
+    /// Whether a caller has asked since the last publication of how far the Task has come.
     is_news: bool,
-    /// What came while its log was read, and is to be told before all else.
+    /// What came while the log was read, to be published before everything else.
     untold: Vec<Published>,
     what: FollowState,
 }
 
 #[derive(Debug)]
 enum FollowState {
-    /// Its log is being read: what comes meanwhile.
+    /// The log is being read; the commits that come meanwhile.
     Waiting(Vec<Arc<Commit>>),
-    /// It can be told of.
+    /// The state from which its events are made.
     Known(Box<Follower>),
 }
 
 impl Followed {
-    /// Follows a Task for a while; answers whether it is known.
+    /// Follows a Task for a while. Answers whether its state is known.
     pub(crate) fn ask(&self, key: &TaskKey) -> bool {
         let until = Instant::now() + FOLLOWED;
         let mut followed = self.tasks.lock();
@@ -92,16 +94,17 @@ impl Followed {
                 matches!(watched.what, FollowState::Known(_))
             }
             Entry::Vacant(here) if has_capacity => {
-                self.asked.notify_one(); // It is there before whoever hears this may look.
+                // The entry is there before the woken loop can look: the lock is still held.
+                self.asked.notify_one();
                 let what = FollowState::Waiting(Vec::new());
                 here.insert(Watched { until, is_news: true, untold: Vec::new(), what });
                 false
             }
-            Entry::Vacant(_) => true, // Nobody could keep it.
+            Entry::Vacant(_) => true, // There is no capacity to hold its state.
         }
     }
 
-    /// Its log was read. What came meanwhile is told by the one who tells what comes next.
+    /// Sets the state of a Task, as its log was read. The publishing loop sends what came meanwhile.
     pub(crate) fn know(&self, key: &TaskKey, mut follower: Follower) {
         let mut followed = self.tasks.lock();
         let Some(Watched { what, untold, .. }) = followed.get_mut(key) else { return };
@@ -110,7 +113,7 @@ impl Followed {
         *what = FollowState::Known(Box::new(follower));
     }
 
-    /// What is to be told when a commit comes.
+    /// What to publish when a commit comes.
     fn commit(&self, key: &TaskKey, commit: &Arc<Commit>) -> Vec<Published> {
         let mut followed = self.tasks.lock();
         let Some(watched) = followed.get_mut(key) else { return Vec::new() };
@@ -125,14 +128,14 @@ impl Followed {
             FollowState::Known(follower) => follower.publish(commit),
         };
         if next.as_ref().is_none_or(|next| next.page.status.is_terminal()) {
-            followed.remove(key); // Out of step, or over: whoever asks next has it read again.
+            followed.remove(key); // Out of step, or over: the next request has the log read again.
         }
         told.extend(next);
         told
     }
 
-    /// Forgets those that nobody has asked for lately. Answers what is to be told without a commit:
-    /// what came while a log was read, and how far those were told that somebody has asked for.
+    /// Drops Tasks that no caller has asked for lately. Answers what to publish without a commit: what
+    /// came while a log was read, and how far those Tasks have come that callers asked for.
     fn sweep(&self) -> Vec<(TaskKey, Published)> {
         let (now, mut told) = (Instant::now(), Vec::new());
         self.tasks.lock().retain(|key, watched| {
@@ -150,14 +153,15 @@ impl Followed {
         self.tasks.lock().is_empty()
     }
 
-    /// Forgets all: commits were missed.
+    /// Drops all Tasks, as commits were missed.
     fn clear(&self) {
         self.tasks.lock().clear();
     }
 }
 
-/// Publishes what becomes durable, until the scheduler is gone. Who has `asked` is told when all that was
-/// sent here before is published, and how many commits were missed since the start; or that it is not.
+/// Publishes what becomes durable, until the scheduler is gone. When everything that was sent here
+/// before is published, it answers `asked` with how many commits were missed since the start; or with
+/// none, if that failed.
 pub(crate) async fn publish(
     gate: Arc<Gate>,
     mut asked: mpsc::Receiver<oneshot::Sender<Option<u64>>>,
@@ -182,10 +186,10 @@ pub(crate) async fn publish(
                 news.tell_recent().await;
                 continue;
             }
-            () = followed.asked.notified() => continue, // From now on there are ticks.
+            () = followed.asked.notified() => continue, // From now on the ticks run.
             Some(reply) = asked.recv() => {
                 let missed = news.tell_all(&mut commits).await;
-                let _ = reply.send(missed); // The node may be ending.
+                let _ = reply.send(missed); // The receiver may have gone.
                 continue;
             }
         };
@@ -202,10 +206,10 @@ pub(crate) async fn publish(
 struct Publication<'a> {
     gate: &'a Gate,
     changed: HashMap<TaskKey, u64>,
-    /// Public events that are to be told now.
+    /// Public events that are to be sent now.
     told: HashMap<TaskKey, Option<Published>>,
     recent: Recent,
-    /// Commits that were missed since the start.
+    /// How many commits were missed since the start.
     missed: u64,
 }
 
@@ -215,7 +219,7 @@ impl<'a> Publication<'a> {
         Self { gate, changed, told, recent, missed: 0 }
     }
 
-    /// Tells of a commit, and of some that have come behind it. Whether there may be more.
+    /// Publishes a commit, and some that have come behind it. Answers whether there may be more.
     async fn tell(
         &mut self,
         first: Result<Appended, RecvError>,
@@ -244,7 +248,8 @@ impl<'a> Publication<'a> {
         true
     }
 
-    /// Tells of Tasks that were quiet; of the others on the next occasion, unless it is their end, or much.
+    /// Sends the events of Tasks that were quiet. Gathers those of others, unless it is the Task's end,
+    /// or many.
     async fn tell_of_followed(&mut self) {
         for (task, next) in self.told.drain() {
             let Some(next) = next else { continue };
@@ -254,7 +259,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Tells what has come on the heels of what was told.
+    /// Sends the events that were gathered.
     async fn tell_recent(&mut self) {
         for (task, due) in self.recent.due() {
             tell(&self.gate.intake, &task, due).await;
@@ -277,7 +282,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Tells what was gathered.
+    /// Sends the hints and events that were gathered.
     async fn tell_changes(&mut self) {
         for (task, version) in std::mem::take(&mut self.changed) {
             let task_id = task.task_id.clone();
@@ -289,7 +294,8 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Tells all that there is now. If the server has it: how many commits were missed since the start.
+    /// Publishes everything that there is now. Answers how many commits were missed since the start;
+    /// none if the server does not have it all.
     async fn tell_all(&mut self, commits: &mut Receiver<Appended>) -> Option<u64> {
         for _ in 0..=commits.len() / AT_ONCE {
             let Some(first) = next(commits) else { break };
@@ -300,7 +306,7 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// The next commit, if it is here.
+/// The next commit, if one is here.
 fn next(commits: &mut Receiver<Appended>) -> Option<Result<Appended, RecvError>> {
     match commits.try_recv() {
         Ok(next) => Some(Ok(next)),
@@ -324,12 +330,12 @@ pub(crate) async fn publish_runtime(gate: Arc<Gate>) {
     }
 }
 
-/// Tasks of which public events were told just now, and what has come on their heels.
+/// Tasks of which public events were sent just now, each with the events that closely followed.
 #[derive(Debug, Default)]
 struct Recent(HashMap<TaskKey, Option<Published>>);
 
 impl Recent {
-    /// What is to be told now that this has come, in its order.
+    /// What is to be sent now that this has come, in order.
     fn take(&mut self, task: &TaskKey, next: Published) -> [Option<Published>; 2] {
         let Some(waiting) = self.0.get_mut(task) else {
             self.0.insert(task.clone(), None);
@@ -342,7 +348,7 @@ impl Recent {
         [before, waiting.take_if(is_due)]
     }
 
-    /// What has waited long enough. Tasks that were quiet since are forgotten.
+    /// What has been gathered. Forgets Tasks that were quiet since.
     fn due(&mut self) -> Vec<(TaskKey, Published)> {
         self.0.retain(|_, waiting| waiting.is_some());
         let due = self.0.iter_mut().filter_map(|(task, it)| Some((task.clone(), it.take()?)));
@@ -350,8 +356,8 @@ impl Recent {
     }
 }
 
-/// Commits of a Task that follow each other are told in one message. Answers what is to be told before,
-/// if they do not.
+/// Joins commits of a Task that follow each other into one message. If these do not, answers what is to
+/// be sent before.
 fn gather(waiting: &mut Option<Published>, mut next: Published) -> Option<Published> {
     match waiting {
         Some(before) if before.page.through == next.after => {
@@ -364,7 +370,7 @@ fn gather(waiting: &mut Option<Published>, mut next: Published) -> Option<Publis
     }
 }
 
-/// Public events, as many as a message holds: those who follow read the rest.
+/// Sends public events, as many as a message holds; followers read the rest.
 pub(crate) async fn tell(client: &Client, task: &TaskKey, published: Published) {
     const MOST: usize = MESSAGE_MAX - 1_024;
     let subject = public(&task.session_id, &task.task_id);
@@ -389,13 +395,13 @@ mod tests {
 
     use super::*;
 
-    /// What is told, as the versions from which and to which it goes.
+    /// The versions from which and to which each message goes.
     fn spans(told: impl IntoIterator<Item = Published>) -> Vec<(u64, u64)> {
         told.into_iter().map(|it| (it.after, it.page.through)).collect()
     }
 
-    /// Whoever follows hears of every commit once and in order, also of those that came while the log was
-    /// read, before he is told how far it goes.
+    /// A follower gets every commit once and in order, also those that came while the log was read, and
+    /// only then how far the Task has come.
     #[tokio::test]
     async fn what_came_while_a_log_was_read_is_told_first() {
         let mut history = History::of("s", "t");
@@ -427,8 +433,8 @@ mod tests {
         }
     }
 
-    /// EVENT-04: what comes on the heels of what was told is told together, in its order, and nothing
-    /// twice; the end of a Task, and much, at once.
+    /// EVENT-04: what closely follows other events is sent together, in order and only once; the end of
+    /// a Task, and many events, are sent at once.
     #[test]
     fn what_comes_on_the_heels_is_told_together() {
         let mut history = History::of("s", "t");

@@ -1,12 +1,13 @@
-//! Whether a node may still refuse and read (mechanisms 4): what it accepts is fenced by the append,
-//! but a node that has lost a partition without knowing it could refuse wrongly.
+//! Whether a node may still refuse and read (mechanisms 4). The append fences what a node accepts;
+//! but a node that has lost a partition without knowing it could refuse wrongly, or read an old
+//! state.
 
 use std::sync::Arc;
 
 use tenure_cluster::JetStreamJournal;
 use tenure_cluster::ownership::Keeper;
 
-/// Knows for certain who owns a partition.
+/// Finds out for certain whether this node owns a partition.
 #[derive(Debug)]
 pub(crate) struct Fence {
     pub(crate) journal: Arc<JetStreamJournal>,
@@ -14,8 +15,8 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// Whether this node owns the partition: by its lease while that is certain, else by a look at
-    /// the log itself.
+    /// Whether this node owns the partition: by its lease while that is certain, otherwise by the
+    /// last message of the log.
     pub(crate) async fn holds(&self, partition: u32) -> bool {
         if self.journal.owned().epoch(partition).is_none() {
             return false;
@@ -23,7 +24,8 @@ impl Fence {
         self.keeper.is_certain() || self.is_owner(partition).await
     }
 
-    /// The same by the log alone, whatever the lease says: where a wrong word would cost work.
+    /// The same by the log alone, whatever the lease says: for answers that would cost work if they
+    /// were wrong.
     pub(crate) async fn is_owner(&self, partition: u32) -> bool {
         match Box::pin(self.journal.confirm(partition)).await {
             Ok(holds) => holds,

@@ -1,8 +1,8 @@
-//! What callers and workers say, and what they are answered.
+//! Receives every message of callers and workers, and answers it.
 //!
-//! Who speaks is read from the subject, never from the message (law 7), and an answer goes nowhere
-//! but to an inbox of whoever asked. Reading and sending on happens in the order of the messages;
-//! answers are awaited apart.
+//! The gate reads from the subject who speaks, never from the message (law 7), and sends an answer
+//! only to an inbox of the caller. It reads messages and passes them on in their order; it awaits
+//! the answers separately.
 
 mod calls;
 mod import;
@@ -38,45 +38,46 @@ use crate::links::Links;
 use crate::published::PublishedMarks;
 use crate::refused::RefusedWorkers;
 
-/// What serves everybody who speaks to a node.
+/// What a node needs to handle messages.
 pub(crate) struct Gate {
     pub(crate) scheduler: ClusterScheduler,
     pub(crate) links: Arc<Links>,
-    /// Workers that have none, as what they say cannot be taken.
+    /// Workers without a link, as their messages cannot be accepted.
     pub(crate) refused: RefusedWorkers,
     pub(crate) fence: Fence,
     pub(crate) control: Client,
     pub(crate) intake: Client,
     pub(crate) node: Token,
     pub(crate) partitions: u32,
-    /// Partitions that are owned and listened to.
+    /// Partitions that this node owns and whose requests it receives.
     pub(crate) served: Mutex<BTreeSet<u32>>,
-    /// Logs that are on their way here.
+    /// Logs of which parts have come.
     pub(crate) imports: Imports,
-    /// Lists that are read on.
+    /// Cached lists, for their next pages.
     pub(crate) lists: Lists,
     /// Tasks whose public events are published.
     pub(crate) followed: Followed,
-    /// Partitions whose past is out.
+    /// Partitions whose past is published.
     pub(crate) out: PublishedMarks,
-    /// Logs that are read for those who ask for what was, at a time: each is in memory as a whole.
+    /// Permits to read a whole log for callers that ask for what was: each such log is in memory as
+    /// a whole.
     pub(crate) event_reads: Semaphore,
-    /// Those who wait for that.
+    /// Permits to wait for one of these.
     pub(crate) event_queue: Semaphore,
-    /// What may be read at a time. Commands and reports have permits of their own.
+    /// Permits to read. Commands and reports have permits of their own.
     pub(crate) reads: Arc<Semaphore>,
-    /// How much that is.
+    /// How many permits to read there are.
     pub(crate) reads_max: usize,
-    /// Heartbeats at a time: whoever reads must not cost workers their leases (mechanisms 16).
+    /// Permits for heartbeats: reads must not cost workers their leases (mechanisms 16).
     pub(crate) heartbeats: Arc<Semaphore>,
-    /// Requests whose answer was to go elsewhere than to their sender.
+    /// How many requests wanted their answer sent to somebody else than their sender.
     pub(crate) crafted: AtomicU64,
-    /// That this node is there is to be said soon.
+    /// Wakes the loop that announces this node.
     pub(crate) announces: Notify,
 }
 
 impl Gate {
-    /// Takes a message. What nobody could have meant is passed over.
+    /// Handles a message. Ignores a message whose subject nobody could have meant.
     pub(crate) async fn hear(self: &Arc<Self>, message: Message) {
         let Some(heard) = ParsedSubject::read(&message.subject) else {
             return self.answer_misnamed(&message.subject).await;
@@ -98,7 +99,7 @@ impl Gate {
                 WorkerVerb::Look(partition) => self.look(&name, partition, bytes, reply),
             },
             ParsedSubject::Client(name, verb) => match (verb, reply) {
-                (_, None) => {} // Nobody could be answered.
+                (_, None) => {} // There is nowhere to send the answer.
                 (ClientVerb::Hello, Some(reply)) => self.welcome(bytes, &reply).await,
                 (ClientVerb::Nodes, Some(reply)) => self.nodes(&name, bytes, &reply).await,
                 (ClientVerb::Drain, Some(reply)) => self.drain(&name, bytes, &reply).await,
@@ -112,8 +113,8 @@ impl Gate {
         }
     }
 
-    /// Whether an answer, if one is wanted, would go to whoever asked (mechanisms 15): with any
-    /// other subject the sender would have the scheduler write for it.
+    /// Whether the answer, if one is wanted, would go to the sender (mechanisms 15). With any other
+    /// subject the sender would have the scheduler write there on its behalf.
     fn answers_its_sender(&self, message: &Message, heard: &ParsedSubject) -> bool {
         let Some(reply) = &message.reply else { return true };
         let (role, principal) = match heard {
@@ -131,7 +132,7 @@ impl Gate {
         false
     }
 
-    /// Whether a Task is of the partition in whose name a message came.
+    /// Refuses a Task that is not of the partition that the message names.
     fn check_partition(&self, key: &TaskKey, partition: u32) -> Result<(), Rejection> {
         let right = key.partition(self.partitions);
         if right == partition {
@@ -146,7 +147,7 @@ impl Gate {
         Err(Rejection::new(tenure_core::Code::NotOwner, message).with("partition", right))
     }
 
-    /// The turn to read a whole log; none while too many wait for theirs: they hold leave to read
+    /// Waits for a permit to read a whole log. Refuses if too many wait: they hold a permit to read
     /// meanwhile, which others need.
     async fn turn_to_read_log(&self) -> Result<SemaphorePermit<'_>, Rejection> {
         let overloaded = |_| tenure_scheduler::overloaded();
@@ -154,14 +155,14 @@ impl Gate {
         self.event_reads.acquire().await.map_err(|_| tenure_scheduler::overloaded())
     }
 
-    /// Leave to read; none while too many do.
+    /// Takes a permit to read; refuses if there is none.
     fn leave_to_read(&self) -> Result<OwnedSemaphorePermit, Rejection> {
         let permit = Arc::clone(&self.reads).try_acquire_owned();
         permit.map_err(|_| tenure_scheduler::overloaded())
     }
 
-    /// Answers. A refusal, and what was only read, is held back where this node cannot be sure that
-    /// it still owns the partition: an append is fenced by itself, a word is not.
+    /// Answers. An append is fenced by the log; a refusal and a read are not. So this node sends
+    /// them only if it is sure that it still owns the partition.
     async fn answer<T: Serialize>(
         &self,
         asked: &PartitionCall<'_>,
@@ -171,7 +172,7 @@ impl Gate {
         self.answer_in_short(asked, is_written, result, |_| false).await;
     }
 
-    /// The same, of which as much is given up as is too long for a message (CTRL-06).
+    /// The same, but shortens an answer that is too long for a message (CTRL-06).
     async fn answer_in_short<T: Serialize>(
         &self,
         asked: &PartitionCall<'_>,
@@ -179,7 +180,7 @@ impl Gate {
         result: Result<T, Rejection>,
         mut shorten: impl FnMut(&mut T) -> bool,
     ) {
-        // That nobody knows what became of a command says nothing of the Task.
+        // An answer that the fate of a command is not known says nothing of the Task.
         let is_in_doubt = result.as_ref().is_err_and(Rejection::is_ambiguous);
         let is_sure = is_written || is_in_doubt || self.fence.holds(asked.partition).await;
         let mut answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
@@ -195,19 +196,19 @@ impl Gate {
     }
 }
 
-/// How long a caller hears nothing of what is being recorded: less than callers wait.
+/// How long a caller may wait while its request is recorded: less than callers wait for an answer.
 const SETTLES: Duration = Duration::from_secs(4);
 
-/// What becomes of a command, or that nobody knows yet: it is on its way to the log, and the log does
-/// not answer (WAL-09).
+/// What becomes of a command. If the log does not answer in time, the answer is that nobody knows
+/// yet (WAL-09).
 async fn in_time<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
     timeout(SETTLES, done).await.unwrap_or_else(|_| {
         Err(Rejection::in_doubt("what becomes of it is not known yet; repeat it with the same id"))
     })
 }
 
-/// What a Task looks like, or that its log is long and still being read: whoever hears that may ask on for as
-/// long as it takes, and is answered when it is read.
+/// What a Task looks like. If its log is long and still being read, the answer says so; the caller
+/// may ask again for as long as that takes.
 async fn read_in_time<T>(look: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
     timeout(SETTLES, look).await.unwrap_or_else(|_| {
         let message = "the log of the task is long, and still being read; ask again";
@@ -219,18 +220,18 @@ async fn read_in_time<T>(look: impl Future<Output = Result<T, Rejection>>) -> Re
 
 /// A request to the owner of a partition.
 struct PartitionCall<'a> {
-    /// Over what it is answered, and where.
+    /// The connection for the answer, and its subject.
     client: &'a Client,
     reply: &'a str,
     partition: u32,
     operation: &'static str,
-    /// Its answer may wait for an end, as long as that takes.
+    /// The answer may have to wait for the end of something, for as long as that takes.
     may_wait: bool,
-    /// When it came.
+    /// When the request came.
     since: Instant,
 }
 
-/// Says an answer; one that is too long is refused in its place.
+/// Sends an answer; if it is too long, sends a refusal instead.
 async fn say_answer<T: Serialize>(client: &Client, reply: &str, answer: &Answer<T>) {
     say_bytes(client, reply, encode(answer)).await;
 }

@@ -1,21 +1,21 @@
 //! A scheduler node of a cluster.
 //!
 //! A [`Node`] keeps partitions, by leases in Redis, and serves them: it reads their live Tasks from
-//! the log in JetStream, answers commands, hands Steps to workers and publishes what happened, all
-//! over NATS. Any number of nodes share the partitions; one that dies is replaced by the others
-//! within seconds, one that stops hands its partitions over.
+//! the log in JetStream, answers commands, dispatches Steps to workers and publishes what happened,
+//! all over NATS. Any number of nodes share the partitions. If one dies, others take its partitions
+//! within seconds; one that stops gives its partitions away.
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`settings`] | where the servers are, and as whom to speak to them |
+//! | [`settings`] | where the servers are, and with which logins to reach them |
 //! | [`doctor`] | whether everything is set up as it must be |
-//! | `gate` | what callers and workers say, and what they are answered |
-//! | `links` | the way to each worker: a window of deliveries that are repeated until heard |
-//! | `refused` | workers that have no link as what they say cannot be taken |
-//! | `events` | hints of changes, for whoever watches |
+//! | `gate` | receives the messages of callers and workers, and answers them |
+//! | `links` | the way to each worker: a window of deliveries, repeated until acknowledged |
+//! | `refused` | workers that have no link as their messages cannot be accepted |
+//! | `events` | publishes hints and public events to watchers |
 //! | `partitions` | what a node does when it takes or leaves a partition |
-//! | `start` | what a node needs before it can begin, and waits for |
-//! | `rival` | whether another node answers for a partition that this one is about to take |
+//! | `start` | waits for what a node needs before it can begin |
+//! | `rival` | asks whether another node serves a partition that this one is about to take |
 //!
 //! What is deliberately absent: any rule of the domain, and any state that a restart would miss.
 
@@ -45,6 +45,6 @@ pub use tenure_cluster::RedisAt;
 pub type ClusterScheduler =
     tenure_scheduler::Scheduler<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
-/// A worker as its node knows it.
+/// A worker's link, as its node has it.
 type NodeWorkerLink =
     tenure_scheduler::WorkerLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;

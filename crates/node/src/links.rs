@@ -1,8 +1,8 @@
-//! The way to each worker, and what is known of its capacity.
+//! The way to each worker, and what the node knows of its capacity.
 //!
-//! A link begins with any word of a worker that has none, and ends when it leaves, is silent for
-//! five seconds, or does not get what it is sent. Its Attempts do not end with it: their leases say
-//! whether somebody is still at work on them.
+//! A link begins with any message of a worker that has none. It ends when the worker leaves, is silent for
+//! five seconds, or does not acknowledge what it is sent. Its Attempts do not end with it: their leases say
+//! whether somebody still runs them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -36,25 +36,25 @@ use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
 use crate::{ClusterScheduler, NodeWorkerLink};
 
-/// How late a look at the links may be before this node must have stood still.
+/// How late a check of the links may be before the node concludes that it stood still.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long a worker may be silent before it gets nothing more (mechanisms 8).
+/// How long a worker may be silent before the node sends it nothing more (mechanisms 8).
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long it is remembered that a worker without a link is to leave.
+/// How long the node remembers that a worker without a link is to leave.
 const LEAVING_KEPT: Duration = Duration::from_secs(60);
 
-/// Deliveries of a message.
+/// How many deliveries a message has at most.
 const BATCH_MAX: usize = 256;
 
-/// Bytes of a message that are aimed at.
+/// About how many bytes a message has at most.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// Steps that any worker may ask for at a time.
+/// How many Steps any worker may ask for at a time.
 const CAPACITY_MAX: u64 = 1 << 20;
 
-/// The largest count that every language has.
+/// The largest integer that every language's numbers hold exactly.
 const COUNT_MAX: u64 = 1 << 53;
 
 /// All workers of a node.
@@ -62,7 +62,7 @@ pub(crate) struct Links {
     scheduler: ClusterScheduler,
     client: Client,
     node: Token,
-    /// Links that there may be.
+    /// How many links there may be.
     most: usize,
     all: Mutex<All>,
 }
@@ -70,11 +70,11 @@ pub(crate) struct Links {
 #[derive(Default)]
 struct All {
     links: HashMap<WorkerName, Arc<NodeLink>>,
-    /// Workers that were told to leave and whose link ended since, and when: they may not have heard it.
+    /// Workers that were asked to leave and whose link has ended, and when: they may not know of it.
     leaving: HashMap<WorkerName, Instant>,
-    /// Links there ever were.
+    /// How many links there ever were.
     opened: u64,
-    /// When all links were looked at last.
+    /// When all links were checked last.
     looked: Option<Instant>,
 }
 
@@ -84,20 +84,19 @@ pub(crate) struct NodeLink {
     pub(crate) port: NodeWorkerLink,
     id: SmolStr,
     inbox: String,
-    /// What the worker has said that it can run; nothing while it has not said hello: then it is sent
-    /// no Steps.
+    /// The handlers that the worker stated in its hello. None before that: then it is sent no Steps.
     said: Option<Option<Vec<HandlerName>>>,
     state: Mutex<LinkState>,
-    /// One message after another.
+    /// Held while a message is sent, so that messages keep their order.
     sending: tokio::sync::Mutex<()>,
-    /// It has ended.
+    /// The link has ended.
     over: Notify,
 }
 
 struct LinkState {
     window: Window,
     heard: Instant,
-    /// It was told to leave.
+    /// The worker was asked to leave.
     is_draining: bool,
 }
 
@@ -120,12 +119,12 @@ impl Links {
         Arc::new(Self { scheduler, client, node, most, all: Mutex::default() })
     }
 
-    /// The link of a worker, opened if need be; one that has not said hello then gets no Steps.
+    /// The link of a worker, opened if need be. A link that was opened without a hello gets no Steps.
     pub(crate) fn of(self: &Arc<Self>, name: &WorkerName) -> Result<Arc<NodeLink>, Rejection> {
         self.get_or_open(name, |_| true, None)
     }
 
-    /// The link of a worker that says what it can run: another one if that has changed.
+    /// The link of a worker that states its handlers; a new link if they have changed.
     pub(crate) fn open(
         self: &Arc<Self>,
         name: &WorkerName,
@@ -183,14 +182,14 @@ impl Links {
         Ok(link)
     }
 
-    /// Notes that a worker has spoken, if it has a link.
+    /// Notes that a worker has sent a message, if it has a link.
     pub(crate) fn acknowledge(&self, name: &WorkerName) {
         if let Some(link) = self.all.lock().links.get(name) {
             link.state.lock().heard = Instant::now();
         }
     }
 
-    /// A worker has gone.
+    /// Ends the link of a worker.
     pub(crate) fn close(&self, name: &WorkerName, why: LinkEnd) {
         let link = self.all.lock().links.remove(name);
         if let Some(link) = link {
@@ -198,7 +197,7 @@ impl Links {
         }
     }
 
-    /// A link that was taken from the others is over.
+    /// Ends a link that is no longer in the table, and reports it.
     fn part(&self, link: &NodeLink, why: LinkEnd) {
         Self::end(link);
         if let Some(observer) = self.scheduler.observer() {
@@ -206,12 +205,12 @@ impl Links {
         }
     }
 
-    /// Where the server says that a worker is not there.
+    /// The subject on which the server answers that nobody listens on a worker's inbox.
     pub(crate) fn gone(&self) -> String {
         format!("_INBOX.gone.{}", self.node)
     }
 
-    /// The server says that nobody hears what is sent on a link: its worker has gone, or has lost its
+    /// Ends a link on whose inbox nobody listens, as the server says: the worker has gone, or has lost its
     /// connection and will say hello (mechanisms 7).
     pub(crate) fn note_gone(&self, id: &str) {
         let gone = {
@@ -220,7 +219,7 @@ impl Links {
             if let Some((name, link)) = &gone
                 && link.state.lock().is_draining
             {
-                leaving.insert(name.clone(), Instant::now()); // It may come again.
+                leaving.insert(name.clone(), Instant::now()); // The worker may come again.
             }
             gone
         };
@@ -230,13 +229,13 @@ impl Links {
         }
     }
 
-    /// Ends a link: what its worker has not got goes back at once (S26).
+    /// Ends a link: what the worker has not acknowledged goes back at once (S26).
     fn end(link: &NodeLink) {
         link.port.part();
-        link.over.notify_one(); // What has not been heard of is given back where it is sent.
+        link.over.notify_one(); // The loop that sends gives it back.
     }
 
-    /// What is known of each worker, in the order of their names; of its credits if `is_audit`.
+    /// What is known of each worker, in the order of their names; with its credits if `is_audit`.
     pub(crate) fn facts(&self, is_audit: bool) -> Vec<WorkerFacts> {
         let mut all: Vec<(WorkerName, Arc<NodeLink>)> =
             self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
@@ -244,19 +243,19 @@ impl Links {
         all.into_iter().map(|(name, link)| link.facts(name, is_audit)).collect()
     }
 
-    /// Workers of a pool that were told to leave.
+    /// How many workers of a pool were asked to leave.
     pub(crate) fn leaving(&self, pool: &PoolId) -> u64 {
         let all = self.all.lock();
         let of_pool = all.links.iter().filter(|(name, _)| name.pool == *pool);
         of_pool.filter(|(_, link)| link.state.lock().is_draining).count() as u64
     }
 
-    /// Tells workers to take no more and to leave. Answers whom.
+    /// Asks workers to take no more and to leave. Answers which.
     pub(crate) async fn drain(&self, wanted: impl Fn(&WorkerName) -> bool) -> Vec<WorkerName> {
         let told: Vec<(WorkerName, Arc<NodeLink>)> = {
             let all = self.all.lock();
             let wanted = all.links.iter().filter(|(name, _)| wanted(name));
-            // All at once: a link may be replaced while others are told, and hands this on.
+            // Marked all at once: a link that is replaced meanwhile hands the mark on to the new one.
             let told = wanted.inspect(|(_, link)| link.state.lock().drain());
             told.map(|(name, link)| (name.clone(), Arc::clone(link))).collect()
         };
@@ -266,8 +265,8 @@ impl Links {
         told.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Looks at every link, each time after so long: sends again what was not heard of, and ends those
-    /// that are silent. While this node has no connection it hears nobody, and judges nobody.
+    /// Checks every link: sends again what was not acknowledged, and ends links of silent workers. `every`:
+    /// the time between checks. While this node has no connection, it receives nothing and judges nobody.
     pub(crate) async fn sweep(self: &Arc<Self>, every: Duration, is_connected: bool) {
         let LinkReview { again, over } = self.judge(Instant::now(), every, is_connected);
         for (name, link, why) in over {
@@ -277,7 +276,7 @@ impl Links {
         for link in again {
             link.flush(self).await;
         }
-        self.all.lock().looked = Some(Instant::now()); // What it took itself is no standstill.
+        self.all.lock().looked = Some(Instant::now()); // The check itself is no standstill.
     }
 
     fn judge(&self, now: Instant, every: Duration, is_connected: bool) -> LinkReview {
@@ -285,12 +284,12 @@ impl Links {
         let All { links, leaving, looked, .. } = &mut *self.all.lock();
         let has_stood_still = looked.replace(now).is_some_and(|last| now - last > every + LATE);
         if has_stood_still || !is_connected {
-            // What was said meanwhile comes only now: the silence was this node's own.
+            // What workers sent meanwhile comes only now: the node was at fault for the silence.
             links.values().for_each(|link| link.state.lock().excuse(now));
             return judged;
         }
         leaving.retain(|_, since| now - *since < LEAVING_KEPT);
-        // Judged and taken out in one: its worker may say hello just then, and has another link.
+        // Judged and removed under one lock: the worker may say hello just then, and get another link.
         links.retain(|name, link| {
             let mut state = link.state.lock();
             let why = match now - state.heard >= SILENCE_MAX {
@@ -314,7 +313,7 @@ impl Links {
     }
 }
 
-/// What becomes of links that were looked at.
+/// The result of a check of all links.
 #[derive(Default)]
 struct LinkReview {
     again: Vec<Arc<NodeLink>>,
@@ -322,13 +321,13 @@ struct LinkReview {
 }
 
 impl LinkState {
-    /// Nobody could be heard until now: silence counts from here.
+    /// Counts silence from now on, as the node could receive nothing until now.
     fn excuse(&mut self, now: Instant) {
         self.heard = now;
         self.window.excuse(now);
     }
 
-    /// The worker is to leave.
+    /// Asks the worker to leave.
     fn drain(&mut self) {
         self.is_draining = true;
         self.window.push([Sent::Drain.into()]);
@@ -358,25 +357,25 @@ impl NodeLink {
         }
     }
 
-    /// Sends an empty list: tells the worker of this link.
+    /// Sends an empty list of deliveries, from which the worker learns of this link.
     pub(crate) async fn greet(&self, links: &Links) {
         self.publish(links, 1, &[]).await;
     }
 
-    /// Notes what a worker says of its capacity, if it speaks of this link. Answers with it as the
-    /// scheduler takes it.
+    /// Notes the capacity that a worker states, if it speaks of this link. Answers it as credit for the
+    /// scheduler.
     pub(crate) fn room(&self, room: &Capacity) -> Option<Credit> {
         if room.link != self.id {
             return None;
         }
         self.state.lock().window.heard(room.got, Instant::now());
         self.said.as_ref()?;
-        // More than anybody has is no number: what it says is bounded before it is added up.
+        // Absurd numbers are bounded before they are added up.
         let (free, seen) = (room.free.min(CAPACITY_MAX), room.seen.min(COUNT_MAX));
         Some(Credit { free, seen, lost: room.lost, number: room.number })
     }
 
-    /// The same, with nothing else said. Answers whether it spoke of this link.
+    /// The same for a message that says nothing else. Answers whether it spoke of this link.
     pub(crate) fn note_capacity(&self, room: &Capacity) -> bool {
         if let Some(credit) = self.room(room) {
             self.port.credit(credit);
@@ -384,7 +383,7 @@ impl NodeLink {
         room.link == self.id
     }
 
-    /// Sends what is to be sent.
+    /// Sends the deliveries that are to be sent.
     async fn flush(&self, links: &Links) {
         let _alone = self.sending.lock().await;
         let unsent = {
@@ -401,7 +400,7 @@ impl NodeLink {
         }
     }
 
-    /// Sends deliveries in messages that are not too long.
+    /// Sends deliveries, in several messages if they are too long for one.
     async fn publish(&self, links: &Links, first: u64, deliveries: &[&Delivery]) {
         let node = links.node.as_str();
         let message = Deliveries { v: V, node, link: &self.id, first, deliveries };
@@ -426,7 +425,8 @@ impl NodeLink {
                         self.port.unspent(); // The worker never counts it as seen.
                     }
                 }
-                // The worker counts it as come, and passes it over. So it does if it is sent again.
+                // The worker counts the empty delivery as received and ignores it, also if it is sent
+                // again.
                 self.state.lock().window.blank(first);
                 let nothing = Delivery::default();
                 Box::pin(self.publish(links, first, &[&nothing])).await;
@@ -434,7 +434,7 @@ impl NodeLink {
         }
     }
 
-    /// Fails a Step that no worker can be told of: given to the next, it would be no shorter.
+    /// Fails a Step whose claim is too long to be sent: for the next worker it would be no shorter.
     pub(crate) fn fail(&self, claim: &ClaimResult, why: &str) {
         let reason = ReasonInput {
             code: Some("claim_too_long".into()),
@@ -449,12 +449,12 @@ impl NodeLink {
             reason: Some(reason),
             ..StepReport::on(claim.step.step_id.clone())
         };
-        // If it cannot be recorded now, the lease runs out and the same happens again.
+        // If this cannot be recorded now, the lease runs out, and the same happens again.
         tokio::spawn(self.port.report(&Holding::of(claim), report, None));
     }
 
-    /// Gives back what was not heard of. A signal goes to the worker's next link; that it is to leave is
-    /// known there.
+    /// Gives back a delivery that was not acknowledged. A signal goes to the worker's next link; a request
+    /// to leave is known there already.
     fn give_back(&self, delivery: Delivery) {
         match Sent::of(delivery) {
             Some(Sent::Grant(claim)) => {
@@ -464,7 +464,7 @@ impl NodeLink {
             Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => {
                 self.port.unacknowledged(signal)
             }
-            // Only a worker says `Crossed`, to itself: no node has sent it.
+            // Only a worker sends `Crossed`, to itself; no node does.
             Some(Sent::Run(_) | Sent::Drain | Sent::Crossed(_)) | None => {}
         }
     }
@@ -473,7 +473,7 @@ impl NodeLink {
 /// Sends what the scheduler has for a worker, as much as there is at a time.
 async fn deliver(links: Arc<Links>, link: Arc<NodeLink>, mut inbox: UnboundedReceiver<Sent>) {
     let mut batch = Vec::new();
-    Box::pin(link.flush(&links)).await; // It may have to leave.
+    Box::pin(link.flush(&links)).await; // The worker may have to leave.
     loop {
         tokio::select! {
             biased;
@@ -486,9 +486,9 @@ async fn deliver(links: Arc<Links>, link: Arc<NodeLink>, mut inbox: UnboundedRec
             batch.push(next);
         }
         link.state.lock().window.push(batch.drain(..).map(Delivery::from));
-        Box::pin(link.flush(&links)).await; // Kept while it runs: most links are idle.
+        Box::pin(link.flush(&links)).await; // Boxed, as most links are idle.
     }
-    // From here on whoever sends is told that nobody is there.
+    // From here on the scheduler finds that the worker is not there.
     inbox.close();
     batch.extend(inbox.collect::<Vec<_>>().await);
     let unheard = link.state.lock().window.take_all();

@@ -34,20 +34,20 @@ use crate::settings::Settings;
 use crate::start::{Servers, StartError, journal, leases, servers, unreachable_at};
 use crate::{ClusterScheduler, events, rival};
 
-/// Heartbeats that are under way at a time. Each is of all Attempts of a worker; one that is not
-/// answered comes again.
+/// How many heartbeats may be under way at a time. Each is of all Attempts of a worker; a worker
+/// repeats one that is not answered.
 pub(crate) const HEARTBEATS_MAX: usize = 4_096;
 
-/// How often a node says that it is there.
+/// How often a node announces that it is there.
 const ALIVE: Duration = Duration::from_secs(2);
 
-/// How long a node is quiet after it has said so, whoever comes meanwhile.
+/// The shortest pause between two announcements.
 const ALIVE_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often links are looked at.
+/// How often links are checked.
 const SWEEP: Duration = Duration::from_millis(250);
 
-/// How long after a partition could not be listened to it is tried again, at most.
+/// How long the node waits at most before it tries again to serve a partition.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A running node.
@@ -68,8 +68,8 @@ impl Node {
     /// Starts a node: from then on it takes partitions and serves them.
     ///
     /// # Errors
-    /// What does not pass by itself: see [`StartError`]. Servers that are away are waited for, now and later;
-    /// dropping this gives up.
+    /// An error that does not pass by itself; see [`StartError`]. While servers cannot be reached,
+    /// this waits for them; dropping the future gives up.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let name = settings.name.to_lowercase();
         let Servers { log, control, intake } = servers(&settings).await?;
@@ -155,22 +155,22 @@ impl Node {
         Ok(Self { gate, keeper, ends, loops: loops.into() })
     }
 
-    /// Its name.
+    /// The name of this boot of the node.
     pub fn name(&self) -> &str {
         self.gate.node.as_str()
     }
 
-    /// The partitions that it owns and listens to.
+    /// The partitions that the node owns and whose requests it receives.
     pub fn served(&self) -> Vec<u32> {
         self.gate.served.lock().iter().copied().collect()
     }
 
-    /// The scheduler itself.
+    /// The scheduler in this node.
     pub fn scheduler(&self) -> &ClusterScheduler {
         &self.gate.scheduler
     }
 
-    /// What can be counted of this node, whenever it is asked for.
+    /// A function that gives the numbers of this node at the moment of the call.
     pub fn sampler(&self) -> impl Fn() -> Sample + Send + Sync + 'static {
         let gate = Arc::clone(&self.gate);
         move || {
@@ -183,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Hands every partition to the node that comes next, and ends. Appends in flight finish.
+    /// Gives every partition to its next owner, and ends. Appends in flight finish.
     pub async fn stop(self) {
         let Self { gate, keeper, ends, loops } = self;
         for partition in 0..gate.partitions {
@@ -192,7 +192,7 @@ impl Node {
         keeper.hand_over().await;
         ends.cancel();
         for ended in loops {
-            let _ = ended.await; // Its panics were told.
+            let _ = ended.await; // A panic in it has been logged.
         }
         gate.scheduler.stop().await;
         settle(&gate.control).await;
@@ -200,7 +200,7 @@ impl Node {
     }
 }
 
-/// A loop of the node, until that ends.
+/// Runs a loop of the node until the node ends.
 pub(crate) fn spawn(
     ends: &CancellationToken,
     work: impl Future<Output = ()> + Send + 'static,
@@ -211,7 +211,7 @@ pub(crate) fn spawn(
     })
 }
 
-/// Serves what is owned, as soon as that changes.
+/// Serves the partitions that the node owns, and follows every change.
 async fn follow(gate: Arc<Gate>) {
     let mut changes = gate.fence.journal.owned().changes();
     let mut partitions = Partitions::new(gate);
@@ -219,19 +219,19 @@ async fn follow(gate: Arc<Gate>) {
         partitions.follow().await;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(LOOK) => {} // What could not be listened to is tried again.
+            () = tokio::time::sleep(LOOK) => {} // Tries again to subscribe where that failed.
         }
     }
 }
 
-/// Tells nodes that they were given partitions.
+/// Notifies nodes that they were given partitions.
 async fn tell_given(client: Client, mut given: UnboundedReceiver<String>) {
     while let Some(node) = given.recv().await {
         say(&client, &format!("tenure.v1.system.given.{node}"), &Given { v: V }).await;
     }
 }
 
-/// Hears that workers are not there.
+/// Receives the server's answers that nobody listens on a worker's inbox.
 async fn hear_gone(links: Arc<Links>, mut told: Subscriber) {
     while let Some(message) = told.next().await {
         let link = message.subject.rsplit('.').next();
@@ -241,15 +241,15 @@ async fn hear_gone(links: Arc<Links>, mut told: Subscriber) {
     }
 }
 
-/// Hears that partitions were given to this node.
+/// Receives the notices that partitions were given to this node.
 async fn hear_given(keeper: Arc<Keeper>, mut told: Subscriber) {
     while told.next().await.is_some() {
         keeper.poke();
     }
 }
 
-/// Says that this node is there, often enough, and as soon as somebody is to hear it. Every worker hears it: of
-/// those who come at the same time all are told at once.
+/// Announces that this node is there, every two seconds and when somebody needs to know. Every
+/// worker receives the announcement, so one goes out for all workers that come at the same time.
 async fn announce(gate: Arc<Gate>) {
     let mut ticks = interval(ALIVE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -283,7 +283,7 @@ async fn sweep(gate: Arc<Gate>) {
 }
 
 impl Gate {
-    /// Says that this node is there, and what it owns.
+    /// Announces that this node is there, and which partitions it serves.
     async fn say_alive(&self) {
         let node = self.node.as_str();
         let owned = self.served.lock().iter().copied().collect();

@@ -1,5 +1,5 @@
-//! What a node does when it takes or leaves a partition: it listens to its subjects and reads its
-//! live Tasks, or ends both.
+//! What a node does when it takes or leaves a partition: it subscribes to the partition's subjects
+//! and resumes its live Tasks, or ends both.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::node::spawn;
 use crate::published::tell_past;
 use crate::rival;
 
-/// How long a subscription that ends may take to bring what was sent to it.
+/// How long a subscription that ends may take to deliver what was sent to it before.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The partitions that a node serves.
 pub(crate) struct Partitions {
     gate: Arc<Gate>,
-    /// Each with its epoch and what ends its subscriptions.
+    /// Each with its epoch, and the guard that ends its subscriptions.
     served: HashMap<u32, (u64, DropGuard)>,
-    /// Why others cannot be listened to.
+    /// Why the others cannot be served.
     unanswered: UnansweredPartitions,
 }
 
-/// Partitions that cannot be listened to, each with why that was last.
+/// Partitions to whose subjects the node cannot subscribe, each with the last reason.
 #[derive(Debug, Default)]
 struct UnansweredPartitions(HashMap<u32, String>);
 
 impl UnansweredPartitions {
-    /// Says so, unless that was said and is as it was.
+    /// Logs the reason, unless it was logged and has not changed.
     fn note(&mut self, partition: u32, why: &str) {
         if self.replace(partition, why) {
             tracing::warn!(
@@ -45,7 +45,7 @@ impl UnansweredPartitions {
         }
     }
 
-    /// Takes the reason of a partition. Answers whether it is another than before.
+    /// Stores the reason of a partition. Answers whether it has changed.
     fn replace(&mut self, partition: u32, why: &str) -> bool {
         self.0.insert(partition, why.to_owned()).as_deref() != Some(why)
     }
@@ -56,7 +56,7 @@ impl Partitions {
         Self { gate, served: HashMap::new(), unanswered: UnansweredPartitions::default() }
     }
 
-    /// Makes what is served what is owned.
+    /// Leaves the partitions that this node no longer owns, and serves the others.
     pub(crate) async fn follow(&mut self) {
         let owned: HashMap<u32, u64> = self.gate.fence.journal.owned().all().into_iter().collect();
         let is_over = |at: &u32, epoch: &u64| owned.get(at) != Some(epoch);
@@ -79,17 +79,18 @@ impl Partitions {
     async fn serve(&mut self, partition: u32, epoch: u64) {
         let begun = Instant::now();
         let ends = CancellationToken::new();
-        // If some cannot be listened to, the others end too.
+        // If one subscription fails, the others end too.
         let guard = ends.clone().drop_guard();
         if let Err(error) = self.listen_to(partition, &ends).await {
-            // The owner says nothing until it can hear: tried again with the next look.
+            // The owner answers nothing before it receives requests: the next call tries again.
             self.unanswered.note(partition, &error.to_string());
             return;
         }
         self.unanswered.0.remove(&partition);
         self.served.insert(partition, (epoch, guard));
         self.gate.served.lock().insert(partition);
-        self.gate.announces.notify_one(); // Whoever waits for an owner need not wait longer.
+        // So that callers that wait for an owner learn of it at once.
+        self.gate.announces.notify_one();
         match self.gate.scheduler.resume(partition).await {
             Ok(live) => {
                 tracing::info!(partition, epoch, live, "partition served");
@@ -122,7 +123,7 @@ impl Partitions {
     }
 }
 
-/// Listens to what is said to every node.
+/// Subscribes to the subjects that every node serves.
 pub(crate) async fn listen_to_all(
     gate: &Arc<Gate>,
     ends: &CancellationToken,
@@ -142,14 +143,15 @@ pub(crate) async fn listen_to_all(
     Ok(())
 }
 
-/// Hears what comes, in its order. What had been sent here when that ends is still heard: who asked is
-/// told that the partition is another's, and need not wait until his patience ends.
+/// Handles messages in their order. After `ends` it still handles what had been sent here before,
+/// so that these callers learn at once that another node has the partition.
 fn attend(gate: &Arc<Gate>, mut messages: Subscriber, ends: &CancellationToken) {
     let (gate, ends) = (Arc::clone(gate), ends.clone());
     spawn(&CancellationToken::new(), async move {
         let ended = ends.run_until_cancelled(hear(&gate, &mut messages)).await;
         if ended.is_none() && messages.drain().await.is_ok() {
-            let _ = timeout(LAST_WORDS, hear(&gate, &mut messages)).await; // The server may be gone.
+            // The server may be gone.
+            let _ = timeout(LAST_WORDS, hear(&gate, &mut messages)).await;
         }
     });
 }
@@ -160,7 +162,7 @@ async fn hear(gate: &Arc<Gate>, messages: &mut Subscriber) {
     }
 }
 
-/// Makes sure that what was sent has left: the server has it when it answers. Whether it did in time.
+/// Makes sure that what was sent has reached the server. Answers whether it did in time.
 pub(crate) async fn settle(client: &Client) -> bool {
     matches!(timeout(Duration::from_secs(1), client.flush()).await, Ok(Ok(())))
 }
@@ -169,7 +171,7 @@ pub(crate) async fn settle(client: &Client) -> bool {
 mod tests {
     use super::*;
 
-    /// That a partition cannot be listened to is said once, until it changes.
+    /// A failure to subscribe is logged once, until its reason changes.
     #[test]
     fn what_cannot_be_listened_to_is_said_once() {
         let mut unanswered = UnansweredPartitions::default();

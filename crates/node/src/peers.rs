@@ -1,4 +1,4 @@
-//! Other nodes, asked for what this one must know of their Tasks.
+//! Asks other nodes for what this one must know of their Tasks.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::bus::say;
 /// How long a node may take to answer another.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a question is asked again.
+/// How often a request is sent at most.
 const TRIES: u32 = 5;
 
 /// The other nodes of a cluster, over NATS.
@@ -50,7 +50,8 @@ impl Peers for NatsPeers {
         Box::pin(async move {
             let ask = ReadParent { child: child.clone(), record: false };
             match peers.ask(&key, Ask::ReadParent(ask)).await {
-                // A node of the release before does not know the question: its log says.
+                // A node of the previous release does not know this request: the parent's log is
+                // read instead.
                 Err(unknown) if unknown.code == Code::ValidationError => {
                     Ok(Parent::of(&peers.fold(&key).await?.durable(), &child))
                 }
@@ -82,7 +83,7 @@ impl Peers for NatsPeers {
 }
 
 impl NatsPeers {
-    /// Folds the log of a Task, as its owner reads it out.
+    /// Folds the log of a Task, which its owner sends in pages.
     async fn fold(&self, key: &TaskKey) -> Result<Box<Task>, Rejection> {
         let mut log = Assembler::new(key.session_id.clone(), key.task_id.clone());
         let (mut task, mut rest): (Option<Box<Task>>, Vec<u8>) = Default::default();
@@ -113,7 +114,8 @@ impl NatsPeers {
         let mut refused = unanswered();
         for again in 0..TRIES {
             tokio::time::sleep(Duration::from_millis(50) * again).await;
-            // An inbox of its own: the library would keep what is never answered for ever.
+            // It has an inbox of its own, as the library would hold an unanswered request in its
+            // shared inbox for ever.
             let inbox = format!("_INBOX.system.{}.{}", self.node, Uuid::now_v7().simple());
             let asked = Ask_::new().payload(request.clone().into()).inbox(inbox);
             let asked = self.client.send_request(subject.clone(), asked.timeout(Some(TIMEOUT)));
@@ -155,7 +157,7 @@ fn unanswered() -> Rejection {
         .with("retry_after_ms", 200)
 }
 
-/// Hears what other nodes tell of families.
+/// Receives other nodes' notices about families.
 pub(crate) async fn hear(scheduler: ClusterScheduler, mut told: Subscriber) {
     while let Some(message) = told.next().await {
         let Ok(kin) = decode::<Told>(&message.payload) else { continue };

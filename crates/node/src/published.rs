@@ -1,10 +1,10 @@
-//! How far the logs of a node's partitions are out (RECOVER-08): whoever watches was told of them, and
-//! whoever keeps traces has taken those of the Tasks that ended there.
+//! How far the logs of a node's partitions are published (RECOVER-08): the node has sent the events
+//! to all watchers, and the collector has taken the traces of the Tasks that ended there.
 //!
-//! Once a second the node finds out how far that is, and sets a mark beside the log. Who takes a
-//! partition tells what is behind its mark again, of ended Tasks too, once its Tasks are under way
-//! (mechanisms 11): nobody waits for that. Whoever is told twice knows it by the places in the log, and
-//! a span again by its id.
+//! Once a second the node finds out how far that is, and sets a mark beside the log. A new owner of
+//! a partition publishes what is behind the mark again, for ended Tasks too, once its Tasks are
+//! under way (mechanisms 11); nobody waits for that. A receiver recognises a repeated event by its
+//! place in the log, and a span by its id.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,24 +28,27 @@ use crate::partitions::settle;
 /// How often the marks are set.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What nobody takes in so long is given up: else whoever takes a partition would have ever more to tell.
+/// What could not be published for so long is given up: otherwise a new owner would have ever more
+/// to publish again.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// Tasks that are told of again at a time.
+/// How many Tasks are published again at a time.
 const TASKS_AT_ONCE: usize = 256;
 
-/// Tasks that are kept to be told of another time, at most.
+/// For how many Tasks at most a failure is noted, to be tried again.
 const FAILED_MAX: usize = 10_000;
 
-/// How often it is tried to tell again what cannot be read, and when.
+/// How often the node tries to publish the past of a partition, and how long it waits after a
+/// failure.
 const TRIES: u32 = 3;
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
-/// Asks who publishes how many commits were missed since the start, when all others that were sent
-/// there are published. None: they are not.
+/// Asks the loop that publishes how many commits it has missed since the start. It answers once it
+/// has published all others that were sent to it before. None: some are not published.
 pub(crate) type MissedQuery = mpsc::Sender<oneshot::Sender<Option<u64>>>;
 
-/// Partitions of which all is out that other owners wrote, each with the epoch of this one.
+/// Partitions in which everything that earlier owners wrote is published, each with the epoch of
+/// this owner.
 #[derive(Debug, Default)]
 pub(crate) struct PublishedMarks(Mutex<HashMap<u32, u64>>);
 
@@ -55,13 +58,14 @@ impl PublishedMarks {
     }
 }
 
-/// When all was out last, or given up, and what had been lost by then, counted since the start.
+/// When everything was last published or given up, and what had been lost by then, counted since
+/// the start.
 #[derive(Debug)]
 struct LastPublished {
     at: Instant,
     /// Commits that were not published.
     missed: u64,
-    /// Traces.
+    /// Traces that were lost.
     untraced: u64,
 }
 
@@ -70,8 +74,8 @@ impl LastPublished {
         Self { at, missed: 0, untraced: 0 }
     }
 
-    /// Whether marks may be set. What was lost holds them back until it is given up, also when nothing
-    /// more is lost: it is told again only while it is behind them.
+    /// Whether marks may be set. A loss holds them back until it is given up, even if nothing more
+    /// is lost: the next owner publishes again only what is behind the marks.
     fn passes(&mut self, missed: Option<u64>, untraced: Option<u64>, now: Instant) -> bool {
         let is_published = missed == Some(self.missed) && untraced == Some(self.untraced);
         if !is_published && now.duration_since(self.at) < GIVEN_UP {
@@ -98,13 +102,14 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: MissedQuery) {
             last_published.at = Instant::now();
             continue;
         }
-        // What hangs in one partition, or in whoever keeps traces, holds the marks of others no longer
-        // than what is lost.
+        // A partition or a collector that hangs holds back the marks of other partitions no longer
+        // than a loss does.
         let lost = async {
             gate.scheduler.settled().await;
             tokio::join!(missed_of(&ask), lost_of(&gate))
         };
-        let given_up = (last_published.at + GIVEN_UP).max(Instant::now() + EVERY); // It may have stood still.
+        // The process may have stood still.
+        let given_up = (last_published.at + GIVEN_UP).max(Instant::now() + EVERY);
         let lost = timeout_at(given_up, lost).await;
         let (missed, untraced) = lost.unwrap_or((None, None));
         if !last_published.passes(missed, untraced, Instant::now()) {
@@ -125,7 +130,7 @@ async fn missed_of(ask: &MissedQuery) -> Option<u64> {
     told.await.ok()?
 }
 
-/// Waits for those who keep traces: how often some were lost. None: it is not known.
+/// Waits for the collector: how often traces were lost. None: that is not known.
 async fn lost_of(gate: &Gate) -> Option<u64> {
     match gate.scheduler.observer().and_then(|observer| observer.taken()) {
         Some(taken) => timeout(GIVEN_UP, taken).await.ok()?.ok(),
@@ -133,8 +138,8 @@ async fn lost_of(gate: &Gate) -> Option<u64> {
     }
 }
 
-/// Tells what may not be out of a partition that was taken, until it is left. What fails is tried again, and
-/// no more than that.
+/// Publishes what an earlier owner of this partition may not have published. What fails is tried
+/// again, at most three times in all.
 pub(crate) async fn tell_past(gate: Arc<Gate>, partition: u32, epoch: u64) {
     let mut past =
         PastPublisher { gate: &gate, next: None, parts: DueParts::default(), hangs: false };
@@ -149,22 +154,22 @@ pub(crate) async fn tell_past(gate: Arc<Gate>, partition: u32, epoch: u64) {
     gate.out.0.lock().insert(partition, epoch);
 }
 
-/// What is to be told of a Task.
+/// What is to be published of a Task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
-    /// Behind this event of its log, up to and with the last.
+    /// The event of its log behind which it begins.
     after: u64,
     last: u64,
     ended: Option<TaskStatus>,
 }
 
 impl Part {
-    /// What is left of it when watchers have been told: its end is to be traced.
+    /// What is left when watchers have the events: the trace of its end.
     fn told(self) -> Self {
         Self { after: self.last, ..self }
     }
 
-    /// Both, and what lies between them.
+    /// Extends this part to cover the other, and what lies between them.
     fn join(&mut self, other: Self) {
         self.after = self.after.min(other.after);
         self.last = self.last.max(other.last);
@@ -172,17 +177,17 @@ impl Part {
     }
 }
 
-/// Parts that are to be told now, and those that could not be told, for another time.
+/// Parts to be published now, and parts that failed, for another time.
 #[derive(Debug, Default)]
 struct DueParts {
     now: HashMap<TaskKey, Part>,
     failed: HashMap<TaskKey, Part>,
-    /// How many failed that are not kept for another time.
+    /// How many failed for which there was no capacity.
     given_up: u64,
 }
 
 impl DueParts {
-    /// Commits of a Task that come together are told of together.
+    /// Adds a commit. Commits of one Task that follow each other are published together.
     fn note(&mut self, commit: Stored) {
         let Stored { key, after, last, ended } = commit;
         match self.now.entry(key) {
@@ -196,7 +201,7 @@ impl DueParts {
         }
     }
 
-    /// Some of those to be told now.
+    /// Takes some of those to be published now.
     fn take(&mut self) -> Vec<(TaskKey, Part)> {
         let some: Vec<TaskKey> = self.now.keys().take(TASKS_AT_ONCE).cloned().collect();
         let part = |key: TaskKey| self.now.remove(&key).map(|part| (key, part));
@@ -212,7 +217,7 @@ impl DueParts {
         }
     }
 
-    /// Those that failed are to be told now. Answers how many there were, and were given up.
+    /// Has the parts that failed published now. Answers how many failed or were given up.
     fn again(&mut self) -> u64 {
         let failed = std::mem::take(&mut self.failed);
         let count = failed.len() as u64 + std::mem::take(&mut self.given_up);
@@ -223,18 +228,18 @@ impl DueParts {
     }
 }
 
-/// What may not be out.
+/// Publishes what an earlier owner may not have published.
 struct PastPublisher<'a> {
     gate: &'a Gate,
     /// The message that is read next; none before the first.
     next: Option<u64>,
     parts: DueParts,
-    /// Whether whoever keeps traces has not answered: nobody waits for him again.
+    /// Whether the collector has not answered: then nothing waits for it again.
     hangs: bool,
 }
 
 impl PastPublisher<'_> {
-    /// Goes on where it stopped. Answers how much could not be told, or was not taken.
+    /// Goes on where it stopped. Answers for how many Tasks it failed.
     async fn tell(&mut self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
         let gate = self.gate;
         let journal = &gate.fence.journal;
@@ -259,7 +264,7 @@ impl PastPublisher<'_> {
         Ok(self.parts.again())
     }
 
-    /// First the events: traces wait until others were taken, so that no more are made than that.
+    /// Publishes the events first. A trace is made only once the events of its Task are sent.
     async fn tell_some(&mut self) {
         let (gate, some) = (self.gate, self.parts.take());
         let (untold, mut ended): (Vec<_>, Vec<_>) =
@@ -288,13 +293,13 @@ impl PastPublisher<'_> {
         }
     }
 
-    /// As [`lost_of`], who is not waited for once he has not answered.
+    /// As [`lost_of`]; once the collector has not answered, this does not wait for it again.
     async fn lost(&mut self) -> Option<u64> {
         unless_it_hangs(&mut self.hangs, lost_of(self.gate)).await
     }
 }
 
-/// What is answered, or none for ever, once it was none.
+/// The answer; none from then on, once it was none.
 async fn unless_it_hangs<T>(
     hangs: &mut bool,
     answer: impl Future<Output = Option<T>>,
@@ -322,7 +327,7 @@ async fn trace_of(gate: &Gate, key: TaskKey, last: u64) -> Result<(), Rejection>
     gate.scheduler.observe_again(&key, last).await
 }
 
-/// Does something with each, some at a time, which share what they read. Whether it succeeded.
+/// Does the work for each Task, some at a time. Answers whether it succeeded.
 async fn each<D: Future<Output = Result<(), Rejection>>>(
     all: Vec<(TaskKey, Part)>,
     work: impl Fn(TaskKey, Part) -> D,
@@ -347,7 +352,8 @@ mod tests {
 
     use super::*;
 
-    /// What is told of a Task begins where it was out, ends with its last commit, and has its end.
+    /// Commits of one Task are published together: from where the log was published, up to the last
+    /// commit, with the Task's end.
     #[test]
     fn commits_of_a_task_are_told_of_together() {
         let (mut parts, key) = (DueParts::default(), History::of("s", "t").key);
@@ -360,7 +366,8 @@ mod tests {
         assert_eq!(parts.take(), []);
     }
 
-    /// RECOVER-08: only what failed is told once more, and where watchers were told, its end alone is traced.
+    /// RECOVER-08: only what failed is published again. Where watchers have the events, only the
+    /// end is traced.
     #[test]
     fn what_failed_alone_is_told_once_more() {
         let mut parts = DueParts::default();
@@ -389,7 +396,7 @@ mod tests {
         assert_eq!((parts.again(), parts.now.len()), (FAILED_MAX as u64 + 5, FAILED_MAX));
     }
 
-    /// Whoever keeps traces and hangs holds up what is told again once, however much that is.
+    /// A collector that hangs delays the publishing of the past once, however much there is.
     #[tokio::test(start_paused = true)]
     async fn who_hangs_is_waited_for_once() {
         let (mut hangs, begun) = (false, Instant::now());
@@ -401,7 +408,7 @@ mod tests {
         assert_eq!(begun.elapsed(), GIVEN_UP);
     }
 
-    /// RECOVER-08: also when nothing more is lost.
+    /// RECOVER-08: this holds also when nothing more is lost.
     #[test]
     fn no_mark_passes_what_was_lost_until_it_is_given_up() {
         let begun = Instant::now();
@@ -419,7 +426,8 @@ mod tests {
         }
     }
 
-    /// RECOVER-08: what the server does not have is out when it has it, and so with whoever keeps traces.
+    /// RECOVER-08: events are published when the server has them, and traces when the collector has
+    /// taken them.
     #[test]
     fn what_is_not_known_to_be_out_waits() {
         for (missed, untraced) in [(None, Some(0)), (Some(0), None), (None, None)] {

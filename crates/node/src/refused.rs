@@ -1,4 +1,5 @@
-//! Workers that have no link as what they say cannot be taken.
+//! Remembers workers that have no link because the node cannot accept their messages, and names them
+//! to those who ask for workers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,19 +11,19 @@ use tenure_wire::bus::operate::RefusedFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tokio::time::Instant;
 
-/// How long it is told that a worker was refused: it may have ended since.
+/// For how long the node names a worker that it refused; the worker may have ended since.
 const TOLD: Duration = Duration::from_secs(600);
 
-/// Logins of workers that are remembered. Whoever makes up more is answered, and is not named.
+/// How many logins of workers the node remembers. It answers others too, but does not name them.
 const NAMES_MAX: usize = 1_000;
 
-/// Those of them that are named in an answer.
+/// How many of them one answer names at most.
 const NAMED_MAX: usize = 100;
 
-/// Characters of a refusal that are told.
+/// How many characters of a refusal the node sends at most.
 const WORDS_MAX: usize = 400;
 
-/// Who speaks as a worker, whether there may be such a pool or not.
+/// The sender of a worker's message, whether its pool can exist or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speaker<'a> {
     pub(crate) pool: &'a str,
@@ -42,7 +43,7 @@ impl Speaker<'_> {
     }
 }
 
-/// Workers that were refused lately, of each login in a pool the last one.
+/// Workers that were refused lately: the last one of each login in a pool.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedWorkers(Mutex<BTreeMap<(SmolStr, SmolStr), Last>>);
 
@@ -51,13 +52,14 @@ struct Last {
     boot: SmolStr,
     error: Rejection,
     at: Instant,
-    /// It has a link since: it is remembered only so that the next refusal is not told at once.
+    /// The worker has a link since. It is remembered only so that its next refusal is not logged at
+    /// once.
     is_mended: bool,
 }
 
 impl RefusedWorkers {
-    /// Notes that a worker was refused. Answers whether that is news: of one that is refused again and again it
-    /// is told once.
+    /// Notes that a worker was refused. Answers whether that is news, so that a worker that is
+    /// refused again and again is logged once.
     pub(crate) fn note(&self, who: Speaker<'_>, error: Rejection) -> bool {
         let now = Instant::now();
         let mut all = self.0.lock();
@@ -71,7 +73,7 @@ impl RefusedWorkers {
         is_new
     }
 
-    /// A worker has a link: what it said before is mended, and named no more.
+    /// Notes that a worker has a link: from now on it is not named.
     pub(crate) fn forget(&self, who: Speaker<'_>) {
         let mut all = self.0.lock();
         if let Some(last) = all.get_mut(&who.login()) {
@@ -79,7 +81,7 @@ impl RefusedWorkers {
         }
     }
 
-    /// Who was refused, and why.
+    /// The workers that were refused, and why.
     pub(crate) fn facts(&self) -> Vec<RefusedFacts> {
         let now = Instant::now();
         let all = self.0.lock();
@@ -95,7 +97,7 @@ impl RefusedWorkers {
     }
 }
 
-/// A refusal in as many words as are told: it may name all of what it is about.
+/// A refusal with a message of bounded length: the message may name many things.
 pub(crate) fn in_short(mut refused: Rejection) -> Rejection {
     if let Some((end, _)) = refused.message.char_indices().nth(WORDS_MAX) {
         refused.message.truncate(end);
@@ -116,7 +118,8 @@ mod tests {
         Rejection::invalid("handlers", "no such name")
     }
 
-    /// A worker that starts again and again is told of once, and one that mends its words no more.
+    /// A worker that starts again and again is logged once, and one that has a link is no longer
+    /// named.
     #[tokio::test(start_paused = true)]
     async fn a_login_is_told_of_once_while_it_is_remembered() {
         let (refused, alice, one, two) =
@@ -140,7 +143,7 @@ mod tests {
         assert!(refused.note(first, refusal()));
     }
 
-    /// Names cost nothing, and must fill neither the memory nor the log.
+    /// Names cost a sender nothing, so they must fill neither the memory nor the log.
     #[test]
     fn so_many_logins_are_remembered() {
         let (refused, boot) = (RefusedWorkers::default(), token("b1"));

@@ -1,6 +1,6 @@
-//! Whether another node answers for a partition that this one is about to take. Redis says who may take
-//! one; where nodes ask different ones, each says something else, and the log would let them take it from
-//! each other for ever.
+//! Asks over NATS whether another node serves a partition that this one is about to take. Redis
+//! decides who may take a partition. Where nodes use different Redis servers, each server decides
+//! otherwise, and the log would let the nodes take the partition from each other for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,20 @@ use uuid::Uuid;
 use crate::bus::say;
 use crate::gate::Gate;
 
-/// How long a node may take to say that it has a partition. One that was killed is not there, and the
-/// server says so at once; one that hangs has lost it after so long.
+/// How long a node may take to answer that it has a partition. A killed node has no subscription,
+/// and the server says so at once; a node that hangs counts as having lost the partition after this
+/// time.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Where inboxes of nodes are.
+/// The prefix of the inboxes for the answers.
 const INBOX: &str = "_INBOX.system.";
 
-/// Where a partition's owner is asked.
+/// The subject on which a partition's owner is asked.
 pub(crate) fn subject(partition: u32) -> String {
     format!("tenure.v1.system.serves.{partition}")
 }
 
-/// Another node that has the partition, and has its lease from the Redis that it asks.
+/// Another node that serves the partition, and whose Redis has confirmed its lease.
 pub(crate) async fn of(client: Client, node: Token, partition: u32) -> Option<String> {
     let inbox = format!("{INBOX}{node}.{}", Uuid::now_v7().simple());
     let asked = Request::new().inbox(inbox).timeout(Some(PATIENCE));
@@ -37,12 +38,12 @@ pub(crate) async fn of(client: Client, node: Token, partition: u32) -> Option<St
     (serves.is_sure && serves.node != node.as_str()).then(|| serves.node.into())
 }
 
-/// Answers for a partition.
+/// Answers the nodes that ask who serves a partition.
 pub(crate) async fn hear(gate: Arc<Gate>, partition: u32, mut asked: Subscriber) {
     while let Some(message) = asked.next().await {
         let Some(reply) = message.reply.filter(|reply| reply.starts_with(INBOX)) else { continue };
         let owns = gate.fence.journal.owned().epoch(partition).is_some();
-        // One that is not sure stays silent: the answer of one that is may come behind.
+        // A node that is not sure stays silent: the answer of one that is sure may follow.
         if !owns || !gate.fence.keeper.is_certain() {
             continue;
         }

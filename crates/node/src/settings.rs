@@ -1,4 +1,4 @@
-//! Where the servers are, and as whom to speak to them.
+//! Where the servers are, and with which logins to reach them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tenure_scheduler::Config;
 pub(crate) use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::subject::Token;
 
-/// How a connection proves who it is.
+/// How a connection authenticates.
 #[derive(Clone, Default)]
 pub enum Login {
-    /// As the address says.
+    /// With the login in the address, if there is one.
     #[default]
     Address,
-    /// By name and password.
+    /// With name and password.
     Password {
-        /// Who.
+        /// The name.
         user: String,
-        /// The secret.
+        /// The password.
         password: String,
     },
-    /// By a credentials file.
+    /// With a credentials file.
     File(PathBuf),
 }
 
@@ -37,19 +37,19 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// How to reach NATS. A node speaks over three connections, so that the server can tell its log from
-/// what it says to workers and to callers; each may have rights of its own.
+/// How to reach NATS. A node has three connections, so that the server can tell apart the log, the
+/// messages to workers and the answers to callers; each may have its own rights.
 #[derive(Clone)]
 pub struct Nats {
     /// Addresses of the servers, separated by commas.
     pub url: String,
     /// The certificate of the authority that signed the servers' own, if the machine does not know it.
     pub ca: Option<PathBuf>,
-    /// Who alone may write the log.
+    /// The login that alone may write the log.
     pub journal: Login,
-    /// Who speaks to workers.
+    /// The login that speaks to workers.
     pub control: Login,
-    /// Who speaks to orchestrators and observers.
+    /// The login that speaks to orchestrators and observers.
     pub intake: Login,
 }
 
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Nats {
 }
 
 impl Nats {
-    /// One address, and no logins beside what it says.
+    /// One address, with its login for all three connections.
     pub fn at(url: impl Into<String>) -> Self {
         let (journal, control, intake) = Default::default();
         Self { url: url.into(), ca: None, journal, control, intake }
@@ -77,24 +77,25 @@ pub struct Settings {
     pub nats: Nats,
     /// Where Redis is.
     pub redis: RedisAt,
-    /// This boot of this node: no other has the same.
+    /// The name of this boot of this node: no other boot has it.
     pub node: Token,
-    /// What names of streams and keys begin with: clusters on the same servers differ in it.
+    /// The prefix of the names of streams and keys: clusters on the same servers differ in it.
     pub name: String,
-    /// Partitions of the cluster: fixed when it is made (OWN-01).
+    /// Number of partitions of the cluster: fixed when the cluster is made (OWN-01).
     pub partitions: u32,
-    /// Servers that keep each stream of the log.
+    /// How many servers store each stream of the log.
     pub replicas: usize,
-    /// Bytes that a stream may take; none: as many as the server has.
+    /// How many bytes a stream may take; none: as many as the server has.
     pub max_bytes: Option<u64>,
-    /// How long a partition stays with a node that says nothing.
+    /// How long a partition stays with a node that does not renew its lease.
     pub ownership: Duration,
-    /// Workers that may have a link at a time; one more gets none.
+    /// How many workers may have a link at a time; the node refuses others.
     pub links_max: usize,
-    /// Reads of workers and clients that may be under way at a time; more are told to come again.
-    /// Those of other nodes are needed for what is being written, and are few.
+    /// How many reads of workers and clients may be under way at a time; others are refused and may
+    /// come again. Reads of other nodes do not count: they are needed for what is being written,
+    /// and are few.
     pub reads_max: usize,
-    /// The scheduler's own.
+    /// Settings of the scheduler.
     pub scheduler: Config,
 }
 
@@ -125,7 +126,7 @@ impl Settings {
         }
     }
 
-    /// The scheduler's own, as the cluster has it.
+    /// Settings of the scheduler, adapted to the cluster.
     pub(crate) fn config(&self) -> Config {
         let mut config = Config { partitions: self.partitions, ..self.scheduler.clone() };
         if self.replicas > 1 {

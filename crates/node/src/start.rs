@@ -1,5 +1,6 @@
-//! What a node needs before it can begin: NATS, the log there, and Redis. What is away is waited for, as
-//! whoever starts a node may start those servers beside it; what no waiting mends is an error.
+//! Waits for what a node needs before it can begin: NATS, the log there, and Redis. It waits for
+//! servers that cannot be reached, as they may be starting beside it; where waiting cannot help, it
+//! fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +15,28 @@ use tokio::time::sleep;
 use crate::bus::{Fault, ListenError, NoConnection, connect};
 use crate::settings::{Login, Settings, without_secrets};
 
-/// Pause between two tries.
+/// The pause between two tries.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// NATS cannot be reached, or does not let this node in.
+    /// NATS cannot be reached, or does not accept this node.
     #[error("nats at {url}: {why}")]
     Nats {
         /// Where.
         url: String,
-        /// What is the matter.
+        /// What kind of trouble it is.
         fault: Fault,
         /// Why.
         why: String,
     },
-    /// Its server lets no message through that is as long as some are.
+    /// The server's `max_payload` is less than the longest message.
     #[error("nats at {url}: max_payload is {most} bytes, and messages have up to {MESSAGE_MAX}")]
     Payload {
         /// Where.
         url: String,
-        /// The longest that it lets through.
+        /// Its `max_payload`.
         most: usize,
     },
     /// The log cannot be used.
@@ -44,7 +45,7 @@ pub enum StartError {
     /// Redis cannot be used.
     #[error(transparent)]
     Leases(#[from] tenure_cluster::leases::RedisOpenError),
-    /// Partitions cannot be kept.
+    /// The loop that keeps partitions did not start.
     #[error("ownership of partitions: {0}")]
     Ownership(#[from] KeepError),
     /// The scheduler did not start.
@@ -53,7 +54,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether the same may go well in a moment, with nobody's help.
+    /// Whether trying again may succeed, with nobody's help.
     pub fn passes(&self) -> bool {
         match self {
             Self::Nats { fault, .. } => *fault == Fault::Away,
@@ -63,7 +64,7 @@ impl StartError {
         }
     }
 
-    /// The record of the cluster, where the node was told another.
+    /// The record of the cluster, if it contradicts the node's settings.
     pub fn other_cluster(&self) -> Option<&OtherCluster> {
         match self {
             Self::Log(tenure_cluster::StreamOpenError::Other(other)) => Some(other),
@@ -110,7 +111,7 @@ pub(crate) struct Servers {
     pub(crate) intake: Client,
 }
 
-/// Connects to NATS, as soon as it is there.
+/// Connects to NATS, once it can be reached.
 pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> {
     let nats = &settings.nats;
     let servers = patiently("nats", || async {
@@ -121,7 +122,7 @@ pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> 
         })
     });
     let servers = servers.await?;
-    // Each may have come to another server.
+    // Each connection may have come to another server.
     let Servers { log, control, intake } = &servers;
     let most = [log, control, intake].map(|client| client.server_info().max_payload);
     match most.into_iter().min().filter(|most| *most < MESSAGE_MAX) {
@@ -139,7 +140,7 @@ async fn connected(settings: &Settings, login: &Login, part: &str) -> Result<Cli
     })
 }
 
-/// The log, as soon as JetStream can be asked for it.
+/// Opens the log, once JetStream answers.
 pub(crate) async fn journal(
     settings: &Settings,
     log: &Client,
@@ -159,7 +160,7 @@ pub(crate) async fn journal(
     .await
 }
 
-/// Leases, as soon as Redis answers.
+/// Opens the store of leases, once Redis answers.
 pub(crate) async fn leases(
     settings: &Settings,
     name: &str,
@@ -172,7 +173,7 @@ pub(crate) async fn leases(
     .await
 }
 
-/// Tries until it goes well, or fails for good. What is waited for is said once.
+/// Tries until it succeeds, or fails for good. Logs once that it waits.
 async fn patiently<T, F>(what: &str, open: impl Fn() -> F) -> Result<T, StartError>
 where
     F: Future<Output = Result<T, StartError>>,

@@ -1,5 +1,5 @@
-//! The deliveries of a link: numbered, kept until the worker has said that it got them, sent again
-//! when that takes too long.
+//! The deliveries of a link: the window numbers them, holds them until the worker acknowledges
+//! them, and has them sent again when that takes too long.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,35 +7,35 @@ use std::time::Duration;
 use tenure_wire::bus::worker::Delivery;
 use tokio::time::Instant;
 
-/// How long a worker may take to say that it got something.
+/// How long a worker may take to acknowledge a delivery.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often something is sent again before the worker is given up.
+/// How often a delivery is sent again before the link is given up.
 const AGAIN_MAX: u32 = 3;
 
-/// What a link has sent and not heard of.
+/// What a link has to send, or has sent without an acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// Number of the first that is kept.
+    /// The number of the first delivery in `kept`.
     first: u64,
     kept: VecDeque<Delivery>,
-    /// Those from here on are to be sent, counted from the first that is kept.
+    /// From this place in `kept` on deliveries are to be sent.
     unsent: usize,
-    /// Those before this were sent, once at least.
+    /// The deliveries before this place were sent at least once.
     sent: usize,
-    /// Since when nothing was heard of the first that is kept.
+    /// Since when the worker has not acknowledged the first delivery.
     since: Option<Instant>,
     again: u32,
 }
 
-/// What is to be done about silence.
+/// What to do about a worker's silence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// Nothing.
     Bearable,
-    /// Everything that was not heard of is sent again.
+    /// Send everything again that the worker has not acknowledged.
     SendAgain,
-    /// The worker does not get what it is sent.
+    /// Give up the link: the worker does not get what it is sent.
     GiveUp,
 }
 
@@ -44,12 +44,12 @@ impl Window {
         Self { first: 1, ..Self::default() }
     }
 
-    /// Takes deliveries to be sent.
+    /// Adds deliveries that are to be sent.
     pub(crate) fn push(&mut self, deliveries: impl IntoIterator<Item = Delivery>) {
         self.kept.extend(deliveries);
     }
 
-    /// What is to be sent now: the number of the first, and all from there on.
+    /// The deliveries that are to be sent now, with the number of the first.
     pub(crate) fn unsent(
         &mut self,
         now: Instant,
@@ -64,7 +64,7 @@ impl Window {
         Some((self.first + from as u64, self.kept.range(from..)))
     }
 
-    /// Puts nothing into the place of a delivery that cannot be sent.
+    /// Replaces a delivery that cannot be sent by an empty one.
     pub(crate) fn blank(&mut self, number: u64) {
         let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
         if let Some(kept) = place.and_then(|place| self.kept.get_mut(place)) {
@@ -72,7 +72,7 @@ impl Window {
         }
     }
 
-    /// The worker got everything up to this number.
+    /// Notes that the worker got everything up to this number.
     pub(crate) fn heard(&mut self, got: u64, now: Instant) {
         let known = got.saturating_add(1).saturating_sub(self.first);
         let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.sent);
@@ -87,13 +87,14 @@ impl Window {
         self.since = (self.sent > 0).then_some(now);
     }
 
-    /// Nothing could be heard until now: the worker has all its time again to say what it got.
+    /// Gives the worker all its time again, as the node could not receive acknowledgements until
+    /// now.
     pub(crate) fn excuse(&mut self, now: Instant) {
         self.again = 0;
         self.since = self.since.map(|_| now);
     }
 
-    /// A look at the clock. What is to be sent again is unsent from then on.
+    /// Checks the time. Deliveries that are to be sent again are unsent from then on.
     pub(crate) fn judge(&mut self, now: Instant) -> Silence {
         match self.since {
             Some(since) if now - since >= PATIENCE => {}
@@ -108,12 +109,12 @@ impl Window {
         Silence::SendAgain
     }
 
-    /// Steps and Runs that were sent, or are to be, and not heard of.
+    /// How many grants and offers were sent, or are to be, and not acknowledged.
     pub(crate) fn unheard(&self) -> u64 {
         self.kept.iter().filter(|one| one.uses_capacity()).count() as u64
     }
 
-    /// Ends the window: what nobody has said to have got.
+    /// Ends the window. Answers what the worker has not acknowledged.
     pub(crate) fn take_all(&mut self) -> Vec<Delivery> {
         (self.unsent, self.sent) = (0, 0);
         self.since = None;

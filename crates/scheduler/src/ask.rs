@@ -1,4 +1,4 @@
-//! Requests to a Task's actor and what comes back.
+//! Requests to a Task's actor, and their answers.
 
 use std::fmt;
 
@@ -16,12 +16,13 @@ use tokio::sync::oneshot;
 
 use crate::handle::Lane;
 
-/// Everything around a command.
+/// Who sends a command, and with which context.
 #[derive(Debug, Clone)]
 pub struct Envelope {
-    /// Who asks, as the transport authenticated it.
+    /// The caller, as the transport authenticated it.
     pub caller: Caller,
-    /// What it says with the command; none: it is a timer's, or the report of a worker.
+    /// What the caller sent with the command; none for a command of the scheduler and for a
+    /// worker's report.
     pub context: Option<Context>,
 }
 
@@ -36,7 +37,7 @@ impl Envelope {
         self.context.as_ref().map(|context| &context.command_id)
     }
 
-    /// Judge only at this version.
+    /// The version at which alone the command may be decided.
     pub(crate) fn expected_version(&self) -> Option<u64> {
         self.context.as_ref()?.expected_version
     }
@@ -50,25 +51,26 @@ impl Envelope {
 /// The answer to a write, given once it is durable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriteAnswer {
-    /// Its events, the version after them, the Steps it changed.
+    /// The command's events, the version after them, the Steps that it changed.
     pub reply: Reply,
-    /// Whether they were written just now, which the log itself has fenced: a repeat, or what changes
-    /// nothing, is only looked up (mechanisms 4).
+    /// Whether the events were written just now. Then the log itself has fenced the answer; a
+    /// repetition, or a command that changes nothing, was only looked up (mechanisms 4).
     pub is_written: bool,
-    /// The same as its caller may see it, with leases as they are when it is answered (CTRL-04); none
-    /// for what workers report.
+    /// The reply as its caller may see it, with leases as they are when it is answered (CTRL-04);
+    /// none for what workers report.
     pub summary: Option<Box<WriteSummary>>,
-    /// The Run it made.
+    /// The Run that the command made.
     pub run_id: Option<RunId>,
-    /// The Attempt it made.
+    /// The Attempt that the command made.
     pub attempt_id: Option<AttemptId>,
-    /// Native status of the Task now.
+    /// The native status of the Task now.
     pub status: TaskStatus,
-    /// Whether its caller is asked to stop: the Task is being closed, or the caller's Run (CANCEL-07).
+    /// Whether the caller is asked to stop, as the Task or the caller's Run is being closed
+    /// (CANCEL-07).
     pub cancel_requested: bool,
 }
 
-/// What was decided. Only with a view of what is durable there is an answer to it.
+/// A decision. It becomes an answer only with a view of what is durable.
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) reply: Reply,
@@ -102,16 +104,16 @@ impl WriteAnswer {
         }
     }
 
-    /// What its worker is told of a report.
+    /// The answer that a worker gets to a report.
     pub fn recorded(&self) -> Recorded {
         Recorded { version: self.reply.version, cancel_requested: self.cancel_requested }
     }
 }
 
-/// What a caller is answered that asks for a write.
+/// The answer to a caller's write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
-    /// As the caller may see it.
+    /// What the caller may see of the answer.
     pub summary: WriteSummary,
     /// As [`WriteAnswer::is_written`].
     pub is_written: bool,
@@ -120,7 +122,7 @@ pub struct Done {
 /// Where an answer goes.
 pub(crate) type ReplyTo = oneshot::Sender<Result<WriteAnswer, Rejection>>;
 
-/// What is asked.
+/// What a request asks of the Task.
 pub(crate) enum TaskOrder {
     Create(Box<(CreateTask, Defaults, Option<Parent>)>),
     Command(Command),
@@ -132,14 +134,14 @@ pub(crate) struct TaskRequest {
     pub(crate) envelope: Envelope,
     pub(crate) digest: Option<Digest>,
     pub(crate) reply_to: ReplyTo,
-    /// How it is served. What workers report is answered without a summary.
+    /// How the request is served. A worker's report is answered without a summary.
     pub(crate) lane: Lane,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl fmt::Debug for TaskRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ask").field("envelope", &self.envelope).finish_non_exhaustive()
+        f.debug_struct("TaskRequest").field("envelope", &self.envelope).finish_non_exhaustive()
     }
 }
 
@@ -150,7 +152,7 @@ pub(crate) struct HeldAnswer {
     pub(crate) waits: Option<Wait>,
     pub(crate) reply_to: ReplyTo,
     pub(crate) caller: Caller,
-    /// What workers report is answered without a summary.
+    /// Whether the answer carries a summary, which a worker's report does not.
     pub(crate) is_summarised: bool,
     pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }

@@ -1,5 +1,6 @@
-//! What was folded from logs and is not in use just now: whoever asks next need not have the log read
-//! again. Only so much is kept as came out of a number of bytes of logs, beside the last of all.
+//! Caches what was folded from logs and is not in use just now, so that the next request need not
+//! read the log again. The cache is bounded by the bytes of the logs that were folded; the last
+//! entry stays whatever its size.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -8,25 +9,25 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Bytes of logs whose folds are kept: each takes some times as many in memory.
+/// Bytes of logs whose folds are cached; each fold takes a multiple of that in memory.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// How long one is kept that nobody asks for.
+/// How long an entry is cached that nobody asks for.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Bytes of a log of which none are known, for each event.
+/// Bytes per event that are assumed for a log whose size is not known.
 const EVENT_BYTES: u64 = 64;
 
-/// Folds by what they are asked for by.
+/// Folds by the key under which requests ask for them.
 #[derive(Debug)]
 pub(crate) struct TaskCache<K, V>(Mutex<AgedCache<K, V>>);
 
 #[derive(Debug)]
 struct AgedCache<K, V> {
     kept: HashMap<K, CacheEntry<V>>,
-    /// The same, the oldest first.
+    /// Their keys by age, the oldest first.
     by_age: BTreeMap<u64, K>,
-    /// How many were ever kept.
+    /// How many entries there ever were.
     count: u64,
     bytes: u64,
 }
@@ -36,7 +37,7 @@ struct CacheEntry<V> {
     fold: V,
     bytes: u64,
     since: Instant,
-    /// Its place among the others by age.
+    /// Its number in the order of insertion.
     age: u64,
 }
 
@@ -52,12 +53,12 @@ impl<K, V> Default for TaskCache<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> TaskCache<K, V> {
-    /// Takes one out, for whoever goes on with it.
+    /// Takes an entry out; the caller goes on with it.
     pub(crate) fn take(&self, key: &K) -> Option<V> {
         self.0.lock().take(key).map(|kept| kept.fold)
     }
 
-    /// Keeps one of a log of so many events and bytes. It takes the place of another of its key.
+    /// Caches the fold of a log of so many events and bytes. It replaces an entry of the same key.
     pub(crate) fn put(&self, key: K, fold: V, events: u64, bytes: u64) {
         let mut gone = Vec::new(); // Dropped without the lock: they may be large.
         let mut shelf = self.0.lock();
@@ -73,7 +74,7 @@ impl<K: Eq + Hash + Clone, V> TaskCache<K, V> {
         drop(shelf);
     }
 
-    /// Lets those go that nobody has asked for lately.
+    /// Drops entries that nobody has asked for lately.
     pub(crate) fn sweep(&self) {
         let mut gone = Vec::new(); // As above.
         let mut shelf = self.0.lock();

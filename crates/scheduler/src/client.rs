@@ -1,4 +1,5 @@
-//! The bus in process: the scheduler's side of an orchestrator or observer.
+//! The client port in process: the scheduler's side of an orchestrator or observer. A node uses it
+//! too, for callers over NATS.
 
 mod budget;
 pub(crate) mod reads;
@@ -33,19 +34,19 @@ use crate::follow::{self, Follower};
 use crate::handle::Scheduler;
 use crate::task::open::unreadable;
 
-/// Events of a page of a log, and bytes of its commits as a log has them, about: what a reader holds in
-/// memory at a time.
+/// How many events a page of a log has at most, and about how many bytes of commits: what a reader
+/// holds in memory at a time.
 const PAGE_EVENTS: u64 = 4_096;
 const PAGE_BYTES: usize = 512 << 10;
 
-/// Hints that wait for a reader. One that is slower loses some, as hints may be lost.
+/// How many hints wait for a reader. A slower reader loses some, which hints allow.
 const HINTS_MAX: usize = 1_024;
 
-/// How a Task stands beside its log.
+/// The state of a Task that a page of its log carries.
 struct Stands {
     version: u64,
     status: TaskStatus,
-    /// What is left of its open Attempts.
+    /// Milliseconds that are left of the leases of its open Attempts.
     leases: Vec<(AttemptId, u64)>,
     wal_path: Option<String>,
 }
@@ -66,7 +67,7 @@ impl<J: Journal, L: Leases> Clone for ClientLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
-    /// A caller whom the transport has authenticated.
+    /// A link for a caller whom the transport has authenticated.
     pub fn client(&self, role: Role, agent: AgentId, session_id: SessionId) -> ClientLink<J, L> {
         let caller = Caller { agent, role, session_id, run_id: None, worker_pool_id: None };
         ClientLink { scheduler: self.clone(), caller, max_bytes: None }
@@ -107,9 +108,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         check_tool(&self.caller, Views::TOOL)
     }
 
-    /// Views of these Tasks of the session, in pages: of at most so many whose logs are read, behind
-    /// this one in the order of their ids. Answers the last of them if there are more. What the
-    /// index alone says is in the first page.
+    /// A page of views of these Tasks of the session. At most `most` logs are read for it, of Tasks
+    /// behind `after` in the order of their ids. Answers the last Task of the page if there are
+    /// more. What the index alone says is in the first page.
     ///
     /// # Errors
     /// Not for this caller.
@@ -263,7 +264,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         let mut entries = if include_terminal {
             journal.entries(Some(session)).await.map_err(unreadable)?
         } else {
-            // Live Tasks are known by heart; those that have ended may have to be looked up.
+            // The journal holds live Tasks in memory; those that have ended may have to be read.
             let mut live = Vec::new();
             for key in journal.live().await.map_err(unreadable)? {
                 if key.session_id == *session {
@@ -331,9 +332,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.answered(done)
     }
 
-    /// Public events of a Task behind event `after`, and the Task as it was read from its log for
-    /// them, if they are all: whoever has it can tell what comes. Its log is not read for that alone
-    /// if it `is_known` already.
+    /// Public events of a Task behind event `after`. If they are all there are, also the Task's
+    /// state as folded from its log for them: from it the caller can make the events that follow.
+    /// If the caller has that state already (`is_known`), the log is not read for it alone.
     ///
     /// # Errors
     /// Not for this caller, there is no such Task, or its log cannot be read.
@@ -357,7 +358,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     }
 }
 
-/// The Tasks that views are of, behind this one in the order of their ids.
+/// The Tasks that the views cover, behind `after` in the order of their ids.
 fn viewed<'a>(
     asked: &ViewsInput,
     overview: &'a Overview,

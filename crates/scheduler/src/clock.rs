@@ -1,11 +1,12 @@
 //! Time and ids for the core, which has neither (mechanisms 17).
 //!
-//! There are two lines of time. The *steady* one counts what has passed, by the runtime's clock, which
-//! tests steer, and what the machine was suspended: nobody can set it, and all waits are counted on it.
-//! The *clock* says how late it is. It begins with the system's, and goes on with the steady line: the
-//! system's clock may be set, and is followed only where something else bears it out. In a cluster that is
-//! Redis' clock, which the keeper of partitions asks anyway; where one process is all there is, it is that
-//! the system's clock has stayed as it was set for a while.
+//! There are two lines of time. The *steady* line is monotonic: it counts what has passed by the
+//! runtime's clock, which tests steer, and adds the time in which the machine was suspended. Nobody
+//! can set it, and all waits are counted on it. The *clock* gives the time of day. It begins with
+//! the system's clock, and then advances with the steady line. Somebody may set the system's clock,
+//! so the scheduler follows such a change only where something else confirms it. In a cluster this
+//! is Redis' clock, which the keeper of partitions asks anyway. In a single process it is that the
+//! system's clock has stayed as it was set for a while.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,26 +19,29 @@ use tenure_core::id::{AttemptId, CommitId, Millis, RunId};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How far clocks may be apart before one of them was set, or the machine suspended: less may be their ways
-/// of counting, and what it takes to ask them.
+/// By how much two clocks must differ before the scheduler concludes that one was set, or the
+/// machine suspended. A smaller difference may come from how they count, and from how long reading
+/// them takes.
 const APART: Millis = 1_000;
 
-/// How far the system's clock and another's may be apart and still bear each other out.
+/// How far the system's clock and another's may differ and still confirm each other.
 const AGREE: Duration = Duration::from_secs(5);
 
-/// How long the system's clock stays as it was set before it is followed where nothing else tells the time.
+/// For how long a set system's clock must stay as it is before the scheduler follows it where no
+/// other clock is asked.
 const STAYS: Duration = Duration::from_secs(60);
 
-/// The clocks of the machine beside the runtime's.
+/// The clocks of the machine, besides the runtime's.
 pub trait Machine: fmt::Debug + Send + Sync {
     /// Unix milliseconds by the system's clock, which may be set at any time.
     fn wall(&self) -> Millis;
 
-    /// What has passed since a moment that stays the same; it never steps. A suspension is part of it where
-    /// the system tells (Linux, Android): elsewhere one looks as if the system's clock had been set.
+    /// The time since a fixed moment; it never steps. It includes suspensions where the system
+    /// reports them (Linux, Android). Elsewhere a suspension looks as if the system's clock had
+    /// been set.
     fn passed(&self) -> Duration;
 
-    /// How much of that the machine was suspended.
+    /// How much of [`passed`](Self::passed) the machine was suspended.
     fn suspended(&self) -> Duration;
 }
 
@@ -75,8 +79,8 @@ impl Machine for ThisMachine {
     }
 }
 
-/// What has passed since the machine was started, and what of that it was not suspended. In this order: what
-/// lies between the two readings is no suspension.
+/// The time since the machine was started, and the part of it in which it was not suspended. They
+/// are read in this order so that the time between the two readings does not count as a suspension.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn boot_and_awake() -> Option<(Duration, Duration)> {
     use nix::time::ClockId;
@@ -99,23 +103,25 @@ fn millis(duration: Duration) -> Millis {
 pub(crate) struct Clock {
     machine: Arc<dyn Machine>,
     started: Instant,
-    /// What the machine had been suspended when this was started.
+    /// How long the machine had been suspended when this clock was started.
     suspended_before: Duration,
-    /// What it has been since, in milliseconds: tokio's clock stood still meanwhile.
+    /// How long the machine has been suspended since then, in milliseconds; tokio's clock stood
+    /// still meanwhile.
     suspended: AtomicI64,
-    /// What the clock is ahead of the steady line.
+    /// By how much the clock is ahead of the steady line.
     ahead: AtomicI64,
-    /// The system's clock, as it is followed.
+    /// The last setting of the system's clock that the scheduler follows.
     followed: Mutex<ClockFollow>,
-    /// The clock was set since that was last asked.
+    /// The clock was set since [`look`](Self::look) last asked.
     was_set: AtomicBool,
 }
 
 #[derive(Debug)]
 struct ClockFollow {
-    /// What it is ahead of what has passed.
+    /// By how much the followed clock is ahead of [`Machine::passed`].
     ahead: Millis,
-    /// What it differs from that, and since when: it was set.
+    /// By how much the system's clock differs from the followed one, and since when: somebody set
+    /// it.
     doubt: Option<(Millis, Duration)>,
 }
 
@@ -140,24 +146,25 @@ impl Clock {
         self.at(self.passed())
     }
 
-    /// What the clock says at a moment of the steady line.
+    /// What the clock says at a given moment of the steady line.
     fn at(&self, passed: Millis) -> Millis {
         passed.saturating_add(self.ahead.load(Ordering::Relaxed))
     }
 
-    /// The steady line: milliseconds since this was started.
+    /// The steady line: milliseconds since this clock was started.
     pub(crate) fn passed(&self) -> Millis {
         millis(self.started.elapsed()).saturating_add(self.suspended.load(Ordering::Relaxed))
     }
 
-    /// The tokio instant of a moment of the steady line; one that has passed, if it has.
+    /// The tokio instant of a moment of the steady line. For a moment that has passed, the instant
+    /// has passed too.
     pub(crate) fn instant_of(&self, passed: Millis) -> Instant {
         let awake = passed.saturating_sub(self.suspended.load(Ordering::Relaxed));
         self.started + Duration::from_millis(u64::try_from(awake).unwrap_or(0))
     }
 
-    /// Time, fresh ids and randomness for one decision on a Task whose steady line is so far ahead of this
-    /// one.
+    /// Time, fresh ids and randomness for one decision on a Task. `lead` is by how much the Task's
+    /// steady line is ahead of this one.
     pub(crate) fn stamp(&self, lead: Millis) -> Stamp {
         let (commit, attempt) = (Uuid::now_v7(), Uuid::now_v7());
         let passed = self.passed();
@@ -171,8 +178,8 @@ impl Clock {
         }
     }
 
-    /// What the steady line of a Task is ahead of this one that was last written to at `updated_at`: it goes
-    /// on from there, or from now if that is later.
+    /// By how much the steady line of a Task that was last written to at `updated_at` is ahead of
+    /// this one. The Task's line goes on from `updated_at`, or from now if that is later.
     pub(crate) fn lead(&self, updated_at: Millis) -> Millis {
         let passed = self.passed();
         self.at(passed).max(updated_at).saturating_sub(passed)
@@ -183,8 +190,8 @@ impl Clock {
         lead.saturating_sub(self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Looks at the machine's clocks. Answers whether either line is elsewhere now than where tokio's clock
-    /// would have brought it since the last look: what is due is due at another instant.
+    /// Reads the machine's clocks. Answers whether either line jumped since the last look, compared
+    /// with tokio's clock: what is due on that line is then due at another instant.
     pub(crate) fn look(&self, is_alone: bool) -> bool {
         let was_suspended = self.note_suspension();
         if is_alone {
@@ -202,7 +209,7 @@ impl Clock {
         is_news
     }
 
-    /// Follows a system's clock that was set and has stayed so: nobody else tells the time.
+    /// Follows a system's clock that was set and has stayed so. Used where no other clock is asked.
     fn follow_what_stays(&self) {
         let passed = self.machine.passed();
         let mut followed = self.followed.lock();
@@ -221,13 +228,14 @@ impl Clock {
         }
     }
 
-    /// Another clock said `there` within `took`: the system's clock is followed if it agrees.
+    /// Another clock said `there`, and its answer took `took`. The system's clock is followed if it
+    /// agrees.
     pub(crate) fn compare(&self, there: Millis, took: Duration) {
         let mut followed = self.followed.lock();
         let passed = self.machine.passed();
         let wall = self.machine.wall();
         if millis(self.machine.passed().saturating_sub(passed)) > APART {
-            return; // This process was held up between the two: they say nothing of each other.
+            return; // The process was held up between the two readings, so they cannot be compared.
         }
         let apart = wall - millis(passed) - followed.ahead;
         let agree = wall.abs_diff(there) <= millis(AGREE + took).unsigned_abs();
@@ -250,12 +258,12 @@ mod tests {
 
     const HOUR: Millis = 3_600_000;
 
-    /// A machine whose clocks are set by hand: the system's, what has passed, what was slept through.
+    /// A machine whose clocks the test sets: the system's, the time passed, the time suspended.
     #[derive(Debug, Default)]
     struct Hands(Mutex<(Millis, Duration, Duration)>);
 
     impl Hands {
-        /// So much passes, on tokio's clock too.
+        /// Lets so much time pass, on tokio's clock too.
         async fn pass(&self, seconds: u64) {
             let passed = Duration::from_secs(seconds);
             tokio::time::advance(passed).await;
@@ -313,8 +321,8 @@ mod tests {
         }
     }
 
-    /// Mechanisms 17: one that stays as it was set is followed, forward and back, where nothing else tells
-    /// the time; waits go on as if nothing had been.
+    /// Mechanisms 17: where no other clock is asked, a system's clock that stays as it was set is
+    /// followed, forward and back; waits are not affected.
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_stays_set_is_followed() {
         let (hands, clock) = clock();
@@ -332,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Mechanisms 17: another clock that agrees bears the system's out; one that does not, never.
+    /// Mechanisms 17: another clock that agrees confirms the system's; the system's is never
+    /// followed against it.
     #[tokio::test(start_paused = true)]
     async fn a_second_clock_bears_the_systems_out_or_contradicts_it() {
         let (hands, clock) = clock();
@@ -354,7 +363,8 @@ mod tests {
         }
     }
 
-    /// Mechanisms 17: a machine that was suspended has let time pass on both lines, and that is no setting.
+    /// Mechanisms 17: a suspension of the machine counts as passed time on both lines, and not as a
+    /// set clock.
     #[tokio::test(start_paused = true)]
     async fn what_was_slept_through_has_passed() {
         let (hands, clock) = clock();
@@ -369,8 +379,8 @@ mod tests {
         assert_eq!(clock.instant_of(due) - Instant::now(), Duration::from_secs(5));
     }
 
-    /// Mechanisms 17: a Task's waits go on from its last event where the clock is behind that, and from the
-    /// clock where it is not.
+    /// Mechanisms 17: a Task's waits go on from its last event where the clock is behind that
+    /// event, and from the clock where it is not.
     #[tokio::test(start_paused = true)]
     async fn a_task_goes_on_from_its_last_event() {
         let (hands, clock) = clock();

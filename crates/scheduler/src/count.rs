@@ -1,7 +1,7 @@
-//! What a node counts of its own work: how much has become durable, and how much is in hand.
+//! A node's counts of its own work: how much has become durable, and how much is in hand.
 //!
-//! Counting happens where the work is done, on plain atomics: no lock, nothing made, and nobody who
-//! has to listen. What an event counts as says the core ([`Counts`]).
+//! Counting happens where the work is done, on plain atomics, without a lock and whether or not
+//! anybody listens. The core says what an event counts as ([`Counts`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,14 +66,15 @@ impl Default for WaitTotals {
 }
 
 impl WaitTotals {
-    /// How many, by what. Ready Steps wait for what is `away`, if anything is, else for their pool where
-    /// that has no worker for them, or none with capacity.
+    /// How many Steps wait, by obstacle. Ready Steps wait for what is `away`, if anything is; else
+    /// for their pool, if it has no worker for them or none with capacity.
     pub(crate) fn now(&self, away: Option<Obstacle>, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
         let mut counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
         let away = away.map(|away| (away, u64::MAX));
         let of_pools = pools.iter().flat_map(|pool| pool.waits.iter().copied());
         for (why, waiting) in away.into_iter().chain(of_pools) {
-            // A pool hears of what its Tasks have ready a moment later than it is counted here.
+            // A pool learns a moment later than this what its Tasks have ready, so its numbers may
+            // be higher.
             let waiting = waiting.min(counts[Obstacle::RunnableNow as usize]);
             counts[Obstacle::RunnableNow as usize] -= waiting;
             counts[why as usize] += waiting;
@@ -83,7 +84,7 @@ impl WaitTotals {
     }
 }
 
-/// What one Task has added to them. It is taken out when this is dropped.
+/// What one Task has added to [`WaitTotals`]. Dropping this takes it out.
 #[derive(Debug)]
 pub(crate) struct WaitShare {
     totals: Arc<WaitTotals>,
@@ -95,7 +96,7 @@ impl WaitShare {
         Self { totals: Arc::clone(totals), told: Waits::default() }
     }
 
-    /// What the Steps of the Task wait for now.
+    /// Sets what the Steps of the Task wait for now.
     pub(crate) fn tell(&mut self, waits: Waits) {
         if waits == self.told {
             return;
@@ -103,7 +104,7 @@ impl WaitShare {
         let before = std::mem::replace(&mut self.told, waits);
         for (total, (before, now)) in self.totals.0.iter().zip(before.counts().zip(waits.counts()))
         {
-            // The sum is right whoever comes first: it wraps, and wraps back.
+            // Wrapping arithmetic: the sum is right in whatever order threads add to it.
             total.fetch_add(u64::from(now).wrapping_sub(before.into()), Ordering::Relaxed);
         }
     }
@@ -115,11 +116,11 @@ impl Drop for WaitShare {
     }
 }
 
-/// How many there are of something.
+/// A number of things that exist at present.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(Arc<AtomicU64>);
 
-/// One of them, for as long as this is kept.
+/// One of these things; dropping this counts it out.
 #[derive(Debug)]
 pub(crate) struct One(Arc<AtomicU64>);
 
@@ -140,7 +141,7 @@ impl Drop for One {
     }
 }
 
-/// What the workers of a pool have in hand and are done with.
+/// How many Attempts the workers of a pool have in hand, and how many have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Turnover {
     ended: AtomicU64,
@@ -157,52 +158,52 @@ impl Turnover {
     }
 }
 
-/// What a worker has in hand of the Tasks of this node, on whichever of its links it came.
+/// What a worker has in hand of the Tasks of this node, on whichever link it came.
 #[derive(Debug, Default)]
 pub(crate) struct Hand {
     pool: Arc<Turnover>,
     holds: AtomicU64,
-    /// Whether its place for a Step that was lost before is taken.
+    /// Whether the worker's place for a Step that was lost before is taken.
     apart: AtomicBool,
     /// Open Attempts on Steps that were lost before.
     lost: AtomicU64,
-    /// So many of those it has said to have, of any node.
+    /// How many Steps that were lost before the worker says it has, of any node.
     said_lost: AtomicU64,
 }
 
 impl Hand {
-    /// Open Attempts.
+    /// How many open Attempts there are.
     pub(crate) fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)
     }
 
-    /// Whether it has nothing in hand.
+    /// Whether the worker has nothing in hand.
     pub(crate) fn is_idle(&self) -> bool {
         self.holds() == 0
     }
 
-    /// Whether its place for a Step that was lost before is taken.
+    /// Whether the worker's place for a Step that was lost before is taken.
     pub(crate) fn is_isolating(&self) -> bool {
         self.apart.load(Ordering::Acquire)
     }
 
-    /// Whether it has a Step in hand that was lost before, or is about to get one.
+    /// Whether the worker has a Step in hand that was lost before, or is about to get one.
     pub(crate) fn has_lost(&self) -> bool {
         let is_some = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
         self.is_isolating() || is_some(&self.lost) || is_some(&self.said_lost)
     }
 
-    /// Notes how many of those it has said to have.
+    /// Notes how many Steps that were lost before the worker says it has.
     pub(crate) fn note_lost(&self, said: u64) {
         self.said_lost.store(said, Ordering::Relaxed);
     }
 
-    /// Takes that place; answers whether it was free.
+    /// Takes the place for a Step that was lost before. Answers whether it was free.
     pub(crate) fn try_isolate(&self) -> bool {
         !self.apart.swap(true, Ordering::AcqRel)
     }
 
-    /// Frees it.
+    /// Frees that place.
     pub(crate) fn end_isolation(&self) {
         self.apart.store(false, Ordering::Release);
     }
@@ -212,7 +213,7 @@ impl Hand {
 #[derive(Debug, Default)]
 pub(crate) struct Hands {
     all: HashMap<(AgentId, PoolId), Weak<Hand>>,
-    /// At so many those of workers that have gone are forgotten.
+    /// At so many entries those of workers that have gone are removed.
     swept_at: usize,
 }
 
@@ -237,7 +238,7 @@ impl Hands {
     }
 }
 
-/// An open Attempt in the hand of its worker, for as long as this is kept.
+/// Counts an open Attempt as in the hand of its worker; dropping this counts it out.
 #[derive(Debug)]
 pub(crate) struct InHand {
     hand: Arc<Hand>,
@@ -247,7 +248,8 @@ pub(crate) struct InHand {
 }
 
 impl InHand {
-    /// One whose Step may have been lost before, and then may have its worker's place for such.
+    /// Counts an Attempt. `was_lost`: its Step was lost before. `apart`: the worker's place for
+    /// such a Step, if the Attempt has it.
     pub(crate) fn new(hand: Arc<Hand>, was_lost: bool, apart: Option<Reservation>) -> Self {
         hand.holds.fetch_add(1, Ordering::Relaxed);
         hand.lost.fetch_add(u64::from(was_lost), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Where each Task is reached: looked up by everybody, changed by those who begin and end a stay.
+//! The addresses of a node's Tasks. Every request looks its Task up here; the actors add and remove
+//! addresses.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -9,11 +10,11 @@ use tenure_ports::journal::TaskKey;
 
 use crate::task::address::Address;
 
-/// Shards: enough that two threads seldom meet.
+/// How many shards: enough that two threads seldom wait for each other.
 const SHARDS: usize = 64;
 
-/// Addresses of Tasks by key. Nobody who holds a shard looks into an address: the locks are taken in
-/// the other order.
+/// Addresses of Tasks by key. Code that holds the lock of a shard takes no lock of an address:
+/// elsewhere the two are taken in the other order.
 #[derive(Debug)]
 pub(crate) struct Directory {
     shards: Vec<Mutex<HashMap<TaskKey, Address>>>,
@@ -31,7 +32,7 @@ impl Directory {
         &self.shards[hashed]
     }
 
-    /// The Task's address; `start` makes it if there is none. At most one holds at a time.
+    /// The Task's address; `start` makes it if there is none. There is at most one at a time.
     pub(crate) fn get_or<E>(
         &self,
         key: &TaskKey,
@@ -51,7 +52,7 @@ impl Directory {
         self.shard(key).lock().get(key).cloned()
     }
 
-    /// Forgets this address, so that whoever asks next begins anew.
+    /// Removes this address, so that the next request makes a new one.
     pub(crate) fn remove(&self, key: &TaskKey, address: &Address) -> bool {
         let mut shard = self.shard(key).lock();
         let is_it = shard.get(key).is_some_and(|a| a.is(address));
@@ -61,7 +62,7 @@ impl Directory {
         is_it
     }
 
-    /// All Tasks.
+    /// How many Tasks there are.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum::<usize>()
     }
@@ -70,7 +71,7 @@ impl Directory {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Forgets a Task whose actor has failed. Answers whether that actor was busy with it.
+    /// Removes a Task whose actor has failed. Answers whether that actor was busy with it.
     pub(crate) fn remove_failed(&self, key: &TaskKey, actor: ActorId) -> bool {
         let Some(address) = self.get(key).filter(|address| address.is_with(actor)) else {
             return false;
@@ -79,13 +80,13 @@ impl Directory {
         self.remove(key, &address)
     }
 
-    /// The Task that an actor is busy with, among all of them.
+    /// The Task with which an actor is busy.
     pub(crate) fn of_actor(&self, id: ActorId) -> Option<TaskKey> {
         let found = self.all().into_iter().find(|address| address.is_with(id))?;
         Some(found.key().clone())
     }
 
-    /// Forgets all: Tasks that rest hold on to the node.
+    /// Removes all addresses: Tasks that rest hold a reference to the node.
     pub(crate) fn clear(&self) {
         for address in self.all() {
             address.close();

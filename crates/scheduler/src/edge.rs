@@ -1,4 +1,4 @@
-//! What is made where a command enters: its digest (P38).
+//! Makes the digest of a command when the command enters the scheduler (P38).
 
 use tenure_core::command::Operator;
 use tenure_core::command::create::CreateTask;

@@ -1,7 +1,7 @@
-//! Public events: a Task's log, read once more by whoever tells of it (EVENT).
+//! Makes the public events of a Task for its readers, by folding its log once more (EVENT).
 //!
-//! They are made beside the Task's actor, from a state of their own: a Task that nobody follows costs
-//! nothing, and one that is followed costs the same however many look on.
+//! This happens beside the Task's actor, on a state of its own: a Task that nobody follows costs
+//! nothing, and a followed one costs the same however many followers it has.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -25,21 +25,22 @@ use crate::handle::Scheduler;
 use crate::node::{Appended, NodeShared};
 use crate::task::open::{kept, load_until, unreadable};
 
-/// Events of a page, about, and their bytes: half of what an answer has of what comes in parts.
+/// About how many events a page has, and how many bytes: half of what the bus allows for an answer
+/// in parts.
 const PAGE_EVENTS: usize = 1_000;
 const PAGE_BYTES: usize = 256 << 10;
 
-/// A Task as far as its public events were told.
+/// The state of a Task up to which its public events have been made.
 #[derive(Debug, Default)]
 pub struct Follower(Option<Task>);
 
 impl Follower {
-    /// The last event that it knows.
+    /// The version of that state.
     pub fn version(&self) -> u64 {
         self.0.as_ref().map_or(0, Task::version)
     }
 
-    /// Its native status.
+    /// The native status at that version.
     fn status(&self) -> TaskStatus {
         self.0.as_ref().map_or(TaskStatus::Draft, |task| task.durable().status())
     }
@@ -59,11 +60,11 @@ impl Follower {
         };
         let Some(task) = &self.0 else { return Ok(Vec::new()) };
         let events = public_events(&task.durable(), commit, &stages);
-        // What cannot be written down is not in a log.
+        // Events that cannot be encoded are not in a log.
         Ok(events.iter().filter_map(|event| TaskEvent::of(event).ok()).collect())
     }
 
-    /// What is published of a commit: nothing, if it does not follow what is known.
+    /// The message that publishes a commit; none if the commit does not follow the known state.
     pub fn publish(&mut self, commit: &Commit) -> Option<Published> {
         let after = self.version();
         if commit.first_seq != after + 1 {
@@ -73,7 +74,7 @@ impl Follower {
         Some(Published { after, ..self.told(events) })
     }
 
-    /// That there is nothing behind what is known.
+    /// The message that nothing follows the known state.
     pub fn stands(&self) -> Published {
         self.told(Vec::new())
     }
@@ -85,27 +86,28 @@ impl Follower {
     }
 }
 
-/// A Task as far as a reader of its public events was told of them, page by page.
+/// A Task up to where a reader has got its public events, page by page.
 #[derive(Debug, Default)]
 pub(crate) struct FollowedTask {
     follower: Follower,
-    /// Those that it knows and the reader was not told yet: a commit may have more than a page.
+    /// Public events that the follower has made and the reader has not got yet: a commit may have
+    /// more than a page.
     rest: VecDeque<TaskEvent>,
 }
 
 /// A page of public events.
 pub(crate) struct FollowedPage {
     pub(crate) events: Vec<TaskEvent>,
-    /// The event of the log up to which they are all.
+    /// The event of the log up to which the page is complete.
     pub(crate) through: u64,
     pub(crate) status: TaskStatus,
-    /// The Task as its readers know it, if there are no more.
+    /// The Task's state, if there are no more events.
     pub(crate) follower: Option<Follower>,
 }
 
-/// Public events behind event `after`, some, from the first on, at most up to this version of the
-/// Task, as its readers know it (EVENT-01). Who reads on goes on from where the last page ended; else a
-/// long Task is read from a state on that was kept of it, if there is one from before.
+/// A page of public events behind event `after`, from the first on, up to `version` of the Task at
+/// most (EVENT-01). A reader that goes on where its last page ended finds the cached state;
+/// otherwise a long Task is read from a snapshot on, if there is one from before `after`.
 pub(crate) async fn read<J: Journal, L: Leases>(
     node: &NodeShared<J, L>,
     key: &TaskKey,
@@ -145,7 +147,7 @@ pub(crate) async fn read<J: Journal, L: Leases>(
     Ok(FollowedPage { events, through, status, follower })
 }
 
-/// As [`read`], from what is known of the Task on: events behind the first of these, up to the other.
+/// As [`read`], from the state in `told` on: events behind the start of the range, up to its end.
 async fn read_on<J: Journal>(
     journal: &J,
     key: &TaskKey,
@@ -183,7 +185,7 @@ async fn read_on<J: Journal>(
     }
 }
 
-/// What a page is gathered from.
+/// A page in the making.
 #[derive(Default)]
 struct PageBuilder {
     told: FollowedTask,
@@ -193,8 +195,8 @@ struct PageBuilder {
 }
 
 impl PageBuilder {
-    /// Puts what is to be told on the page, as long as there is capacity. Events that share their place in
-    /// the log are not parted.
+    /// Puts events on the page as long as it has capacity. Events that share their place in the log
+    /// stay on one page.
     fn fill(&mut self, after: u64) {
         while let Some(next) = self.told.rest.pop_front() {
             if next.wal_seq <= after {
@@ -216,8 +218,8 @@ impl PageBuilder {
 }
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
-    /// The public events of a Task behind event `after`, up to event `last` of its log, as many as a
-    /// page holds: an owner before this one may have told nobody (RECOVER-08).
+    /// The public events of a Task behind event `after`, up to event `last` of its log, as many as
+    /// a page holds: the owner before this one may have sent them to nobody (RECOVER-08).
     ///
     /// # Errors
     /// Its log cannot be read.
@@ -233,8 +235,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(Published { v: V, after, page })
     }
 
-    /// Tells the observer of a Task that ended with event `last` of its log or before: an owner before
-    /// this one may not have.
+    /// Sends the observer a Task that ended with event `last` of its log or before: the owner
+    /// before this one may not have done so.
     ///
     /// # Errors
     /// Its log cannot be read.
@@ -247,8 +249,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 }
 
-/// Tells of a Task as long as somebody listens. A listener that is slower than the Task
-/// misses some.
+/// Publishes the public events of a Task as long as somebody listens. A listener that is slower
+/// than the Task misses some.
 pub(crate) async fn publish_to<J: Journal>(
     to: Sender<Published>,
     journal: Arc<J>,
@@ -278,7 +280,7 @@ pub(crate) async fn publish_to<J: Journal>(
         match told.map(|published| to.try_send(published)) {
             Some(Err(TrySendError::Closed(_))) => return,
             Some(_) => {}
-            None => follower = None, // Out of step: from the log again.
+            None => follower = None, // Out of step: the state is read from the log again.
         }
     }
 }

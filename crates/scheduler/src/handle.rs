@@ -1,4 +1,5 @@
-//! The handle on a node: cheap to clone, the only way in.
+//! The handle on a node: cheap to clone, and the only way for a request to reach the actors. It
+//! admits requests by permits and sends them to the actor of their Task.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,8 +50,8 @@ impl<J: Journal, L: Leases> fmt::Debug for Scheduler<J, L> {
     }
 }
 
-/// Which permits a request takes: what ends work is served even when new work is refused, and creates
-/// are refused first (mechanisms 16).
+/// Which permits a request takes. What ends work is served even when new work is refused, and
+/// creates are refused first (mechanisms 16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Creates,
@@ -67,23 +68,23 @@ impl Lane {
         }
     }
 
-    /// Whether it ends work, and is served where there is no capacity for more.
+    /// Whether the request ends work, and is served even where there is no capacity for more.
     pub(crate) fn is_urgent(self) -> bool {
         matches!(self, Self::Cancels | Self::Reports)
     }
 }
 
-/// Capacity for a request. It is taken before anything is looked up for it, which may wait for another node:
-/// however long that takes, there are no more of them.
+/// Capacity for one request. A caller takes it before the scheduler looks anything up for the
+/// request: a look-up may wait for another node, and the permits bound how many wait.
 pub(crate) struct Permit {
     lane: Lane,
     permit: OwnedSemaphorePermit,
 }
 
-/// Tasks that are left without letting others in between.
+/// How many Tasks [`leave`](Scheduler::leave) leaves before it lets other work run.
 const LEFT_AT_ONCE: usize = 256;
 
-/// How often a request that crossed the end of its Task's stay is sent again.
+/// How often the handle sends a request again when it reached a Task's address just as that ended.
 const RESENDS: usize = 8;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
@@ -105,7 +106,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             cells.push(cell.get_cell());
         }
         node.supervise(root.get_cell(), cells);
-        // A node whose scan has died would never lose a worker, and own its partitions still.
+        // A node whose lease scan has died would still own its partitions, and never find a worker
+        // lost.
         end_with("the lease scan", crate::scan::scan_leases(&node));
         if let Some(keeping) = crate::snapshots::store_snapshots(&node) {
             end_with("the keeping of states", keeping);
@@ -118,7 +120,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         })
     }
 
-    /// Makes a Task. `policy` is what dispatch and completion are where the input says nothing
+    /// Makes a Task. `policy` gives dispatch and completion where the input does not say them
     /// (POL-01).
     ///
     /// # Errors
@@ -175,7 +177,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         answer.await.map_err(|_| ambiguous())?
     }
 
-    /// Sends a command, in the order of the calls. What it refers to has been checked.
+    /// Sends a command, in the order of the calls. The caller has checked what the command refers
+    /// to.
     pub(crate) fn send(
         &self,
         permit: Permit,
@@ -217,7 +220,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(answer)
     }
 
-    /// Sends to the Task, which is read again where its stay has just ended.
+    /// Sends a message to the Task. If the Task's address has just ended, the Task is read again.
     fn cast(&self, key: &TaskKey, begin: Begin, msg: Msg) -> Result<(), Rejection> {
         let mut actor = self.node.task(key, begin)?;
         let mut msg = msg;
@@ -232,7 +235,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Err(stopped("the task"))
     }
 
-    /// Looks at the Task: a function of its last durable state. Never waits for an append.
+    /// Reads the Task: `look` is applied to its last durable state. Never waits for an append.
     ///
     /// # Errors
     /// `task_not_found`, `storage_error` for a damaged log, `unavailable` when the node stops.
@@ -251,7 +254,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         answer.await.map_err(|_| stopped("the task"))?
     }
 
-    /// A worker asks under a Run: it keeps it, or takes one that nobody has (5.4 `take_run`).
+    /// Notes that a worker asks under a Run. The worker keeps the Run, or takes it if nobody has it
+    /// (5.4 `take_run`).
     pub(crate) fn note_asked(
         &self,
         key: &TaskKey,
@@ -263,7 +267,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 
     pub(crate) fn release_undelivered(&self, key: &TaskKey, attempt: AttemptId) {
         if let Some(actor) = self.node.directory.get(key) {
-            // One that has gone knows: whoever reads the Task next sends the grant again.
+            // An actor that has ended need not know: whoever reads the Task next sends the grant
+            // again.
             let _ = actor.cast(Msg::Unacknowledged(attempt));
         }
     }
@@ -285,7 +290,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
     }
 
-    /// Brings every live Task back: their timers, their ready Steps, their closings (RECOVER-01,
+    /// Brings every live Task back with its timers, ready Steps and closing (RECOVER-01,
     /// RECOVER-10). Answers how many there are.
     ///
     /// # Errors
@@ -298,8 +303,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(live.len())
     }
 
-    /// A partition was taken: its live Tasks are read and go on, each by itself (OWN-06). Answers how
-    /// many there are.
+    /// This node took a partition: its live Tasks are read and go on, each by itself (OWN-06).
+    /// Answers how many there are.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -314,34 +319,35 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(count)
     }
 
-    /// A partition is another node's now, or was taken anew: its Tasks are left, once their appends
-    /// have returned. `of` is the epoch that is over; none: whatever it is.
+    /// Leaves the Tasks of a partition that another node owns now, or that this node took anew, once
+    /// their appends have returned. `of` is the epoch that is over; with none, the Tasks of any epoch
+    /// are left.
     pub async fn leave(&self, partition: u32, of: Option<u64>) {
         let is_of_it =
             |task: &Address| task.key().partition(self.node.config.partitions) == partition;
         let tasks = self.node.directory.all().into_iter().filter(is_of_it);
         for (count, task) in tasks.enumerate() {
             if count % LEFT_AT_ONCE == LEFT_AT_ONCE - 1 {
-                tokio::task::yield_now().await; // Other partitions go on.
+                tokio::task::yield_now().await; // So that other partitions go on.
             }
             let leave = |state: &mut ActorTask<J, L>| {
                 state.leave_epoch(&task, of);
                 !state.is_left()
             };
             if !task.at_rest(leave) {
-                let _ = task.cast(Msg::Leave(of)); // It may be over.
+                let _ = task.cast(Msg::Leave(of)); // The Task may have ended.
             }
         }
     }
 
-    /// Commits as they become durable. A watcher that lags too far behind is told so, and reads
-    /// the log.
+    /// Commits as they become durable. A watcher that lags too far behind gets an error that says
+    /// so, and reads the log.
     pub fn subscribe(&self) -> broadcast::Receiver<Appended> {
         self.node.subscribe()
     }
 
-    /// Waits until whoever listens was sent every commit that the log has acknowledged so far. One asks
-    /// at a time.
+    /// Waits until every subscriber was sent all commits that the log has acknowledged so far. Only
+    /// one caller may wait at a time.
     pub async fn settled(&self) {
         self.node.rounds.end().await;
     }
@@ -362,7 +368,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self.node.journal
     }
 
-    /// What is known of a pool's workers, whatever they can run.
+    /// How many workers a pool has and how many are free, whatever handlers they have.
     pub fn pool_facts(
         &self,
         pool: &tenure_core::id::PoolId,
@@ -378,24 +384,24 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self.node.leases
     }
 
-    /// No worker can be heard just now: no lease is judged before they had the time to be, once they
-    /// can (LEASE-14).
+    /// The node cannot receive from workers just now. Once it can, no lease is judged before
+    /// workers had the time to renew theirs (LEASE-14).
     pub fn note_unacknowledged(&self) {
         self.node.note_leases_lost();
     }
 
-    /// Pools with Steps or Runs that wait and no capacity for them, with how many wait.
+    /// Pools in which Steps or Runs wait and no worker has capacity, with how many wait.
     pub fn hungry_pools(&self) -> Vec<(tenure_core::id::PoolId, u64)> {
         self.node.hungry_pools()
     }
 
-    /// Milliseconds until an Attempt's lease ends; none if that is not known here.
+    /// Milliseconds until an Attempt's lease ends; none if this node does not know.
     pub fn lease_left_ms(&self, attempt: AttemptId) -> Option<u64> {
         self.node.leases.left_ms(attempt)
     }
 
-    /// Tells what a clock elsewhere said that was asked, and how long its answer took: the system's clock is
-    /// followed where it agrees, and not where it does not (mechanisms 17).
+    /// Takes in what another clock said, and how long its answer took. The scheduler follows the
+    /// system's clock where the two agree (mechanisms 17).
     pub fn compare_clock(&self, there: Millis, took: Duration) {
         self.node.clock.compare(there, took);
     }
@@ -407,15 +413,15 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 
     /// Stops the node: appends in flight finish, then everything ends.
     pub async fn stop(&self) {
-        let _ = self.root.stop_and_wait(None, None).await; // It may have stopped by itself.
+        let _ = self.root.stop_and_wait(None, None).await; // The node may have stopped by itself.
     }
 
-    /// Whether the node has stopped: nothing is answered any more, by nobody.
+    /// Whether the node has stopped and answers nothing any more.
     pub fn has_stopped(&self) -> bool {
         self.root.get_status() == ActorStatus::Stopped
     }
 
-    /// Reads a Task's log directly, commit by commit.
+    /// Reads a Task's log directly, commit by commit, into memory.
     ///
     /// # Errors
     /// As the journal's `read`.
@@ -431,7 +437,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 }
 
-/// The process ends with a loop of it that panics (mechanisms 18).
+/// Ends the process if one of its loops panics (mechanisms 18).
 fn end_with(what: &'static str, task: tokio::task::JoinHandle<()>) {
     tokio::spawn(async move {
         if let Err(error) = task.await
@@ -443,12 +449,12 @@ fn end_with(what: &'static str, task: tokio::task::JoinHandle<()>) {
     });
 }
 
-/// The answer is lost, not the command: repeat it with the same id.
+/// The answer is lost, not the command: the caller repeats it with the same id.
 pub(crate) fn ambiguous() -> Rejection {
     Rejection::in_doubt("the answer was lost; repeat the command with the same id")
 }
 
-/// There is no capacity for a request now; the same again later is as good.
+/// There is no capacity for a request now; the caller may send it again later.
 pub fn overloaded() -> Rejection {
     Rejection::new(Code::Unavailable, "too many requests are in flight")
         .of_kind(RejectionKind::Overloaded)

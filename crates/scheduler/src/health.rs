@@ -1,5 +1,6 @@
-//! Whether workers, the store of leases and the log can be heard, and could without a gap: before that
-//! nobody is judged by silence (mechanisms 6, LEASE-14).
+//! Notes whether the node receives from workers, and whether the store of leases and the log
+//! answer. After a gap in this, the node judges nobody by silence for a while (mechanisms 6,
+//! LEASE-14).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -20,20 +21,20 @@ use crate::node::NodeShared;
 /// How late a tick may be, and how long an append may take, before there is a gap.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// What a node has heard.
+/// What the node knows of this.
 #[derive(Debug)]
 pub(crate) struct NodeHealth {
     /// The store of leases answered when it was last asked.
     keeps_leases: AtomicBool,
-    /// Leases of open Attempts could not be made sure of: it is tried again.
+    /// Leases of open Attempts may be gone: the next scan raises them.
     leases_lost: AtomicBool,
-    /// That the store of leases fails has been said, and not yet that it answers again.
+    /// The failure of the store of leases has been logged, and not yet that it answers again.
     failure_said: AtomicBool,
     /// Why partitions' logs take no writes, as their last appends have shown.
     log_troubles: RwLock<HashMap<u32, Arc<str>>>,
-    /// Until when no Step fails by a time limit of its own, on the steady line.
+    /// Until when no Step fails by its own time limit, on the steady line.
     steps_spared_until: AtomicI64,
-    /// When leases were looked at last, on the steady line.
+    /// When the last scan began, on the steady line.
     ticked: AtomicI64,
 }
 
@@ -51,7 +52,7 @@ impl Default for NodeHealth {
 }
 
 impl<J: Journal, L: Leases> NodeShared<J, L> {
-    /// The store of leases has answered, or has not.
+    /// Notes whether the store of leases has answered.
     pub(crate) fn note_leases(&self, answered: bool) {
         if !answered || !self.keeps_leases() {
             self.spare_steps();
@@ -59,18 +60,18 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.heard.keeps_leases.store(answered, Ordering::Release);
     }
 
-    /// Whether claims can have their leases.
+    /// Whether claims can get their leases.
     pub(crate) fn keeps_leases(&self) -> bool {
         self.heard.keeps_leases.load(Ordering::Acquire)
     }
 
-    /// Why the log of a Task takes no writes: the last append to its partition's has failed.
+    /// Why the log of a Task takes no writes: the last append in its partition has failed.
     pub(crate) fn log_trouble(&self, task: &TaskKey) -> Option<Arc<str>> {
         let troubles = self.heard.log_troubles.read();
         troubles.get(&task.partition(self.config.partitions)).cloned()
     }
 
-    /// What became of an append to the log of a Task, or that it takes long.
+    /// Notes what became of an append to the log of a Task, or that it takes long.
     pub(crate) fn note_log(&self, task: &TaskKey, trouble: Option<&str>) {
         let partition = task.partition(self.config.partitions);
         match trouble {
@@ -84,14 +85,14 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    /// There is a gap: leases are made sure of at the next look at them.
+    /// Notes a gap: the next scan makes sure of all leases.
     pub(crate) fn note_leases_lost(&self) {
         self.spare_steps();
         self.heard.leases_lost.store(true, Ordering::Release);
     }
 
-    /// The store of leases has not taken something, which makes a gap. That is said once until it answers
-    /// again, however many calls fail meanwhile.
+    /// Notes a failed call to the store of leases, which makes a gap. Logs it once until the store
+    /// answers again, however many calls fail meanwhile.
     pub(crate) fn note_leases_failed(&self, call: LeaseCall, error: &LeaseError) {
         self.note_leases_lost();
         if !self.heard.failure_said.swap(true, Ordering::AcqRel) {
@@ -100,19 +101,20 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    /// The store of leases has answered, and nothing failed for as long as a scan takes.
+    /// Notes that the store of leases has answered a scan, and that nothing failed since the last.
     pub(crate) fn note_leases_answer(&self) {
         if self.heard.failure_said.swap(false, Ordering::AcqRel) {
             tracing::info!("the store of leases answers again");
         }
     }
 
-    /// Whether leases are to be made sure of, told once.
+    /// Whether leases are to be raised; resets the note.
     pub(crate) fn take_leases_lost(&self) -> bool {
         self.heard.leases_lost.swap(false, Ordering::AcqRel)
     }
 
-    /// Leases are looked at. Answers whether that is so late that this process must have stood still.
+    /// Notes that a scan begins. Answers whether it is so late that this process must have stood
+    /// still.
     pub(crate) fn note_tick(&self) -> bool {
         let is_late = self.is_tick_late();
         if is_late {
@@ -128,14 +130,15 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         since > self.config.tick + SLACK
     }
 
-    /// Steps are not judged by their time limits before workers had the time to be heard, and to be
-    /// given Steps, from now on.
+    /// From now on judges no Step by its time limits before every worker had the time to report,
+    /// and to be given Steps.
     pub(crate) fn spare_steps(&self) {
         self.heard.steps_spared_until.fetch_max(self.after_grace(), Ordering::AcqRel);
     }
 
-    /// When every worker has had the time to be heard from now on, on the steady line. As leases: they are
-    /// raised to one and a half heartbeat intervals, and not judged for one and some more.
+    /// The time, on the steady line, by which every worker will have had the time to report from
+    /// now on. It is the same as for leases: they are raised to one and a half heartbeat intervals,
+    /// and not judged for a little over one.
     pub(crate) fn after_grace(&self) -> Millis {
         let heard = u64::try_from(self.reachable_since().as_millis()).unwrap_or(u64::MAX);
         self.clock.passed().saturating_add_unsigned(heard.max(self.config.limits.lease_ms / 2))
@@ -146,12 +149,12 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         Duration::from_millis(self.config.limits.lease_ms / 3) + SLACK
     }
 
-    /// Until when Steps are spared, as far as it is known, on the steady line.
+    /// Until when Steps are spared, as far as has been noted, on the steady line.
     pub(crate) fn steps_spared_until(&self) -> Millis {
         self.heard.steps_spared_until.load(Ordering::Acquire)
     }
 
-    /// The same, for whoever judges now: what makes a gap may not have been noted yet, or go on.
+    /// The same for a caller that judges now: a gap may not have been noted yet, or go on.
     pub(crate) fn look_at_gaps(&self) -> Millis {
         if !self.keeps_leases() || self.is_tick_late() {
             self.spare_steps();
@@ -159,13 +162,13 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.steps_spared_until()
     }
 
-    /// Waits for an append. While that takes too long the log cannot be written, and workers' words are
-    /// not taken: no lease is judged, least of all of the claims that are written with it. Each note of it
-    /// has all leases raised, and holds for a while.
+    /// Waits for an append. While it takes too long, the log cannot be written, and workers'
+    /// reports are not accepted. So no lease is judged, least of all those of the claims in this
+    /// append. Each note of it has all leases raised, and holds for a while.
     pub(crate) async fn unless_held_up<T>(
         &self,
         task: &TaskKey,
-        mut append: Pin<&mut impl Future<Output = T>>, // It is large: it is moved nowhere.
+        mut append: Pin<&mut impl Future<Output = T>>, // It is large, so it is not moved.
     ) -> T {
         if let Ok(done) = timeout(SLACK, append.as_mut()).await {
             return done;

@@ -1,4 +1,4 @@
-//! What the store of leases is told beside what Tasks do, and what is known of it (law 5).
+//! Calls to the store of leases that no request waits for, and what is known of leases (law 5).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tenure_ports::{Journal, Leases};
 use crate::node::NodeShared;
 
 impl<J: Journal, L: Leases> NodeShared<J, L> {
-    /// What is known of an Attempt's lease.
+    /// What this node knows of an Attempt's lease.
     pub(crate) fn lease(&self, attempt: AttemptId, now: Millis) -> Option<LeaseFact> {
         let left = self.leases.left_ms(attempt)?;
         Some(LeaseFact { expires_at: now.saturating_add_unsigned(left), valid: left > 0 })
     }
 
-    /// Drops leases of Attempts that have ended. One that stays is found by a scan.
+    /// Drops leases of Attempts that have ended. If a lease stays, a scan finds it.
     pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {
         let count = attempts.len();
         self.tell_store(LeaseCall::Release, count, |node| async move {
@@ -36,7 +36,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         );
     }
 
-    /// Makes sure that leases last for a while (LEASE-15).
+    /// Makes sure that leases last at least for a while (LEASE-15).
     pub(crate) fn raise_leases(self: &Arc<Self>, leases: Vec<Lease>) {
         let count = leases.len();
         self.tell_store(
@@ -46,7 +46,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         );
     }
 
-    /// Makes those leases that are missing.
+    /// Makes the leases that are missing.
     pub(crate) fn ensure_leases(self: &Arc<Self>, leases: Vec<Lease>) {
         let count = leases.len();
         self.tell_store(LeaseCall::Ensure, count, |node| async move {
@@ -54,8 +54,8 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         });
     }
 
-    /// Tells the store something that nobody waits for. Where it does not answer there is a gap, whatever
-    /// it was to be told: no lease is judged for a while (mechanisms 6).
+    /// Makes a call to the store that nobody waits for. If the store does not answer, there is a
+    /// gap, whatever the call was: no lease is judged for a while (mechanisms 6).
     fn tell_store<F>(
         self: &Arc<Self>,
         call: LeaseCall,

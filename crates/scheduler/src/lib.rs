@@ -1,12 +1,12 @@
 //! The actors of Tenure, generic over the ports.
 //!
-//! A node is a tree of actors: the node supervises partitions and pools, a partition supervises
+//! A node is a tree of actors: the node supervises partitions and pools, and a partition supervises
 //! the Tasks that are busy. A Task's actor decides, appends, applies and answers; a pool's actor
-//! pairs ready Steps with workers that asked for work. They only cast to each other, never call;
-//! a handler waits for I/O only where a Task is read from its log.
+//! pairs ready Steps with workers that have capacity. Actors only send each other messages, and never
+//! wait for an answer. A handler waits for I/O only where it reads a Task from its log.
 //!
-//! [`Scheduler`] is the handle: cheap to clone, bounded at the edge. What is deliberately absent:
-//! any rule of the domain. A refusal is an answer of the core, handed on.
+//! [`Scheduler`] is the handle: cheap to clone, bounded at the edge. Deliberately absent: any rule of
+//! the domain. A refusal comes from the core, and is passed on as the answer.
 
 mod ask;
 mod cache;

@@ -1,4 +1,5 @@
-//! What all actors of a node share: ports, pools, the directory, settings.
+//! What all actors of a node share: its ports, pools, Tasks, workers and settings. The handle and
+//! every actor hold one [`NodeShared`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,7 +36,7 @@ use crate::task::Begin;
 use crate::task::address::{ActorMessage, Address};
 use crate::task::host::TaskActor;
 
-/// A commit that is durable, for whoever watches.
+/// A durable commit, for those who subscribed.
 #[derive(Debug, Clone)]
 pub struct Appended {
     /// Its Task.
@@ -47,14 +48,15 @@ pub struct Appended {
 /// The workers of a node.
 #[derive(Debug, Default)]
 struct Workers {
-    /// Each with the link that it has now.
+    /// The connected workers, each with its current link.
     joined: HashMap<AgentId, Arc<Worker>>,
-    /// What those that have none are told on their next one, each until then.
+    /// Signals for workers without a link. Each is sent on the worker's next link, or dropped at
+    /// its instant.
     signals: HashMap<AgentId, Vec<(Instant, Delivery)>>,
 }
 
 impl Workers {
-    /// Tells a worker, and gives back what it cannot be told now.
+    /// Sends a delivery to a worker, and gives it back if it cannot be sent now.
     fn tell(&self, id: &AgentId, what: Delivery) -> Result<(), Delivery> {
         match self.joined.get(id) {
             Some(worker) => worker.inbox.unbounded_send(what).map_err(TrySendError::into_inner),
@@ -67,7 +69,7 @@ impl Workers {
 #[derive(Debug, Default)]
 struct PartitionTable {
     all: Vec<PartitionActors>,
-    /// Actors of all of them that are busy with no Task.
+    /// How many actors of all partitions are busy with no Task.
     free: usize,
 }
 
@@ -75,17 +77,17 @@ struct PartitionTable {
 #[derive(Debug)]
 struct PartitionActors {
     supervisor: ActorCell,
-    /// Actors of Tasks that are busy with none.
+    /// Task actors that are busy with no Task.
     free: Vec<ActorRef<ActorMessage>>,
 }
 
-/// Actors that a node keeps though they are busy with no Task, some 6 KB each.
+/// How many idle actors a node keeps at most, some 6 KB each.
 const FREE_MAX: usize = 1_024;
 
-/// Actors that a partition may keep however many the others have.
+/// How many idle actors a partition may keep, however many the others have.
 const FREE_MIN: usize = 64;
 
-/// How long after leases were slow appends go without claims.
+/// For how long appends carry no claims after leases were slow.
 const SLOW_FOR_MS: Millis = 1_000;
 
 /// The shared parts of a node.
@@ -98,16 +100,16 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) directory: Directory,
     pub(crate) totals: NodeCounters,
     pub(crate) waits: Arc<WaitTotals>,
-    /// Callers that wait for the end of a Task or of a Run.
+    /// How many callers wait for the end of a Task or of a Run.
     pub(crate) waiters: Gauge,
     pub(crate) rounds: AppendsInFlight,
     pub(crate) heard: NodeHealth,
-    /// Ended Tasks that somebody has asked for.
+    /// Ended Tasks that a caller has asked for.
     pub(crate) ended: TaskCache<TaskKey, Box<Task>>,
-    /// How far public events were told to whoever reads them page by page, by the event behind which
-    /// the next page begins.
+    /// For readers of public events page by page: the state from which the next page is made, by
+    /// the event behind which that page begins.
     pub(crate) told: TaskCache<(TaskKey, u64), FollowedTask>,
-    /// Commits that are read out in parts, by the event behind which they begin.
+    /// Commits that are sent in parts, by the event behind which they begin.
     pub(crate) long: TaskCache<(TaskKey, u64), EncodedCommit>,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
@@ -119,9 +121,10 @@ pub(crate) struct NodeShared<J, L> {
     peers: OnceLock<Box<dyn Peers>>,
     /// Why the last append failed, until one succeeds.
     trouble: watch::Sender<Option<Arc<str>>>,
-    /// Where it was started: actors run there, whoever has them started.
+    /// The runtime on which the node was started. Actors run there, whichever thread starts them.
     runtime: Handle,
-    /// Until when, on the steady line, appends go without claims, whose leases would hold them up.
+    /// Until this moment of the steady line appends carry no claims, as their leases would delay
+    /// them.
     leases_slow_until: AtomicI64,
 }
 
@@ -155,14 +158,15 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    /// Names the actors under which Tasks and pools are started.
+    /// Sets the supervisors of Tasks and pools.
     pub(crate) fn supervise(&self, supervisor: ActorCell, partitions: Vec<ActorCell>) {
         *self.supervisor.lock() = Some(supervisor);
         let partition = |supervisor| PartitionActors { supervisor, free: Vec::new() };
         self.partitions.lock().all = partitions.into_iter().map(partition).collect();
     }
 
-    /// Where the Task is reached; it is read, or made, if it is not here yet.
+    /// The address of the Task. If the Task is not on this node yet, an actor reads it from its log
+    /// or makes it.
     pub(crate) fn task(
         self: &Arc<Self>,
         key: &TaskKey,
@@ -173,7 +177,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
         self.directory.get_or(key, || {
             loop {
-                // A free one may have ended just now: there are others.
+                // A free actor may have ended just now; there are others.
                 let address = Address::begin(self.lend(key)?, key.clone(), begin);
                 if let Some(address) = address {
                     return Ok(address);
@@ -182,7 +186,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         })
     }
 
-    /// An actor for a Task: one that is free, or a new one.
+    /// An actor for a Task: a free one, or a new one.
     pub(crate) fn lend(
         self: &Arc<Self>,
         key: &TaskKey,
@@ -203,7 +207,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             .map_err(|error| stopped(&error.to_string()))
     }
 
-    /// An actor that was busy with this Task is free.
+    /// Takes back an actor that was busy with this Task and is free now.
     pub(crate) fn take_back(&self, key: &TaskKey, actor: &ActorRef<ActorMessage>) {
         let mut partitions = self.partitions.lock();
         let at = place(key, &partitions.all);
@@ -260,7 +264,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.pool_if_open(wanted.pool).map_or_else(WorkerCounts::default, |pool| pool.facts(wanted))
     }
 
-    /// What has waited longest in each pool, of the Steps of a session.
+    /// The Step of this session that has waited longest, for each pool.
     pub(crate) fn longest_waits(&self, session: &SessionId) -> Vec<(PoolId, WaitingStep)> {
         let pools = self.pools.read();
         let longest =
@@ -268,7 +272,8 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         pools.iter().filter_map(longest).collect()
     }
 
-    /// What a worker of a pool has in hand, which is opened if need be: one for all links of a boot.
+    /// The work that a worker of a pool has in hand: one record for all links of a boot, opened if
+    /// need be.
     pub(crate) fn hand(&self, worker: &AgentId, pool: &PoolId) -> Result<Arc<Hand>, Rejection> {
         let turnover = Arc::clone(self.pool(pool)?.turnover());
         Ok(self.hands.lock().of(worker, pool, turnover))
@@ -280,7 +285,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             let mut workers = self.workers.write();
             workers.joined.insert(worker.id.clone(), Arc::clone(&worker));
             for (_, what) in workers.signals.remove(&worker.id).into_iter().flatten() {
-                let _ = worker.inbox.unbounded_send(what); // It may be gone again.
+                let _ = worker.inbox.unbounded_send(what); // The worker may be gone again.
             }
         }
         pool.join(worker);
@@ -290,7 +295,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     pub(crate) fn leave(&self, worker: &Worker) {
         {
             let mut workers = self.workers.write();
-            // It may have joined anew, under the same name.
+            // The worker may have joined anew, under the same name.
             if workers.joined.get(&worker.id).is_some_and(|it| std::ptr::eq(&**it, worker)) {
                 workers.joined.remove(&worker.id);
             }
@@ -304,24 +309,25 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.workers.read().joined.get(id).cloned()
     }
 
-    /// Tells a worker what it must know of an Attempt, on the link that it has now: it may have another
-    /// than when it got the Attempt. One that has none is told on its next (CANCEL-07).
+    /// Sends a worker a signal about an Attempt on its current link, which may not be the link on
+    /// which it got the Attempt. A worker without a link gets the signal on its next one
+    /// (CANCEL-07).
     pub(crate) fn signal(&self, worker: &AgentId, what: Delivery) {
         let told = self.workers.read().tell(worker, what);
         let Err(what) = told else { return };
         let mut workers = self.workers.write();
-        let told = workers.tell(worker, what); // It may have come just now.
+        let told = workers.tell(worker, what); // The worker may have joined just now.
         let Err(what) = told else { return };
         let until = Instant::now() + Duration::from_millis(self.config.limits.lease_ms);
         workers.signals.entry(worker.clone()).or_default().push((until, what));
     }
 
-    /// How much workers are to be told that have no link.
+    /// How many signals wait for workers that have no link.
     pub(crate) fn signals(&self) -> u64 {
         self.workers.read().signals.values().map(|signals| signals.len() as u64).sum()
     }
 
-    /// Forgets what workers were to be told that have not come again in the time of a lease.
+    /// Drops signals for workers that have not come back within the time of a lease.
     pub(crate) fn forget_signals(&self) {
         if self.workers.read().signals.is_empty() {
             return;
@@ -337,7 +343,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.workers.read().joined.contains_key(worker)
     }
 
-    /// Tells a pool, which is opened if need be.
+    /// Sends a message to a pool, which is opened if need be.
     pub(crate) fn tell_pool(&self, id: &PoolId, msg: PoolMsg) {
         if let Ok(pool) = self.pool(id) {
             pool.tell(msg);
@@ -351,7 +357,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.journal.wal_path(&TaskKey { session_id, task_id }, &spec.wal_name)
     }
 
-    /// Commits of a Task are durable, and others may learn of them.
+    /// Counts commits that are durable now, and sends them to the observer and to subscribers.
     pub(crate) fn publish_all(&self, key: &TaskKey, task: &Task, commits: &[Arc<Commit>]) {
         let mut counts = Counts::default();
         commits.iter().for_each(|commit| counts.note(commit));
@@ -373,7 +379,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.events.subscribe()
     }
 
-    /// Tells what changes no Task, if anybody listens, and waits for nobody (EVENT-07).
+    /// Sends an event that changes no Task, if anybody listens, and waits for nobody (EVENT-07).
     pub(crate) fn tell(&self, event: impl FnOnce() -> Option<RuntimeEvent>) {
         if self.runtime_events.receiver_count() > 0
             && let Some(event) = event()
@@ -386,7 +392,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.runtime_events.subscribe()
     }
 
-    /// Notes whether the log can be written.
+    /// Notes whether the log could be written.
     pub(crate) fn note_append(&self, task: &TaskKey, failure: Option<String>) {
         self.note_log(task, failure.as_deref());
         self.trouble.send_if_modified(|trouble| {
@@ -397,19 +403,20 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     }
 
     pub(crate) fn set_peers(&self, peers: Box<dyn Peers>) {
-        let _ = self.peers.set(peers); // They are named once.
+        let _ = self.peers.set(peers); // The peers are set once.
     }
 
     pub(crate) fn peers(&self) -> Option<&dyn Peers> {
         self.peers.get().map(|peers| &**peers)
     }
 
-    /// Whether another node has the Task.
+    /// Whether another node may have the Task: the way to ask the other nodes, unless this one owns
+    /// it.
     pub(crate) fn is_elsewhere(&self, key: &TaskKey) -> Option<&dyn Peers> {
         self.peers().filter(|_| self.journal.epoch(key).is_none())
     }
 
-    /// Leases have held up an append: for a while none waits for any.
+    /// Notes that leases have delayed an append: for a while no append waits for leases.
     pub(crate) fn note_slow_leases(&self) {
         self.leases_slow_until.fetch_max(self.clock.passed() + SLOW_FOR_MS, Ordering::Relaxed);
     }
@@ -428,13 +435,13 @@ fn place(key: &TaskKey, partitions: &[PartitionActors]) -> usize {
     key.partition(u32::try_from(partitions.len()).unwrap_or(u32::MAX)) as usize
 }
 
-/// `task_not_found`, to callers who may know.
+/// `task_not_found`, for callers who may know which Tasks exist.
 pub(crate) fn not_found(key: &TaskKey) -> Rejection {
     let message = format!("task {} does not exist in session {}", key.task_id, key.session_id);
     Rejection::new(Code::TaskNotFound, message).with("task_id", key.task_id.as_str())
 }
 
-/// `not_owner`: another node has the Task, or none has it for a moment.
+/// `not_owner`: another node owns the Task, or no node does for a moment.
 pub(crate) fn not_owner(key: &TaskKey) -> Rejection {
     let message = format!("this node does not own task {}", key.task_id);
     Rejection::new(Code::NotOwner, message).with("retry_after_ms", 100)

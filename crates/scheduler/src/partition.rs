@@ -1,7 +1,7 @@
-//! Supervision: partitions hold Tasks, the node holds partitions and pools.
+//! Supervision: partitions supervise Tasks, the node supervises partitions and pools.
 //!
 //! A Task's actor fails only when it no longer knows its state, or because of a defect; either way
-//! the log knows, and the Task is read again.
+//! the log has the truth, and another actor reads the Task again.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::node::NodeShared;
 use crate::task::host::ActorFailure;
 use crate::task::{Begin, Msg as TaskMsg, ReadFn};
 
-/// What a supervisor is told: nothing but what happens to its children.
+/// Supervisors take no messages; they only handle what happens to their children.
 #[derive(Debug)]
 pub(crate) enum NoMessage {}
 
-/// Supervises Tasks of one partition, and reads those again whose actor failed.
+/// Supervises the Tasks of one partition, and has a Task read again whose actor failed.
 pub(crate) struct PartitionActor<J, L>(pub(crate) std::marker::PhantomData<fn() -> (J, L)>);
 
-/// What is left of a node's Tasks goes with its partitions, however those end: Tasks that rest hold on
-/// to the node.
+/// The state of a partition's supervisor. Dropping it removes the node's Tasks, however the
+/// supervisor ends: Tasks that rest hold a reference to the node.
 pub(crate) struct PartitionSupervisor<J: Journal, L: Leases>(Arc<NodeShared<J, L>>);
 
 impl<J: Journal, L: Leases> Drop for PartitionSupervisor<J, L> {
@@ -59,7 +59,7 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
         PartitionSupervisor(node): &mut PartitionSupervisor<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         let SupervisionEvent::ActorFailed(who, error) = event else { return Ok(()) };
-        // One that failed by a defect could not say with what.
+        // An actor that failed by a defect could not say which Task it served.
         let failed = error.downcast_ref::<ActorFailure>().map(|failed| failed.task.clone());
         let key = failed.or_else(|| node.directory.of_actor(who.get_id()));
         if let Some(key) = key
@@ -67,7 +67,7 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
         {
             tracing::error!(task = %key, %error, "the task's actor failed; its log is read again");
             node.journal.release(&key);
-            // Where another node has it now, that one reads it.
+            // If another node owns the Task now, that one reads it.
             if let Ok(actor) = node.task(&key, Begin::Open) {
                 let nudge: ReadFn = Box::new(|_| {});
                 let _ = actor.cast(TaskMsg::Read(nudge)); // A terminal Task retires after this.
@@ -77,8 +77,8 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
     }
 }
 
-/// Supervises partitions and pools. Neither fails by design; if one does, the node is broken: the
-/// process ends, which would own partitions and answer nobody otherwise (mechanisms 18).
+/// Supervises partitions and pools. Neither fails by design. If one does, the node is broken, and
+/// the process ends: otherwise it would own partitions and answer nobody (mechanisms 18).
 pub(crate) struct NodeActor;
 
 impl Actor for NodeActor {

@@ -1,5 +1,5 @@
-//! Tasks that other nodes own: a command may speak of them, and parents and children must hear of
-//! each other, wherever they live.
+//! Access to Tasks that other nodes own: a command may refer to them, and parents and children must
+//! reach each other, wherever they live.
 
 use futures::future::BoxFuture;
 use tenure_core::command::create::Parent;
@@ -16,47 +16,47 @@ use crate::task::open::unreadable;
 
 /// The other nodes of a cluster.
 pub trait Peers: Send + Sync + std::fmt::Debug + 'static {
-    /// A Task as its owner has it in the log.
+    /// A Task as its owner reads it from the log.
     fn read(&self, key: &TaskKey) -> BoxFuture<'static, Result<Box<Task>, Rejection>>;
 
-    /// What a child needs to know of its parent, as the parent's owner has it.
+    /// What a child needs to know of its parent; the parent's owner answers.
     fn parent(
         &self,
         key: &TaskKey,
         child: &TaskId,
     ) -> BoxFuture<'static, Result<Parent, Rejection>>;
 
-    /// The same of a child that is to be made, once the parent has recorded it for good.
+    /// The same for a child that is to be made, once the parent has recorded it durably.
     fn record(
         &self,
         key: &TaskKey,
         child: &TaskId,
     ) -> BoxFuture<'static, Result<Parent, Rejection>>;
 
-    /// Tells the owner of a Task something of its family. It may get lost: children ask from time to
-    /// time.
+    /// Sends the owner of a Task a notice about the Task's family. It may get lost: children ask
+    /// from time to time.
     fn tell(&self, key: &TaskKey, word: FamilyNotice);
 }
 
-/// What a Task is told of its family.
+/// A notice to a Task about its family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FamilyNotice {
-    /// Its parent is being closed, or was: it asks how.
+    /// The Task's parent is being closed, or was; the Task asks its parent how.
     ParentCloses,
-    /// A Task was made whose parent it is.
+    /// A Task was made as a child of this one.
     Adopt(TaskId),
 }
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
-    /// Names the other nodes. Without any, what is not here does not exist.
+    /// Sets the access to the other nodes. Without it, a Task that is not here does not exist.
     pub fn set_peers(&self, peers: impl Peers) {
         self.node.set_peers(Box::new(peers));
     }
 
-    /// Takes what another node tells of a Task's family, if the Task lives here.
+    /// Passes on another node's notice about a Task's family, if the Task lives here.
     pub fn hear_of_family(&self, key: &TaskKey, word: FamilyNotice) {
         if let Some(actor) = self.node.directory.get(key) {
-            // One that has just gone has ended, or asks when it is read again.
+            // A Task that has just left its address has ended, or asks when it is read again.
             let _ = actor.cast(match word {
                 FamilyNotice::ParentCloses => Msg::AskParent,
                 FamilyNotice::Adopt(child) => Msg::Adopt(child),
@@ -64,8 +64,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
     }
 
-    /// What a child needs to know of a parent that lives here. The log of one that has ended is not read
-    /// for it.
+    /// What a child needs to know of a parent that lives here. If the parent has ended, its log is
+    /// not read.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -78,7 +78,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.read(key, move |task| Parent::of(task, &child)).await
     }
 
-    /// The same of a child that is to be made, once its parent has recorded it for good (REL-05).
+    /// The same for a child that is to be made, once its parent has recorded it durably (REL-05).
     ///
     /// # Errors
     /// As [`read`](Self::read); the parent ends just now, or its log cannot be written.
@@ -89,13 +89,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
         let id = child.clone();
         let look = move |task: &View<'_>| (Parent::of(task, &id), task.adopts(&id));
-        let (known, link) = self.read(key, look).await?; // It may have ended meanwhile.
+        let (known, link) = self.read(key, look).await?; // The parent may have ended meanwhile.
         if let Some(link) = link {
             let envelope = Envelope::new(Caller::system(key.session_id.clone()), None);
             let recorded = self.send(self.permit(Lane::Commands)?, key, envelope, link)?;
             match recorded.await.map_err(|_| ambiguous())? {
                 Ok(_) => {}
-                // As it is now, it lets nobody be its child.
+                // As the parent is now, it takes no child.
                 Err(over) if matches!(over.code, Code::TaskTerminal | Code::TaskCancelling) => {
                     return self.parent(key, child).await;
                 }
@@ -105,7 +105,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(Parent { adopts: false, ..known })
     }
 
-    /// Looks at a Task wherever it lives: here at its last durable state, elsewhere at its log.
+    /// Reads a Task wherever it lives: here at its last durable state, elsewhere from its log.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         key: &TaskKey,

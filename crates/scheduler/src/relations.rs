@@ -1,5 +1,5 @@
-//! What a command says of other Tasks is looked up before the Task itself judges the command: the
-//! core decides, the facts are gathered here.
+//! Looks up what a command says of other Tasks, before the Task itself judges the command: the core
+//! decides, and the facts are gathered here.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use tenure_ports::{Journal, Leases};
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Scheduler};
 
-/// Tasks looked at for a circle of blocking Tasks.
+/// How many Tasks are read at most in search of a cycle of blocking Tasks.
 const LOOKED_AT_MAX: usize = 1_000;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
@@ -43,12 +43,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.create_in(permit, envelope, input, Policy::Auto).await
     }
 
-    /// What a new Task needs to know of its parent, which records it before it is made: whatever breaks
-    /// off then, no child is unknown to its parent (REL-05). A repeat is not recorded again.
+    /// What a new Task needs to know of its parent. The parent records the child before the child
+    /// is made, so that no child is unknown to its parent, whatever breaks off then (REL-05). For a
+    /// repetition the parent records nothing again.
     ///
     /// # Errors
-    /// What a create of this Task would be refused with, before anything is recorded; the parent cannot be
-    /// asked, or cannot record it.
+    /// What a create of this Task would be refused with, before the parent records anything; the
+    /// parent cannot be asked, or cannot record the child.
     pub(crate) async fn parent_of(
         &self,
         child: &TaskKey,
@@ -75,7 +76,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             epoch: 0,
             limits: &self.node.config.limits,
         };
-        // A rehearsal: nothing is recorded for a child that would be refused.
+        // A rehearsal: the parent records no child that would be refused.
         Task::create(&cx, input, defaults, known.as_ref())?;
         found(match self.node.is_elsewhere(&parent) {
             Some(peers) => peers.record(&parent, id).await,
@@ -83,7 +84,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         })
     }
 
-    /// Refuses a command that refers to what is not there.
+    /// Refuses a command that refers to what does not exist.
     pub(crate) async fn check_relations(
         &self,
         of: &TaskKey,
@@ -95,7 +96,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.check_artifacts(&of.session_id, command.foreign_artifacts(&of.task_id)).await
     }
 
-    /// ART-05.
+    /// Refuses artifacts of other Tasks that do not exist (ART-05).
     pub(crate) async fn check_artifacts(
         &self,
         session: &SessionId,
@@ -105,7 +106,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             let (key, id) = (key(session, &task), artifact.clone());
             let look = self.look(&key, move |task| task.artifact(&id).is_some());
             let has = Box::pin(look).await;
-            // RECOVER-04: of a Task that cannot be read nothing is known to exist.
+            // RECOVER-04: a Task that cannot be read counts as having no artifacts.
             if found(has.or_else(damaged_has_none))? != Some(true) {
                 return Err(unknown_artifact(&Ref::new(format!("{task}/{artifact}"))?));
             }
@@ -113,10 +114,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(())
     }
 
-    /// The other end exists, and Tasks do not block each other in a circle that can be seen
-    /// (REL-06).
+    /// Refuses a link whose other end does not exist, or with which Tasks would visibly block each
+    /// other in a cycle (REL-06).
     async fn check_link(&self, from: &TaskKey, link: &Link) -> Result<(), Rejection> {
-        let Ok(to) = TaskId::new(link.to.as_str()) else { return Ok(()) }; // It is no Task.
+        // The link's end is not a Task.
+        let Ok(to) = TaskId::new(link.to.as_str()) else { return Ok(()) };
         if to != from.task_id {
             self.look(&key(&from.session_id, &to), |_| ()).await?;
         }
@@ -125,7 +127,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         check_blocks(&blocker, &blocked, &edges)
     }
 
-    /// `blocks` edges, as blocker and blocked, found by going from Task to Task.
+    /// The `blocks` edges around two Tasks, each as blocker and blocked, found by following them
+    /// from Task to Task.
     async fn blocking(
         &self,
         session: &SessionId,
@@ -157,7 +160,7 @@ fn key(session: &SessionId, task: &TaskId) -> TaskKey {
     TaskKey { session_id: session.clone(), task_id: task.clone() }
 }
 
-/// A Task whose log is damaged cannot be read however often it is tried: it has nothing.
+/// A damaged log stays unreadable however often it is read, so its Task counts as having nothing.
 fn damaged_has_none(refused: Rejection) -> Result<bool, Rejection> {
     match refused.kind() {
         Some(RejectionKind::ReplayFailed) => Ok(false),

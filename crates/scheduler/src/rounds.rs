@@ -1,18 +1,18 @@
-//! When everything that the log has taken was told (RECOVER-08).
+//! Tells when all commits that the log had taken by now have been published (RECOVER-08).
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Appends under way, from before they are sent to the log until others were told of what they wrote.
+/// Appends under way: from before they are sent to the log until what they wrote is published.
 #[derive(Debug)]
 pub(crate) struct AppendsInFlight {
     newest: Mutex<(Sender<()>, Receiver<()>)>,
-    /// Those that are waited for, also by the next who asks if this one gives up.
+    /// Those that a caller waits for. If it gives up, the next caller waits for them first.
     ending: AsyncMutex<Option<Receiver<()>>>,
 }
 
-/// An append is under way until this is dropped. Nothing is sent with it.
+/// An append is under way until this is dropped. Nothing is sent on this channel.
 pub(crate) type UnderWay = Sender<()>;
 
 impl AppendsInFlight {
@@ -20,7 +20,8 @@ impl AppendsInFlight {
         self.newest.lock().0.clone()
     }
 
-    /// Waits for the end of all that are under way. Who gives up leaves them to the next who asks.
+    /// Waits until all appends that are under way now have ended. If this is cancelled, the next
+    /// caller waits for them too.
     pub(crate) async fn end(&self) {
         let mut ending = self.ending.lock().await;
         all_ended(&mut ending).await;
@@ -49,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// RECOVER-08: what was under way is waited for, what begins later is not.
+    /// RECOVER-08: a round waits for what was under way, and not for what begins later.
     #[tokio::test]
     async fn a_round_ends_with_the_last_that_had_begun() {
         let rounds = AppendsInFlight::default();
@@ -64,7 +65,7 @@ mod tests {
         end.await;
     }
 
-    /// RECOVER-08: who gives up waiting makes nobody else believe that all was told.
+    /// RECOVER-08: if one caller gives up waiting, the next does not believe that all is published.
     #[tokio::test]
     async fn what_one_gave_up_waiting_for_the_next_waits_for() {
         let rounds = AppendsInFlight::default();

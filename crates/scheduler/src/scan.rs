@@ -1,4 +1,4 @@
-//! Looking for leases that ended without a word (LEASE-16), and when that may be believed.
+//! Scans for leases that ended without a report (LEASE-16), and decides when to trust a scan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::node::NodeShared;
 use crate::task::{ActorTask, Msg};
 
-/// Looks for ended leases on every tick and tells their Tasks.
+/// Scans for ended leases on every tick and notifies their Tasks.
 ///
-/// Each time the machine's clocks are looked at first: it may have been suspended, or the system's clock set.
+/// Each tick first reads the machine's clocks: the machine may have been suspended, or the system's
+/// clock set.
 ///
-/// Nothing is judged before every worker had the time to be heard since the last gap: this process
-/// stood still, the store of leases or the log did not answer, the store has lost what it was told, or
-/// its clock was set (mechanisms 6). What it lost in silence is made good once in the time of a lease.
+/// After a gap no lease is judged before every worker had the time to report. A gap is when this
+/// process stood still, the store of leases or the log did not answer, the store lost leases, or
+/// its clock was set (mechanisms 6). Once per lease duration the scan makes the leases again that
+/// the store has lost silently.
 pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -> JoinHandle<()> {
     let (node, tick) = (Arc::downgrade(node), node.config.tick);
     tokio::spawn(async move {
@@ -35,7 +37,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -
             let now = Instant::now();
             let has_moved = node.clock.look(node.config.embedded);
             if node.note_tick() {
-                judge_from = now + heard; // The workers of this process stood still with it.
+                judge_from = now + heard; // The workers of this process stood still too.
             }
             if has_moved {
                 set_timers(&node);
@@ -71,7 +73,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -
     })
 }
 
-/// Has every Task wait for the instant at which its next thing is due now.
+/// Has every Task set its timer anew.
 fn set_timers<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
     for task in node.directory.all() {
         let set = |state: &mut ActorTask<J, L>| {
@@ -79,12 +81,12 @@ fn set_timers<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
             true
         };
         if !task.at_rest(set) {
-            let _ = task.cast(Msg::Later); // It may be over.
+            let _ = task.cast(Msg::Later); // The Task may be over.
         }
     }
 }
 
-/// Has every Task make sure of its leases.
+/// Has every Task raise its leases.
 fn raise_all<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
     for task in node.directory.all() {
         let raise = |state: &mut ActorTask<J, L>| {
@@ -92,12 +94,12 @@ fn raise_all<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
             true
         };
         if !task.at_rest(raise) {
-            let _ = task.cast(Msg::Raise); // It may be over.
+            let _ = task.cast(Msg::Raise); // The Task may be over.
         }
     }
 }
 
-/// Has the store get what it has lost of the leases of open Attempts (LEASE-15).
+/// Makes the leases of open Attempts that the store has lost (LEASE-15).
 fn ensure_all<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
     let mut leases = Vec::new();
     for task in node.directory.all() {
@@ -106,7 +108,7 @@ fn ensure_all<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
             true
         };
         if !task.at_rest(look) {
-            let _ = task.cast(Msg::Ensure); // It may be over.
+            let _ = task.cast(Msg::Ensure); // The Task may be over.
         }
     }
     node.ensure_leases(leases);
@@ -121,7 +123,7 @@ fn tell_tasks<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>, ended: Vec<Ex
     }
     for (key, leases) in by_task {
         match node.directory.get(&key) {
-            // If it has just gone, the next scan tells its successor.
+            // If the Task has just left its address, the next scan notifies its successor.
             Some(actor) => drop(actor.cast(Msg::Over(leases))),
             None => node.drop_leases(leases.into_keys().collect()),
         }

@@ -1,5 +1,5 @@
-//! States of Tasks for a journal that keeps them, so that a long Task need not be read from its
-//! first commit (mechanisms 5).
+//! Makes snapshots of Tasks for a journal that stores them, so that a long Task need not be read
+//! from its first commit (mechanisms 5).
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::node::NodeShared;
 use crate::task::{Msg, ReadFn};
 
-/// Gives the journal the states that it wants, one after another: one is in memory twice at a time.
+/// Gives the journal the snapshots that it wants, one after another, so that only one Task is in
+/// memory twice.
 pub(crate) fn store_snapshots<J: Journal, L: Leases>(
     node: &Arc<NodeShared<J, L>>,
 ) -> Option<JoinHandle<()>> {
@@ -35,13 +36,14 @@ pub(crate) fn store_snapshots<J: Journal, L: Leases>(
     }))
 }
 
-/// A live Task as it is now, if it is here. This is all that its actor does for it.
+/// A copy of a live Task as it is now, if it is on this node. The Task's actor does nothing more
+/// for a snapshot.
 async fn copy<J: Journal, L: Leases>(node: &NodeShared<J, L>, key: &TaskKey) -> Option<Task> {
     let address = node.directory.get(key)?;
     let (sender, copied) = oneshot::channel();
     let reader: ReadFn = Box::new(move |task| {
         let live = task.ok().filter(|task| !task.status().is_terminal());
-        let _ = sender.send(live.map(View::to_task)); // Nobody may be there any more.
+        let _ = sender.send(live.map(View::to_task)); // The receiver may have gone.
     });
     address.cast(Msg::Read(reader)).ok()?;
     copied.await.ok().flatten()

@@ -1,4 +1,4 @@
-//! What an observer is told of a node's calls to its ports.
+//! Reports a node's calls to its ports to the observer, and gives the numbers of the moment.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::node::NodeShared;
 use crate::pool::WaitingStep;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
-    /// What can be counted at this moment.
+    /// The numbers of this node at this moment.
     pub fn sample(&self) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
@@ -33,7 +33,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Sample { tasks, partitions: None, counts, waits, pools }
     }
 
-    /// What is kept here for work that is under way, as far as the scheduler itself knows.
+    /// What this node holds for work that is under way, as far as the scheduler itself knows.
     pub fn kept(&self) -> RetainedWork {
         let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
         RetainedWork {
@@ -45,20 +45,20 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
     }
 
-    /// For each pool in which Steps of a session wait, the one that has waited longest of those next in
-    /// line.
+    /// Of the Steps of a session, the one that has waited longest of those next in line, for each
+    /// pool.
     pub fn longest_waits(&self, session: &SessionId) -> Vec<(PoolId, WaitingStep)> {
         self.node.longest_waits(session)
     }
 
-    /// Who is told what happens.
+    /// The observer, if there is one.
     pub fn observer(&self) -> Option<&Arc<dyn Observer>> {
         self.node.config.observer.as_ref()
     }
 }
 
 impl<J: Journal, L: Leases> NodeShared<J, L> {
-    /// A call to the store of leases.
+    /// Waits for a call to the store of leases, and reports it.
     pub(crate) async fn watch_leases<T>(
         &self,
         call: LeaseCall,
@@ -73,7 +73,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         answered
     }
 
-    /// An append to the log.
+    /// Waits for an append to the log, and reports it.
     pub(crate) async fn watch_append(
         &self,
         task: &TaskKey,
@@ -92,7 +92,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
                 | AppendError::MustReread(_)
                 | AppendError::Unsettled(_),
             ) => false,
-            // The log is as well as can be: it was not asked, or has something else.
+            // These say nothing of the log's health: it was not asked, or has something else.
             Err(
                 AppendError::TaskExists
                 | AppendError::NameTaken
@@ -105,7 +105,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         answered
     }
 
-    /// Notes Attempts that have ended because their leases were over, each since then.
+    /// Reports Attempts that ended because their leases were over, each with how long ago that was.
     pub(crate) fn note_expired(
         &self,
         commits: &[Arc<Commit>],
@@ -125,21 +125,21 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    /// Notes a command that is not carried out.
+    /// Reports a command that is refused.
     pub(crate) fn note_refusal<T>(&self, result: &Result<T, Rejection>) {
         if let Err(rejection) = result {
             self.note_refused(rejection);
         }
     }
 
-    /// As [`note_refusal`](Self::note_refusal), where it is known to be one.
+    /// As [`note_refusal`](Self::note_refusal), for a known refusal.
     pub(crate) fn note_refused(&self, rejection: &Rejection) {
         if let Some(observer) = &self.config.observer {
             observer.refused(rejection);
         }
     }
 
-    /// What the worker of an Attempt gets, with where its spans belong.
+    /// The grant for the worker of an Attempt, with the trace to which its spans belong.
     pub(crate) fn claim(&self, view: &View<'_>, attempt: AttemptId) -> Option<ClaimResult> {
         let mut claim = claim_result(view, attempt)?;
         if let Some(observer) = &self.config.observer {

@@ -1,4 +1,5 @@
-//! The bus in process: the scheduler's side of a worker that lives beside it.
+//! The worker port in process: the scheduler's side of the link to a worker. A worker in the same
+//! process uses it directly, and a node for each worker that is connected over NATS.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,7 +41,7 @@ pub struct WorkerLink<J: Journal, L: Leases> {
 }
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
-    /// Joins a pool under a boot-unique principal. The receiver gets grants and signals.
+    /// Joins a pool under a boot-unique principal. The receiver gets grants, offers and signals.
     ///
     /// # Errors
     /// `unavailable` when the node is stopping; `permission_denied` for the scheduler's own name.
@@ -62,8 +63,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
-    /// Sends a holder's command, with the capacity there is now. The Task that decides it may use that
-    /// capacity in the same append; what is left wakes the pool.
+    /// Sends a holder's command, with the worker's capacity now. The Task that decides the command
+    /// may use that capacity in the same append; the pool gets what is left.
     fn send(
         &self,
         task: &TaskKey,
@@ -102,20 +103,21 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.send(task, run_id, Command::DeclineRun(RunAndWhy { reason, run_id }), room)
     }
 
-    /// What the worker would take now.
+    /// How many Steps the worker would take now.
     pub fn free(&self) -> u64 {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
         pool.map_or(0, |pool| pool.free_of(&self.worker))
     }
 
-    /// Credits of this link that were spent or are lent, and how many the worker has said to have seen.
+    /// How many credits of this link were spent or are lent, and how many the worker has said to
+    /// have seen.
     pub fn sent_and_seen(&self) -> (u64, u64) {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
         pool.map_or((0, 0), |pool| pool.sent_and_seen(&self.worker))
     }
 
-    /// The handler with which it fails what others complete, and for how many milliseconds it is given
-    /// nothing for that (DISP-19).
+    /// The handler with which the worker fails what others complete, and for how many milliseconds
+    /// the pool still gives it nothing for that (DISP-19).
     pub fn suspension(&self) -> Option<(HandlerName, u64)> {
         let node = &self.scheduler.node;
         let Suspension { handler, until, .. } =
@@ -124,12 +126,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         Some((handler, u64::try_from(left).unwrap_or(0)))
     }
 
-    /// Open Attempts of Tasks of this node that it holds.
+    /// How many open Attempts of Tasks of this node the worker holds.
     pub fn holds(&self) -> u64 {
         self.worker.hand.holds()
     }
 
-    /// A credit was spent on what cannot be sent: there is capacity for another.
+    /// Gives back a credit that was spent on what cannot be sent.
     pub fn unspent(&self) {
         if let Some(pool) = self.scheduler.node.pool_if_open(&self.worker.pool) {
             pool.give_back(&self.worker, 1);
@@ -137,12 +139,13 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         }
     }
 
-    /// A grant did not reach its worker: the Step goes back at once (S26).
+    /// A grant did not reach its worker: the Step is released at once (S26).
     pub fn undelivered(&self, task: &TaskKey, attempt: AttemptId) {
         self.scheduler.release_undelivered(task, attempt);
     }
 
-    /// A signal did not reach its worker: it goes on the link that it has now, or has next (CANCEL-07).
+    /// A signal did not reach its worker: it is sent again on the worker's current link, or on its
+    /// next one (CANCEL-07).
     pub fn unacknowledged(&self, signal: Delivery) {
         self.scheduler.node.signal(&self.worker.id, signal);
     }
@@ -161,7 +164,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.send(&held.task, held.run_id, command, room)
     }
 
-    /// As [`send`](Self::send), once the artifacts of other Tasks that the report names are found.
+    /// As [`send`](Self::send), once the artifacts of other Tasks that the report names have been
+    /// looked up.
     fn send_checked(
         &self,
         permit: Permit,
@@ -204,7 +208,7 @@ impl Future for Answering {
 }
 
 impl Answering {
-    /// All of the answer.
+    /// Waits for the whole answer.
     ///
     /// # Errors
     /// As the report itself.
@@ -321,7 +325,8 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
-    /// [`claim`](WorkerPort::claim), and whether it was written just now: a repeat is not.
+    /// [`claim`](WorkerPort::claim), and whether it was written just now, which a repetition is
+    /// not.
     pub fn claim_anew(
         &self,
         run: &RunOffer,
@@ -347,10 +352,10 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         }
     }
 
-    /// Renews leases, and says for each how many milliseconds it lasts from now.
+    /// Renews leases, and answers for each how many milliseconds it lasts from now.
     ///
-    /// While the store of leases does not answer nobody can find that a lease has ended: they are
-    /// taken as renewed, and made sure of when it answers again (mechanisms 6).
+    /// While the store of leases does not answer, no node can find that a lease has ended. So they
+    /// count as renewed, and are made sure of when the store answers again (mechanisms 6).
     pub async fn pulses(&self, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
         let mut by_task: BTreeMap<&TaskKey, Vec<usize>> = BTreeMap::new();
         for (at, held) in holdings.iter().enumerate() {
@@ -385,8 +390,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
-    /// What a Task says of Attempts; none if it cannot be asked. The log of one that has ended is not
-    /// read for it: workers renew what they have just reported, too.
+    /// What a Task says of Attempts; none if it cannot be asked. For a Task that has ended the
+    /// index answers, so that its log is not read: workers also renew what they have just reported.
     async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
         let node = &self.scheduler.node;
         if node.directory.get(task).is_none()
@@ -400,7 +405,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.scheduler.read(task, move |task| judge(task, &who, &asked)).await.ok()
     }
 
-    /// Leaves the pool: nothing more is meant for this worker.
+    /// Leaves the pool: the pool sends nothing more to this worker.
     pub fn part(&self) {
         self.scheduler.node.leave(&self.worker);
     }
@@ -416,7 +421,7 @@ fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
 
-/// PERM-16: a worker is not told which Tasks there are.
+/// PERM-16: a worker does not learn which Tasks exist.
 fn no_task_shows(refused: Rejection) -> Rejection {
     if refused.code == Code::TaskNotFound { not_its_runs() } else { refused }
 }
@@ -424,7 +429,8 @@ fn no_task_shows(refused: Rejection) -> Rejection {
 /// How long a heartbeat waits for one Task.
 const PULSE: Duration = Duration::from_secs(2);
 
-/// Whatever an append in flight may end, or ask for, has not happened: it may fail, or take long.
+/// Judges by the durable state: whatever an append in flight may end, or ask for, has not happened,
+/// as it may fail or take long.
 fn judge(task: &View<'_>, who: &AgentId, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
     let lease_ms = |held: &Holding| task.attempt(held.attempt_id).map_or(0, |a| a.lease_ms);
     holdings.iter().map(|held| (pulse(task, who, held), lease_ms(held))).collect()
@@ -437,7 +443,8 @@ fn pulse(task: &View<'_>, who: &AgentId, held: &Holding) -> Pulse {
             let cancel_requested = attempt.is_some_and(|attempt| task.is_asked_to_stop(attempt));
             Pulse::Renewed { cancel_requested }
         }
-        // One that is not known here may be another owner's, or be in the log in a moment.
+        // An Attempt that is not known here may be another owner's, or come into the log in a
+        // moment.
         Err(_) if task.is_behind(held.fencing_token) => Pulse::Unknown,
         Err(rejection) => Pulse::Lost(rejection),
     }

@@ -1,7 +1,7 @@
-//! Which trace a log record belongs to: that of the Task it names.
+//! Finds the trace of a log record: that of the Task that the record names.
 //!
-//! Of most Tasks the trace follows from their ids. Those that whoever made them put below a span of
-//! its own are remembered, the newest of them.
+//! For most Tasks the id of the trace follows from their own ids. The newest of those whose maker put
+//! them below a span of its own are remembered.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,10 +13,10 @@ use tenure_core::view::{ClaimResult, View};
 
 use crate::trace::{ParentSpan, task_span, trace_of};
 
-/// Tasks that are remembered: some 100 bytes each.
+/// How many Tasks are remembered: some 100 bytes each.
 const REMEMBERED_MAX: usize = 16_384;
 
-/// Traces of Tasks that have a parent elsewhere.
+/// Traces of Tasks whose maker named a span.
 #[derive(Debug, Default)]
 pub(crate) struct TraceOwners {
     known: Mutex<TraceIds>,
@@ -29,7 +29,7 @@ struct TraceIds {
 }
 
 impl TraceOwners {
-    /// Remembers a Task if that takes remembering.
+    /// Remembers a Task if its trace does not follow from its ids.
     pub(crate) fn note(&self, task: &View<'_>) {
         let head = task.head();
         let Some(parent) = head.trace.as_deref().and_then(ParentSpan::parse) else { return };
@@ -39,7 +39,7 @@ impl TraceOwners {
         );
     }
 
-    /// Remembers the Task of a claim, whose traceparent is in the trace of the Task.
+    /// Remembers the Task of a claim. The claim's traceparent lies in the trace of the Task.
     pub(crate) fn note_claim(&self, claim: &ClaimResult) {
         let Some(above) = claim.trace.as_deref().and_then(ParentSpan::parse) else { return };
         if above.trace != trace_of(&claim.session_id, &claim.task_id, None) {
@@ -60,7 +60,7 @@ impl TraceOwners {
         }
     }
 
-    /// The trace and the span of a Task as log records name it: `session/task`.
+    /// The trace and the span of a Task, which log records name as `session/task`.
     pub(crate) fn of(&self, task: &str) -> Option<(TraceId, SpanId)> {
         let (session, id) = task.rsplit_once('/')?;
         let (session, id) = (SessionId::new(session).ok()?, TaskId::new(id).ok()?);

@@ -1,4 +1,4 @@
-//! The metrics, and what they are read from.
+//! The metrics, and the values that they are read from.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use crate::names::{self, Metric};
 use crate::process::ProcessStats;
 use crate::tally::EventCounters;
 
-/// Bounds of durations, in seconds: from an append to a Step that takes days.
+/// Bucket bounds of durations, in seconds: from an append to a Step that takes days.
 const SECONDS: [f64; 24] = [
     0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 86_400.0,
 ];
 
-/// Bounds of how much goes at a time.
+/// Bucket bounds of batch sizes.
 const SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0];
 
-/// Everything that is counted as it happens.
+/// The instruments that are updated as things happen.
 #[derive(Debug)]
 pub(crate) struct Instruments {
     pub(crate) tally: Arc<EventCounters>,
@@ -70,22 +70,22 @@ impl Instruments {
         }
     }
 
-    /// Commands that were refused.
+    /// Counts commands that were refused.
     pub(crate) fn note_refused(&self, code: Code, commands: u64) {
         self.refusals.add(commands, &[KeyValue::new(names::CODE, code.as_str())]);
     }
 
-    /// Workers that have gone.
+    /// Counts workers that have gone.
     pub(crate) fn note_parted(&self, why: LinkEnd, workers: u64) {
         self.parted.add(workers, &[KeyValue::new(names::REASON, why.as_str())]);
     }
 
-    /// Items of a signal that nobody will get.
+    /// Counts items of a signal that are lost.
     pub(crate) fn note_dropped(&self, signal: Signal, items: u64) {
         self.dropped.add(items, &[KeyValue::new(names::SIGNAL, signal.as_str())]);
     }
 
-    /// So that a panel shows 0 before the first one, and the first one then.
+    /// Sends zeros, so that a panel shows 0 before the first event, and then the first event.
     pub(crate) fn begin(&self) {
         Signal::ALL.into_iter().for_each(|signal| self.note_dropped(signal, 0));
         Code::ALL.iter().for_each(|code| self.note_refused(*code, 0));
@@ -110,10 +110,10 @@ fn sizes(meter: &Meter, metric: Metric) -> Histogram<u64> {
     builder.with_description(metric.answers).with_boundaries(SIZES.to_vec()).build()
 }
 
-/// Where a scheduler's sample comes from.
+/// The function that gives a scheduler's numbers.
 type SampleSource = Box<dyn Fn() -> Sample + Send + Sync>;
 
-/// What is read when metrics are sent, once for all of them.
+/// The numbers that are read when metrics are sent, once for all of them.
 #[derive(Default)]
 pub(crate) struct Gauges {
     source: Mutex<Option<SampleSource>>,
@@ -127,12 +127,12 @@ impl std::fmt::Debug for Gauges {
 }
 
 impl Gauges {
-    /// Names the scheduler that is to be asked, or none.
+    /// Sets the scheduler to be read, or none.
     pub(crate) fn set_source(&self, source: Option<SampleSource>) {
         *self.source.lock() = source;
     }
 
-    /// Looks at everything anew.
+    /// Reads all numbers anew.
     pub(crate) fn refresh(&self, begun: Instant) {
         let sample = self.source.lock().as_ref().map(|source| source());
         let mut now = self.now.lock();
@@ -219,7 +219,8 @@ impl Gauges {
     }
 }
 
-/// What is left when a scheduler has ended. Said, nobody takes what there was at last for what there is.
+/// The numbers of a scheduler that has ended. They are sent so that its last numbers do not look
+/// like the present.
 fn gone(last: Sample) -> Sample {
     let pool = |pool: PoolSample| PoolSample {
         workers: 0,
@@ -252,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// What was there at last is not sent again when there is no scheduler any more.
+    /// The last numbers of a scheduler are not sent again once it has gone.
     #[test]
     fn a_scheduler_that_has_ended_leaves_nothing() {
         let pool = PoolSample {

@@ -1,4 +1,5 @@
-//! Whether the collector takes what it is sent: said once when it stops, and once when it does again.
+//! Notes whether the collector accepts what it is sent. Logs once that it stops to do so, and once
+//! that it does again.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use opentelemetry_sdk::error::OTelSdkError;
 use parking_lot::Mutex;
 use tokio::time::error::Elapsed;
 
-/// What is exported.
+/// A kind of telemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Traces,
@@ -30,36 +31,36 @@ impl Signal {
     }
 }
 
-/// Why the collector did not take something.
+/// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
-    /// It did not in time.
+    /// The collector did not answer in time.
     #[error(transparent)]
     Late(#[from] Elapsed),
-    /// It refused, or could not be reached.
+    /// The collector refused, or could not be reached.
     #[error(transparent)]
     Failed(#[from] OTelSdkError),
 }
 
-/// What gets through, and what has not.
+/// Which signals the collector accepts, and the first error.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<SignalHealth>);
 
 #[derive(Debug, Default)]
 struct SignalHealth {
-    /// Signals that do not get through.
+    /// Signals whose exports fail.
     failing: u8,
-    /// Why something did not, the first time.
+    /// Why the first export failed.
     lost: Option<String>,
 }
 
 impl Health {
-    /// Notes what became of an export.
+    /// Notes the result of an export.
     pub(crate) fn note(&self, signal: Signal, result: &Result<(), ExportError>) {
         let mut state = self.0.lock();
         match result {
             Err(error) => state.fail(&[signal], &error.to_string()),
-            // What else failed may have nothing to send for long: the collector itself is there again.
+            // Other signals may have nothing to send for long; the collector itself is there again.
             Ok(()) if state.failing & signal.bit() != 0 => {
                 state.failing = 0;
                 tracing::info!("the collector of telemetry is back");
@@ -68,13 +69,13 @@ impl Health {
         }
     }
 
-    /// Notes that what was left was not taken in this time, whichever it was.
+    /// Notes that what was left at the end was not accepted in this time, whatever the signal.
     pub(crate) fn note_unanswered(&self, within: Duration) {
         let error = format!("what was left at the end was not taken within {} s", within.as_secs());
         self.0.lock().fail(&Signal::ALL, &error);
     }
 
-    /// Why something was not taken, if anything was not.
+    /// Why an export failed, if any did.
     pub(crate) fn lost(&self) -> Option<String> {
         self.0.lock().lost.clone()
     }
@@ -108,7 +109,7 @@ mod tests {
         }
         health.note(Signal::Metrics, &Ok(()));
         assert_eq!(health.0.lock().failing, 0);
-        // One signal alone that is never taken: others say nothing of it.
+        // If one signal alone is never accepted, success of the others says nothing of it.
         health.note(Signal::Logs, &failed);
         health.note(Signal::Metrics, &Ok(()));
         assert_eq!(health.0.lock().failing, Signal::Logs.bit());

@@ -1,4 +1,5 @@
-//! Log records on their way to the collector.
+//! The way of log records to the collector: a layer, a bounded queue, and JSON lines that name
+//! traces.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,31 +25,33 @@ use crate::belonging::TraceOwners;
 use crate::counts::Instruments;
 use crate::health::Signal;
 
-/// What would feed itself: exporters log while they export.
+/// Records that are not exported, as exporting them would cause more of them.
 const NOT_EXPORTED: &str = "hyper=off,hyper_util=off,h2=off,tonic=off,tower=off,opentelemetry=off,\
      opentelemetry_sdk=off,opentelemetry_otlp=off,opentelemetry_http=off,tenure_telemetry=off";
 
-/// A record, and where it comes from.
+/// A record, and its instrumentation scope.
 pub(crate) type ScopedRecord = (SdkLogRecord, InstrumentationScope);
 
-/// The field with which a record names its Task.
+/// The field in which a record names its Task.
 const TASK: &str = "task";
 
-/// Records that may wait.
+/// How many records may wait.
 const WAITING_MAX: usize = 2_048;
 
-/// Records in a second, at most: a defect that logs in a loop must not fill a store of logs.
+/// How many records are sent in a second at most: a defect that logs in a loop must not fill a
+/// store of logs.
 const RATE_MAX: u32 = 500;
 
-/// The target of what is said of that, which no rate holds back.
+/// The target of the warning about dropped records, which the rate limit does not hold back.
 const OF_DROPPED: &str = "tenure::telemetry";
 
-/// Records that had no capacity, or were too many, since that was last said.
+/// How many records were dropped since the last warning, as the queue was full or they were too
+/// many.
 #[derive(Debug, Default)]
 pub(crate) struct Dropped(AtomicU64);
 
 impl Dropped {
-    /// Says of those there were.
+    /// Logs a warning if records were dropped.
     pub(crate) fn say(&self) {
         let records = self.0.swap(0, Ordering::Relaxed);
         if records > 0 {
@@ -57,7 +60,7 @@ impl Dropped {
     }
 }
 
-/// The layer that hands records over.
+/// The layer that passes records on.
 pub(crate) fn layer<S>(
     provider: &SdkLoggerProvider,
     filter: &str,
@@ -69,7 +72,7 @@ where
     OpenTelemetryTracingBridge::new(provider).with_filter(filter).boxed()
 }
 
-/// Takes records into the queue, as far as there is capacity and not too many come at a time.
+/// Puts records into the queue, unless it is full or too many come at a time.
 pub(crate) struct Processor {
     sender: Sender<ScopedRecord>,
     counts: Option<Arc<Instruments>>,
@@ -94,12 +97,12 @@ impl Processor {
         (Self { sender, counts, belonging, dropped, second }, receiver)
     }
 
-    /// What was dropped: whoever sends the others says so.
+    /// The counter of dropped records, which the loop that sends the others logs.
     pub(crate) fn dropped(&self) -> Arc<Dropped> {
         Arc::clone(&self.dropped)
     }
 
-    /// Where the Task is that a record names.
+    /// The trace and the span of the Task that a record names.
     fn trace_of(&self, record: &SdkLogRecord) -> Option<(TraceId, SpanId)> {
         let mut attributes = record.attributes_iter();
         match attributes.find(|(key, _)| key.as_str() == TASK)? {
@@ -146,7 +149,7 @@ impl LogProcessor for Processor {
     }
 }
 
-/// The log on stderr as lines of JSON: one that names a Task names its trace too, if there is one.
+/// The log on stderr as JSON lines. A line that names a Task also names its trace, if there is one.
 #[derive(Debug, Default)]
 pub struct JsonLines(pub(crate) Option<Arc<TraceOwners>>);
 

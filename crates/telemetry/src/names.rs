@@ -1,12 +1,12 @@
-//! Every name that leaves the process, in one place. docs/observability.md explains them, and a test
-//! holds it against this table.
+//! Every name of telemetry that leaves the process, in one place. docs/observability.md explains
+//! them, and a test compares it with this table.
 
-/// How a metric is to be read.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Rises.
+    /// A number that only rises.
     Counter,
-    /// A value now.
+    /// A present value.
     Gauge,
     /// A distribution.
     Histogram,
@@ -15,15 +15,15 @@ pub enum Kind {
 /// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// How it is to be read.
     pub kind: Kind,
-    /// Its unit (UCUM).
+    /// The unit (UCUM).
     pub unit: &'static str,
-    /// Its attributes: none of them is an id.
+    /// The attributes: none of them is an id.
     pub attributes: &'static [&'static str],
-    /// The question it answers.
+    /// The question that the metric answers.
     pub answers: &'static str,
 }
 
@@ -33,11 +33,11 @@ pub const POOL: &str = "tenure.pool";
 pub const OUTCOME: &str = "tenure.outcome";
 /// Attribute: the status of a Task.
 pub const STATUS: &str = "tenure.status";
-/// Attribute: the code of a refusal or of what went wrong.
+/// Attribute: the code of a refusal or of an error.
 pub const CODE: &str = "tenure.code";
 /// Attribute: a call to the store of leases.
 pub const CALL: &str = "tenure.lease.call";
-/// Attribute: what a request asks for.
+/// Attribute: the operation of a request.
 pub const OPERATION: &str = "tenure.operation";
 /// Attribute: why a Step waits, or a worker has gone.
 pub const REASON: &str = "tenure.reason";
@@ -54,29 +54,29 @@ pub const SESSION_ID: &str = "tenure.session.id";
 pub const TASK_ID: &str = "tenure.task.id";
 /// Span attribute: the kind of the Task, as its maker wrote it.
 pub const TASK_KIND: &str = "tenure.task.kind";
-/// Span attribute: Steps of the Task.
+/// Span attribute: how many Steps the Task has.
 pub const STEPS: &str = "tenure.task.steps";
-/// Span attribute: Attempts of the Task.
+/// Span attribute: how many Attempts the Task has.
 pub const ATTEMPTS: &str = "tenure.task.attempts";
 /// Span attribute: the Step.
 pub const STEP_ID: &str = "tenure.step.id";
-/// Span attribute: its handler.
+/// Span attribute: the Step's handler.
 pub const HANDLER: &str = "tenure.handler";
 /// Span attribute: the Attempt.
 pub const ATTEMPT_ID: &str = "tenure.attempt.id";
-/// Span attribute: its number, from 1.
+/// Span attribute: the Attempt's number, from 1.
 pub const ORDINAL: &str = "tenure.attempt.ordinal";
 /// Span attribute: the worker.
 pub const WORKER_ID: &str = "tenure.worker.id";
-/// Span attribute: who delivers (semantic conventions of messaging, as the four below).
+/// Span attribute: the system that delivers (semantic conventions of messaging, as the four below).
 pub const MESSAGING_SYSTEM: &str = "messaging.system";
-/// Span attribute: from where, a pool.
+/// Span attribute: the source, a pool.
 pub const MESSAGING_DESTINATION: &str = "messaging.destination.name";
-/// Span attribute: what is done, in the words of whoever delivers.
+/// Span attribute: the operation, in the terms of the system.
 pub const MESSAGING_OPERATION: &str = "messaging.operation.name";
-/// Span attribute: what is done, in the words of the conventions.
+/// Span attribute: the operation, in the terms of the conventions.
 pub const MESSAGING_OPERATION_TYPE: &str = "messaging.operation.type";
-/// Span attribute: what is delivered, an Attempt.
+/// Span attribute: the message, an Attempt.
 pub const MESSAGING_MESSAGE: &str = "messaging.message.id";
 /// Link attribute: `previous` or `next`, for Attempts of one Step.
 pub const LINK: &str = "tenure.link";
@@ -85,11 +85,12 @@ pub const LINK: &str = "tenure.link";
 pub const SPAN_TASK: &str = "task";
 /// Spans: an Attempt, from its Step being ready to its end.
 pub const SPAN_ATTEMPT: &str = "attempt";
-/// Spans: a part of an Attempt, the Step waits for a worker, up to its claim.
+/// Spans: the part of an Attempt in which the Step waits for a worker, up to its claim.
 pub const SPAN_QUEUE: &str = "queue";
-/// Spans: a part of an Attempt, its worker has the Step, from its claim to its end.
+/// Spans: the part of an Attempt in which its worker has the Step, from its claim to its end.
 pub const SPAN_LEASE: &str = "lease";
-/// Spans: a part of an Attempt, its handler runs, from the worker's first word to its last.
+/// Spans: the part of an Attempt in which its handler runs, from the worker's first report to its
+/// last.
 pub const SPAN_HANDLER: &str = "handler";
 
 macro_rules! metrics {

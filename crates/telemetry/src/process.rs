@@ -1,4 +1,4 @@
-//! What the system says of this process.
+//! Reads what the system says of this process.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,22 @@ pub(crate) struct ProcessStats {
     pub(crate) memory: u64,
     /// Processor time used.
     pub(crate) cpu: Duration,
-    /// Threads.
+    /// How many threads it has.
     pub(crate) threads: u64,
-    /// Open files.
+    /// How many files it has open.
     pub(crate) files: u64,
     /// Time since telemetry began.
     pub(crate) uptime: Duration,
 }
 
-/// Ticks of a second in /proc, on every Linux there is.
+/// How many ticks a second has in /proc, on every Linux.
 const TICKS: u64 = 100;
 
-/// Bytes in a kilobyte, as /proc counts.
+/// How many bytes a kilobyte of /proc has.
 const KB: u64 = 1_024;
 
 impl ProcessStats {
-    /// As it is now; what cannot be read is 0.
+    /// The numbers at present; 0 for what cannot be read.
     pub(crate) fn now(begun: Instant) -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -44,7 +44,8 @@ fn field(status: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// User and system time: the 14th and 15th field, counted behind the name, which may say anything.
+/// User and system time: the 14th and 15th field, counted from behind the name, which may contain
+/// anything.
 fn cpu(stat: &str) -> Duration {
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

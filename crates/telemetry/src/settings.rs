@@ -1,34 +1,34 @@
-//! What is asked for by the environment variables that OpenTelemetry has for it.
+//! Reads the settings from the environment variables that OpenTelemetry defines.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::trace::Sampler;
 
-/// How a collector is spoken to.
+/// The protocol to a collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC.
     Grpc,
-    /// Protocol buffers by HTTP.
+    /// Protocol buffers over HTTP.
     Http,
 }
 
-/// Where a signal goes.
+/// Where and how a signal is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportTarget {
-    /// How.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The URL: of the server for gRPC, whole for HTTP.
+    /// The URL: that of the server for gRPC, the complete one for HTTP.
     pub endpoint: String,
-    /// The file with the authorities that are trusted, in PEM; none: those of the machine.
+    /// The file with the trusted authorities, in PEM; none: those of the machine.
     pub certificate: Option<PathBuf>,
     /// How long an export may take.
     pub timeout: Duration,
 }
 
 impl ExportTarget {
-    /// Whether the collector is spoken to by TLS: gRPC does so where no scheme is named.
+    /// Whether the connection has TLS: with gRPC also if no scheme is named.
     pub(crate) fn is_tls(&self) -> bool {
         let scheme = self.endpoint.split_once("://").map(|(scheme, _)| scheme);
         scheme.map_or(self.protocol == Protocol::Grpc, |it| it.eq_ignore_ascii_case("https"))
@@ -38,9 +38,9 @@ impl ExportTarget {
 /// What is exported, and where to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportSettings {
-    /// What the process is called if the environment says nothing.
+    /// The name of the service if the environment does not say it.
     pub service: String,
-    /// Which one it is, if the environment says nothing.
+    /// The name of this instance if the environment does not say it.
     pub instance: String,
     /// Where traces go.
     pub traces: Option<ExportTarget>,
@@ -50,24 +50,24 @@ pub struct ExportSettings {
     pub logs: Option<ExportTarget>,
     /// Which Tasks become traces.
     pub sampler: Sampler,
-    /// How long spans and log records are gathered at most. A process that is killed takes with it
-    /// what it has gathered.
+    /// For how long spans and log records are gathered at most. A process that is killed loses what
+    /// it has gathered.
     pub delay: Duration,
     /// How often metrics are sent.
     pub interval: Duration,
 }
 
-/// How long spans and logs are gathered if nothing is said: less than the 5 s that are usual, because
-/// what a killed process has gathered is lost.
+/// For how long spans and logs are gathered by default: less than the usual 5 s, because a killed
+/// process loses what it has gathered.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// How often metrics are sent if nothing is said.
+/// How often metrics are sent by default.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long an export may take if nothing is said.
+/// How long an export may take by default.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A setting that cannot be understood. It is passed over: telemetry stops nobody.
+/// A setting that cannot be understood. It is ignored, as telemetry must not stop a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {value:?} is not understood")]
 pub struct BadSetting {
@@ -76,7 +76,7 @@ pub struct BadSetting {
 }
 
 impl ExportSettings {
-    /// Nothing is exported.
+    /// Settings that export nothing.
     pub fn none(service: &str, instance: &str) -> Self {
         Self {
             service: service.to_owned(),
@@ -90,13 +90,14 @@ impl ExportSettings {
         }
     }
 
-    /// As variables say, those of the process or others, with what of them is not understood.
+    /// Reads the variables, of the process or others. Also returns those that it does not
+    /// understand.
     pub fn read(
         service: &str,
         instance: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (Self, Vec<BadSetting>) {
-        // Set to nothing is not set.
+        // An empty variable counts as not set.
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let mut reader = SettingsReader { variable: &variable, bad: Vec::new() };
         let mut settings = Self::none(service, instance);
@@ -112,7 +113,7 @@ impl ExportSettings {
         (settings, reader.bad)
     }
 
-    /// Whether anything names traces.
+    /// Whether traces or logs are exported, which name traces.
     pub(crate) fn has_trace_ids(&self) -> bool {
         self.traces.is_some() || self.logs.is_some()
     }
@@ -148,7 +149,7 @@ impl SettingsReader<'_> {
         self.read("OTEL_TRACES_SAMPLER", named).unwrap_or_default()
     }
 
-    /// Where a signal goes: its own variables go before those of all signals.
+    /// The target of a signal: its own variables go before those of all signals.
     fn target(&mut self, signal: &str) -> Option<ExportTarget> {
         if (self.variable)(&format!("OTEL_{signal}_EXPORTER")).as_deref() == Some("none") {
             return None;

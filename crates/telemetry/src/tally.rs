@@ -1,5 +1,5 @@
-//! What happens for each Step is counted on plain atomics, and read when metrics are sent: an instrument
-//! would look its attributes up each time.
+//! Counts on plain atomics what happens for each Step; the SDK reads them when it sends metrics. An
+//! instrument would look up its attributes each time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use tenure_core::status::{Outcome, TaskStatus};
 
 use crate::names::{self, Metric};
 
-/// Pools that are told apart: whoever writes task files could think of any number.
+/// How many pools are told apart: the authors of task files may name any number.
 const POOLS_MAX: usize = 240;
 
-/// Series of an instrument beyond which the SDK adds none.
+/// How many series of an instrument the SDK takes at most.
 const SERIES_MAX: usize = 2_000;
 
 const _: () = assert!((POOLS_MAX + 1) * Outcome::ALL.len() <= SERIES_MAX);
 
-/// The others.
+/// The name for all other pools.
 const OTHER: &str = "other";
 
-/// How often what has happened.
+/// How often each kind of event has happened.
 #[derive(Debug)]
 pub(crate) struct EventCounters {
-    /// Whether a scheduler counts here: then nothing is 0, not absent.
+    /// Whether a scheduler counts here: then a count of nothing is sent as 0.
     has_begun: AtomicBool,
     created: AtomicU64,
     /// By status.
@@ -38,7 +38,7 @@ pub(crate) struct EventCounters {
     pools: RwLock<HashMap<PoolId, Arc<PoolTally>>>,
 }
 
-/// How often in a pool.
+/// The same for one pool.
 #[derive(Debug)]
 pub(crate) struct PoolTally {
     pool: [KeyValue; 1],
@@ -48,7 +48,7 @@ pub(crate) struct PoolTally {
 }
 
 impl EventCounters {
-    /// One that a meter reads.
+    /// Counters that a meter reads.
     pub(crate) fn new(meter: &Meter) -> Arc<Self> {
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
         let this = Arc::new(Self {
@@ -79,7 +79,8 @@ impl EventCounters {
         });
         this.register(meter, names::ATTEMPTS_ENDED, |tally, to| {
             let pools = tally.pools.read();
-            // Also what has not happened yet: an increase is only seen of what was there before.
+            // Includes outcomes that have not happened yet: an increase shows only from a value
+            // that was there before.
             for (attributes, count) in pools.values().flat_map(|pool| &pool.ended) {
                 to.observe(count.load(Ordering::Relaxed), attributes);
             }
@@ -99,7 +100,7 @@ impl EventCounters {
         builder.with_callback(move |to| read(&this, to)).build();
     }
 
-    /// A panel shows 0 before the first Task.
+    /// Has the counters sent from now on, so that a panel shows 0 before the first Task.
     pub(crate) fn begin(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
     }
@@ -108,7 +109,7 @@ impl EventCounters {
         add(self.events.get(body.place()));
     }
 
-    /// A log begins.
+    /// Counts the creation of a Task.
     pub(crate) fn note_created(&self) {
         add(Some(&self.created));
     }
@@ -117,7 +118,7 @@ impl EventCounters {
         add(TaskStatus::ALL.iter().zip(&self.ended).find(|it| *it.0 == status).map(|it| it.1));
     }
 
-    /// That of a pool.
+    /// The counters of a pool.
     pub(crate) fn of(&self, pool: &PoolId) -> Arc<PoolTally> {
         if let Some(known) = self.pools.read().get(pool) {
             return Arc::clone(known);
@@ -145,13 +146,13 @@ impl PoolTally {
         Self { pool: [pool], claims: AtomicU64::new(0), ended }
     }
 
-    /// Counts a claim. Answers the attributes of the pool.
+    /// Counts a claim. Answers the attributes for it.
     pub(crate) fn note_claim(&self) -> &[KeyValue] {
         add(Some(&self.claims));
         &self.pool
     }
 
-    /// Counts the end of an Attempt. Answers the attributes of that.
+    /// Counts the end of an Attempt. Answers the attributes for it.
     pub(crate) fn note_end(&self, outcome: Outcome) -> &[KeyValue] {
         let found = Outcome::ALL.iter().zip(&self.ended).find(|(it, _)| **it == outcome);
         let Some((_, (attributes, count))) = found else { return &self.pool };
@@ -166,7 +167,7 @@ fn add(count: Option<&AtomicU64>) {
     }
 }
 
-/// Tells of what has happened at all.
+/// Sends a count, unless nothing has happened.
 fn observe(to: &dyn AsyncInstrument<u64>, count: &AtomicU64, attributes: &[KeyValue]) {
     let count = count.load(Ordering::Relaxed);
     if count > 0 {

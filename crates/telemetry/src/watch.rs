@@ -1,4 +1,5 @@
-//! The observer: counts what a scheduler does, and hands ended Tasks on.
+//! The observer: it counts what a scheduler and a worker do, and puts ended Tasks into the queue
+//! for traces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::export::queue::ExportQueue;
 use crate::names;
 use crate::trace::{self, EndedTask, ParentSpan, Sampler};
 
-/// What watches a scheduler.
+/// The observer of a scheduler or a worker.
 #[derive(Debug)]
 pub(crate) struct SchedulerWatch {
     /// None: no metrics are exported.
@@ -126,7 +127,8 @@ impl Observer for SchedulerWatch {
 
     fn trace_of(&self, task: &View<'_>, attempt: AttemptId) -> Option<SmolStr> {
         if let Some(belonging) = &self.belonging {
-            belonging.note(task); // It may have been forgotten since it was made or opened.
+            // The Task may have been forgotten since it was created or opened.
+            belonging.note(task);
         }
         self.traces.as_ref().map(|_| trace::traceparent(task, attempt, self.sampler))
     }
@@ -147,7 +149,7 @@ impl WorkerObserver for SchedulerWatch {
 }
 
 impl SchedulerWatch {
-    /// Has the trace of an ended Task made and sent.
+    /// Has the trace of an ended Task made and sent, if it is sampled.
     fn trace(&self, task: &Task) {
         let Some(queue) = &self.traces else { return };
         let spec = &task.head().spec;

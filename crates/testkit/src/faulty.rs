@@ -1,4 +1,4 @@
-//! A journal that fails when told to.
+//! A journal that fails when a test tells it to.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -15,28 +15,28 @@ use tenure_ports::journal::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
-/// What befalls one `create` or `append`.
+/// The fault of one `create` or `append`.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// Nothing is written, and the caller is told so.
+    /// Nothing is written, and the caller gets that error.
     Fail,
-    /// Nothing is written, and the caller is told that the log does not answer.
+    /// Nothing is written, and the caller learns that the log does not answer.
     Away,
-    /// Nothing is written, and the caller is told that nobody knows.
+    /// Nothing is written, and the caller learns that the fate is unknown.
     UnknownLost,
-    /// Everything is written, and the caller is told that nobody knows.
+    /// Everything is written, and the caller learns that the fate is unknown.
     UnknownKept,
-    /// Nothing is written, and the caller is told that the next owner will know.
+    /// Nothing is written, and the caller learns that the next owner will know.
     Unsettled,
-    /// It takes so much longer.
+    /// The write takes so much longer.
     Delay(Duration),
-    /// It waits until the gate opens.
+    /// The write waits until the gate opens.
     Hold(Gate),
-    /// It waits until the gate opens, and then nothing is written.
+    /// The write waits until the gate opens, and then nothing is written.
     HoldToFail(Gate),
 }
 
-/// Holds writes back until it is opened, once and for all.
+/// Holds writes back until it is opened, which is for good.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -47,7 +47,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets everybody through, now and later.
+    /// Lets everything through, now and later.
     pub fn open(&self) {
         self.0.close();
     }
@@ -57,7 +57,7 @@ impl Gate {
     }
 }
 
-/// A journal whose writes and reads fail as scripted; otherwise the one inside.
+/// A journal whose writes and reads fail as scripted; otherwise it calls the inner one.
 #[derive(Debug, Default)]
 pub struct Faulty<J> {
     inner: J,
@@ -69,13 +69,13 @@ pub struct Faulty<J> {
     is_silent: AtomicBool,
     writes: AtomicU64,
     read: Arc<AtomicU64>,
-    /// The epoch in which every Task is owned, if it is not the journal's own.
+    /// The epoch in which this node owns every Task, if a test has set it.
     epoch: Mutex<Option<Option<u64>>>,
     elsewhere: Mutex<BTreeSet<TaskKey>>,
 }
 
 impl<J> Faulty<J> {
-    /// A journal without faults so far.
+    /// A journal without faults yet.
     pub fn new(inner: J) -> Self {
         Self {
             inner,
@@ -92,12 +92,12 @@ impl<J> Faulty<J> {
         }
     }
 
-    /// The journal inside.
+    /// The inner journal.
     pub fn inner(&self) -> &J {
         &self.inner
     }
 
-    /// The next write that no earlier fault is for meets this one.
+    /// The next write for which there is no earlier fault meets this one.
     pub fn next(&self, fault: Fault) {
         self.script.lock().push_back((None, fault));
     }
@@ -121,12 +121,12 @@ impl<J> Faulty<J> {
         gate
     }
 
-    /// While the disk is full every write fails, definitely.
+    /// While this is set the disk is full: every write fails, and the caller learns it.
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// While there is no capacity for more to wait, what may be refused for that is.
+    /// While there is no capacity, writes that may be refused for that are refused.
     pub fn set_room(&self, has_capacity: bool) {
         self.has_no_room.store(!has_capacity, Ordering::SeqCst);
     }
@@ -141,7 +141,7 @@ impl<J> Faulty<J> {
         self.reads_to_fail.store(count, Ordering::SeqCst);
     }
 
-    /// Has no read of a log answered, or every one again.
+    /// While this is set no read of a log gets an answer.
     pub fn be_silent(&self, is_silent: bool) {
         self.is_silent.store(is_silent, Ordering::SeqCst);
     }
@@ -153,12 +153,12 @@ impl<J> Faulty<J> {
         gate
     }
 
-    /// From now on every Task is owned in this epoch, or is another node's.
+    /// From now on this node owns every Task in this epoch; with none, another node owns them all.
     pub fn set_epoch(&self, epoch: Option<u64>) {
         *self.epoch.lock() = Some(epoch);
     }
 
-    /// From now on this Task is another node's.
+    /// From now on another node owns this Task.
     pub fn give_away(&self, key: &TaskKey) {
         self.elsewhere.lock().insert(key.clone());
     }
@@ -169,7 +169,7 @@ impl<J> Faulty<J> {
         if is_of_it { Ok(()) } else { Err(AppendError::NotOwner) }
     }
 
-    /// How many writes were asked for so far.
+    /// How many writes were requested so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }

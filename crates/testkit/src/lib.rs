@@ -1,11 +1,11 @@
 //! What the tests of many crates share; no crate of the product is built with it.
 //!
-//! [`conformance`] has one suite for each port, which every adapter runs. [`MemoryJournal`] is the simplest
-//! journal there can be, and [`Faulty`] makes any other fail when a test tells it to. [`wired`] makes a bus in
-//! process carry bytes.
+//! [`conformance`] has one suite for each port, which every adapter runs. [`MemoryJournal`] is the
+//! simplest possible journal, and [`Faulty`] makes any other fail when a test tells it to.
+//! [`wired`] makes a bus in process carry bytes.
 //!
-//! Crates name this one among their `dev-dependencies` alone: a test of the workspace refuses every other arrow
-//! to it.
+//! Crates name this one only among their `dev-dependencies`: a test of the workspace refuses any
+//! other dependency on it.
 
 pub mod conformance;
 pub mod faulty;

@@ -11,7 +11,7 @@ use tenure_ports::journal::{
     AppendError, EncodedSnapshot, EndedLog, Entry, Journal, ReadError, TaskKey,
 };
 
-/// Bytes of an event, as somebody reckons who has never written one down.
+/// How many bytes an event counts as, in a journal that encodes none.
 const EVENT_BYTES: u64 = 256;
 
 /// A [`Journal`] in memory. Clones share the logs, so a test can start a second scheduler on what
@@ -24,7 +24,7 @@ pub struct MemoryJournal {
 #[derive(Debug, Default)]
 struct Logs {
     logs: HashMap<TaskKey, Log>,
-    /// Names in use: here as where a name is a file (STORE-14).
+    /// Names in use: a name is taken once, as where it is the name of a file (STORE-14).
     names: HashSet<(SessionId, WalName)>,
 }
 
@@ -52,7 +52,7 @@ impl Log {
     }
 }
 
-/// Whether the commits follow event `after` and each other.
+/// Refuses commits that do not follow event `after` and each other.
 fn check_order(after: u64, commits: &[Arc<Commit>]) -> Result<(), AppendError> {
     let mut last = after;
     for commit in commits {
@@ -65,7 +65,7 @@ fn check_order(after: u64, commits: &[Arc<Commit>]) -> Result<(), AppendError> {
     Ok(())
 }
 
-/// What the index knows of a Task that is being created.
+/// The index entry of a Task that is being created.
 fn first_entry(
     key: &TaskKey,
     wal_name: &WalName,

@@ -1,4 +1,5 @@
-//! The log in JetStream: its streams, their settings, servers and room, and how fast they are.
+//! Checks the log in JetStream: its streams, their settings, servers and capacity, and how fast
+//! they are.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,30 +18,32 @@ use super::{Finding, Verdict, bytes, latency, partitions, percent};
 use crate::journal::{LogSettings, record};
 use crate::request::{RequestError, within};
 
-/// How often something is measured.
+/// How often each time is measured.
 const TIMES: usize = 5;
-/// Streams that are asked for at a time.
+/// How many streams are asked for at a time.
 const AT_ONCE: usize = 8;
-/// How full a store may be before it is worth a word, and before there is no time left, in percent.
+/// How full a store may be, in percent: above the first limit it is a caution, above the second it
+/// is bad.
 const FULL: (u64, u64) = (80, 95);
-/// How long an answer of JetStream may take.
+/// How long an answer of JetStream may take: the same.
 const ANSWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
-/// How long it may take to make a message durable.
+/// How long JetStream may take to make a message durable: the same.
 const APPEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// The stream of a partition: what it is like, none, or why that is not known.
+/// What is known of a partition's stream: its facts; none, if there is no stream; or why that is
+/// not known.
 type StreamInfo = Result<Option<Info>, RequestError>;
 
-/// What was found of the log.
+/// The result of the checks.
 #[derive(Debug, Default)]
 pub struct Examined {
-    /// What to say of it.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// Servers that keep the stream that fewest keep; none: there is no stream yet.
+    /// The smallest number of replicas of any stream; none: there is no stream yet.
     pub kept: Option<usize>,
 }
 
-/// Looks at the log. `is_cluster`: its server is one of several.
+/// Checks the log. `is_cluster`: its NATS server is one of several.
 pub async fn examine(client: &Client, settings: &LogSettings, is_cluster: bool) -> Examined {
     let context = jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
     let mut times = Vec::new();
@@ -98,8 +101,8 @@ async fn look(context: &jetstream::Context, settings: &LogSettings, name: &str) 
     }
 }
 
-/// Measures how long it takes to make a message durable, with one that only this writes: among the
-/// checkpoints, where it takes the place of the one before.
+/// Measures how long JetStream takes to make a message durable. It writes a message of its own
+/// among the checkpoints, which replaces the one of the last measurement.
 async fn append(
     context: &jetstream::Context,
     settings: &LogSettings,
@@ -115,9 +118,9 @@ async fn append(
     Ok(times)
 }
 
-/// Judges the stream of checkpoints; one that is not there, or is not seen, [`unmeasured`] tells of.
-/// From what is lost of it nodes recover, by reading the log whole, but not from what is stale: of each
-/// part they read the newest message.
+/// Judges the stream of checkpoints; if that is missing or could not be read, [`unmeasured`] says
+/// so. Nodes recover from its loss by reading the whole log, but not from stale parts: they read
+/// the newest message of each part.
 fn judge_index(settings: &LogSettings, is_cluster: bool, index: &StreamInfo) -> Vec<Finding> {
     const CHECK: &str = "log.index";
     let Ok(Some(info)) = index else { return Vec::new() };
@@ -150,7 +153,7 @@ fn judge_index(settings: &LogSettings, is_cluster: bool, index: &StreamInfo) -> 
     findings
 }
 
-/// Why it is not measured how long it takes to make a message durable, if the index is like this.
+/// The finding that no append can be measured, if the index stream is like this.
 fn unmeasured(settings: &LogSettings, index: &StreamInfo) -> Option<Finding> {
     const CHECK: &str = "log.append";
     match index {
@@ -212,10 +215,10 @@ fn fullness(check: &'static str, found: String, used: u64, of: u64) -> Finding {
     }
 }
 
-/// Something that is wrong with some partitions: the check, how bad it is, what it is, what to do.
+/// A fault of some partitions: the check, how bad it is, what was found, and what to do.
 type Wrong = (&'static str, Verdict, String, String);
 
-/// Judges the streams of all partitions together: what is wrong with several is said once.
+/// Judges the streams of all partitions together: a fault of several becomes one finding.
 fn judge_streams(settings: &LogSettings, is_cluster: bool, seen: &[StreamInfo]) -> Vec<Finding> {
     if !seen.is_empty() && seen.iter().all(|one| matches!(one, Ok(None))) {
         return vec![Finding::unknown(
@@ -304,7 +307,7 @@ fn problems(settings: &LogSettings, is_cluster: bool, info: &Info) -> Vec<Wrong>
     wrong
 }
 
-/// Settings by which history would be lost, and what they should be.
+/// The settings by which history would be lost, and what they should be.
 fn lossy(config: &Config) -> Vec<(&'static str, &'static str)> {
     let is_bounded = config.max_messages > 0
         || config.max_messages_per_subject > 0

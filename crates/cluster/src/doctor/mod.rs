@@ -1,8 +1,9 @@
-//! Whether the servers are set up as Tenure needs them, and what to change.
+//! Checks for `tenure doctor` whether the servers are set up as Tenure needs them, and says what to
+//! change.
 //!
-//! Asking and judging are apart: each module reads facts, and pure functions make [`Finding`]s of
-//! them. Nothing is changed but for one small message among the checkpoints ([`log`]), which says how
-//! long it takes to make something durable.
+//! Asking and judging are separate: each module reads facts, and pure functions make [`Finding`]s
+//! of them. The checks change nothing but one small message among the checkpoints ([`log`]), which
+//! measures how long it takes to make something durable.
 
 pub mod log;
 pub mod monitor;
@@ -14,41 +15,41 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// How good it is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// As it should be.
     Good,
-    /// Nobody could say.
+    /// That could not be found out.
     Unknown,
-    /// It works, and may not be what is wanted.
+    /// It works, but may not be what is wanted.
     Caution,
-    /// It loses something, stops something, or lets in who should not be.
+    /// It loses something, stops something, or lets somebody in who must not be.
     Bad,
 }
 
-/// What was found about one thing.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at; the name stays.
+    /// The name of the check, which never changes.
     pub check: &'static str,
-    /// How good it is.
+    /// How good or bad it is.
     pub verdict: Verdict,
-    /// What is there.
+    /// What was found.
     pub found: String,
-    /// What to do, where it is not good.
+    /// What to do, if it is not good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// A finding that all is as it should be.
     pub fn good(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, verdict: Verdict::Good, found: found.into(), advice: None }
     }
 
-    /// Not as it should be, and what to do about it.
+    /// A finding that something is not as it should be, with what to do about it.
     pub fn not(
         verdict: Verdict,
         check: &'static str,
@@ -58,7 +59,7 @@ impl Finding {
         Self { check, verdict, found: found.into(), advice: Some(advice.into()) }
     }
 
-    /// It may not be what is wanted.
+    /// A finding that something may not be what is wanted.
     pub fn caution(
         check: &'static str,
         found: impl Into<String>,
@@ -67,12 +68,12 @@ impl Finding {
         Self::not(Verdict::Caution, check, found, advice)
     }
 
-    /// It has to change.
+    /// A finding that something has to change.
     pub fn bad(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::not(Verdict::Bad, check, found, advice)
     }
 
-    /// Nobody could say, and how to find out.
+    /// A finding that something could not be found out, with how to do so.
     pub fn unknown(
         check: &'static str,
         found: impl Into<String>,
@@ -82,12 +83,13 @@ impl Finding {
     }
 }
 
-/// How far clocks may be apart before it is worth a word.
+/// From this difference of clocks on it is a caution.
 const CLOCK_CAUTION_MS: u64 = 1_000;
-/// How far before a node should take no partitions (mechanisms 17).
+/// From this difference on a node should take no partitions (mechanisms 17).
 const CLOCK_BAD_MS: u64 = 5_000;
 
-/// A clock beside that of this machine. It was read within `round`, so it is known no better.
+/// Compares a clock with that of this machine. It was read within `round`, so the difference is
+/// known no more exactly than that.
 pub fn clock(check: &'static str, whose: &str, offset_ms: i64, round: Duration) -> Finding {
     let surely = offset_ms.unsigned_abs().saturating_sub(millis(round));
     let by = offset_ms.unsigned_abs();
@@ -105,7 +107,7 @@ pub fn clock(check: &'static str, whose: &str, offset_ms: i64, round: Duration) 
     }
 }
 
-/// How long something took, in the middle of several times.
+/// Judges how long something took, by the median of several times.
 pub fn latency(
     check: &'static str,
     what: &str,
@@ -134,7 +136,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// `3 partitions (0, 4, 5)`, and no more than some of them by name.
+/// `3 partitions: 0, 4, 5`; no more than some of them by number.
 pub(crate) fn partitions(which: &[u32]) -> String {
     const NAMED: usize = 8;
     let mut text = match which {
@@ -151,7 +153,7 @@ pub(crate) fn partitions(which: &[u32]) -> String {
     text
 }
 
-/// Bytes for people.
+/// A number of bytes for people to read.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -163,12 +165,12 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{rest} {}", UNITS[unit])
 }
 
-/// How full something is, in percent; 100 of nothing.
+/// How full something is, in percent; 100 if it has no capacity.
 pub(crate) fn percent(used: u64, of: u64) -> u64 {
     used.saturating_mul(100).checked_div(of).unwrap_or(100)
 }
 
-/// `1.2.3-beta` as numbers; what is none is 0.
+/// The first two numbers of `1.2.3-beta`; what is no number counts as 0.
 pub(crate) fn version(text: &str) -> (u32, u32) {
     let mut numbers = text.trim_start_matches('v').split('.').map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).map_or(part, |end| &part[..end]);

@@ -1,4 +1,5 @@
-//! What only the monitoring port of a NATS server says: when it syncs what it has acknowledged.
+//! Checks what only the monitoring port of a NATS server says: when it syncs what it has
+//! acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -16,50 +17,51 @@ use super::Finding;
 use crate::request::{RequestError, within};
 
 const CHECK: &str = "jetstream.sync";
-/// How long a server may take.
+/// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of an answer.
+/// How many bytes an answer may have.
 const ANSWER_MAX: usize = 1 << 20;
-/// Where servers listen for those who look, if they do.
+/// The usual monitoring port.
 const PORT: u16 = 8222;
 
-/// What a server says of JetStream.
+/// What a server says of its JetStream (`/jsz`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Jsz {
-    /// Which server.
+    /// The server's id.
     #[serde(default)]
     pub server_id: String,
-    /// How it keeps streams.
+    /// How the server stores streams.
     #[serde(default)]
     pub config: JszConfig,
-    /// The servers that it keeps them with, if it is not alone.
+    /// The cluster with which it stores them, if it is not alone.
     #[serde(default)]
     pub meta_cluster: Option<MetaCluster>,
 }
 
-/// The servers that keep streams together.
+/// The servers that store streams together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct MetaCluster {
-    /// What they are called.
+    /// The name of the cluster.
     #[serde(default)]
     pub name: String,
-    /// How many there are.
+    /// How many servers it has.
     #[serde(default)]
     pub cluster_size: usize,
 }
 
-/// How a server keeps streams.
+/// How a server stores streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct JszConfig {
-    /// What is acknowledged is on the disk.
+    /// The server syncs before it acknowledges.
     #[serde(default)]
     pub sync_always: bool,
-    /// Nanoseconds after which it is, otherwise.
+    /// Otherwise: after how many nanoseconds it syncs.
     #[serde(default)]
     pub sync_interval: u64,
 }
 
-/// Where each of some servers would be asked; what may be a piece of a password is left out.
+/// The usual monitoring addresses of these servers. A part that may be a piece of a password is
+/// left out.
 pub fn beside(nats: &str) -> BTreeSet<String> {
     let servers = without_secrets(nats);
     let hosts = servers.split(',').filter(|at| *at != HIDDEN).map(|at| match at.rsplit_once(':') {
@@ -72,7 +74,7 @@ pub fn beside(nats: &str) -> BTreeSet<String> {
 /// Asks a server.
 ///
 /// # Errors
-/// It does not answer, or not with what was asked for.
+/// The server does not answer, or not as NATS does.
 pub async fn ask(url: &str) -> Result<Jsz, RequestError> {
     within(PATIENCE, "it does not answer", jsz(url)).await
 }
@@ -94,8 +96,8 @@ async fn jsz(url: &str) -> Result<Jsz, Box<dyn Error + Send + Sync>> {
     read.map_err(|error| format!("no answer of NATS: {error}").into())
 }
 
-/// Judges when acknowledged commits are on the disk, by what servers answered, or why they did not.
-/// `replicas`: servers that keep each.
+/// Judges when acknowledged commits are on disk, by what the servers answered, or why they did not.
+/// `replicas`: how many servers store each stream.
 pub fn judge(answers: &[(String, Result<Jsz, RequestError>)], replicas: usize) -> Vec<Finding> {
     let mut looked: BTreeMap<&str, (&str, &Jsz)> = BTreeMap::new();
     for (at, answer) in answers {
@@ -123,8 +125,9 @@ pub fn judge(answers: &[(String, Result<Jsz, RequestError>)], replicas: usize) -
     findings
 }
 
-/// A server that syncs later than it acknowledges. Where it keeps the log alone, its machine's loss of
-/// power loses what was acknowledged; others would have it still, unless they lose power with it.
+/// The finding on a server that syncs later than it acknowledges. If it stores the log alone, a
+/// power failure of its machine loses what was acknowledged. Otherwise other servers still have it,
+/// unless they lose power at the same time.
 fn late_at(at: &str, jsz: &Jsz, replicas: usize) -> Finding {
     let seconds = Duration::from_nanos(jsz.config.sync_interval).as_secs();
     let found = format!("{at}: what is acknowledged may be on no disk for {seconds} s");
@@ -141,7 +144,7 @@ fn late_at(at: &str, jsz: &Jsz, replicas: usize) -> Finding {
     }
 }
 
-/// Nobody said it.
+/// The finding that this is not known.
 pub fn unknown(why: &str) -> Finding {
     let found = format!("whether what is acknowledged is on the disk: {why}");
     let advice = "give each NATS `http: 127.0.0.1:8222`, and name all with --nats-monitor \
@@ -179,7 +182,7 @@ mod tests {
         judge(answers, replicas).into_iter().map(|finding| finding.verdict).collect()
     }
 
-    /// What one server does is not what all do.
+    /// One server's answer does not speak for all.
     #[test]
     fn a_server_that_was_not_looked_at_is_not_good() {
         let of_three = |id: &str| {

@@ -1,4 +1,5 @@
-//! Redis: whether it keeps leases, how fast, by which clock, and who owns which partition.
+//! Checks Redis: whether it keeps leases, how fast it is, by which clock, and who owns which
+//! partition.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,20 +15,21 @@ use crate::{Owned, RedisAt, RedisLeases, ownership};
 
 /// How long Redis may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often something is measured.
+/// How often each time is measured.
 const TIMES: usize = 9;
-/// How long an answer may take: beyond the first a node stops to ask Redis beside the log (mechanisms 9).
+/// How long an answer may take. Beyond the first limit a node no longer waits for Redis beside the
+/// log (mechanisms 9).
 const ANSWER: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(100));
-/// The oldest that is tried.
+/// The oldest supported version.
 const OLDEST: (u32, u32) = (7, 0);
 
-/// What a server says of itself: `INFO`, by name.
+/// What a server says of itself: the fields of `INFO`, by name.
 type Info = HashMap<String, String>;
 
-/// What was found in Redis.
+/// The result of the checks.
 #[derive(Debug, Default)]
 pub struct Examined {
-    /// What to say of it.
+    /// The findings.
     pub findings: Vec<Finding>,
     /// Sessions that have leases.
     pub sessions: BTreeSet<SessionId>,
@@ -35,7 +37,7 @@ pub struct Examined {
     pub holders: BTreeMap<u32, String>,
 }
 
-/// Looks at Redis. `name` begins all keys of the cluster.
+/// Checks Redis. `name` is the prefix of all keys of the cluster.
 pub async fn examine(at: &RedisAt, name: &str, count: u32) -> Examined {
     let mut examined = Examined::default();
     if let Err(why) = examine_into(&mut examined, at, name, count).await {
@@ -84,13 +86,13 @@ async fn examine_into(
     Ok(())
 }
 
-/// Runs each script of a node where it changes nothing.
+/// Runs each script of a node on data that it does not change.
 async fn scripts(redis: &mut RedisConnection, name: &str) -> Result<(), RequestError> {
     leases::rehearse(redis, name).await.map_err(RequestError::failed)?;
     ownership::rehearse(redis, name).await
 }
 
-/// Judges whether they ran.
+/// Judges whether the scripts ran.
 fn judge_rights(tried: Result<(), RequestError>) -> Finding {
     const CHECK: &str = "redis.rights";
     match tried {
@@ -103,7 +105,7 @@ fn judge_rights(tried: Result<(), RequestError>) -> Finding {
     }
 }
 
-/// Sessions that have leases.
+/// The sessions that have leases.
 async fn of_leases(
     at: &RedisAt,
     name: &str,
@@ -121,7 +123,7 @@ async fn of_leases(
     Ok(sessions)
 }
 
-/// `INFO` of each server, by its address; one that is alone has none.
+/// The `INFO` of each server, by its address; the address is empty for a single server.
 async fn infos(redis: &mut RedisConnection) -> Result<BTreeMap<String, Info>, RequestError> {
     let ask = cmd("INFO");
     let texts: BTreeMap<String, String> = match redis {
@@ -146,7 +148,7 @@ fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Judges what servers say of themselves, and says of which where there are several.
+/// Judges what servers say of themselves. Where there are several, each finding names its server.
 fn judge_all(infos: &BTreeMap<String, Info>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (server, info) in infos {
@@ -169,7 +171,7 @@ fn said<'a>(info: &'a Info, name: &str) -> &'a str {
 
 fn age(info: &Info) -> Finding {
     const CHECK: &str = "redis.version";
-    // Valkey says for programs that it is a Redis 7.2, whatever it is.
+    // Valkey calls itself a Redis 7.2 to programs, whatever its version.
     let of_redis = said(info, "redis_version");
     let found = match info.get("valkey_version") {
         Some(valkey) => format!("valkey {valkey}"),
@@ -242,7 +244,7 @@ fn persistence(info: &Info) -> Finding {
     }
 }
 
-/// Who has the lease of which partition, of those that have not ended.
+/// Which node has the lease of which partition, of leases that have not ended.
 fn holding(
     count: u32,
     now: i64,

@@ -1,16 +1,17 @@
-//! The NATS server that was reached: its version, its limits, and whom it lets do what.
+//! Checks the NATS server that was reached: its version, its limits, and which rights each user
+//! has.
 
 use async_nats::ServerInfo;
 use tenure_wire::bus::MESSAGE_MAX;
 
 use super::{Finding, bytes, version};
 
-/// The oldest that has what the log needs: batches that are stored as one.
+/// The oldest version that has what the log needs: atomic batches.
 const OLDEST: (u32, u32) = (2, 12);
-/// The one that tests run against.
+/// The version that tests run against.
 const TRIED: (u32, u32) = (2, 15);
 
-/// Judges what a server says of itself. `is_near`: nobody else reaches it, as it seems.
+/// Judges what a server says of itself. `is_near`: as it seems, only this machine reaches it.
 pub fn judge(info: &ServerInfo, is_near: bool) -> Vec<Finding> {
     vec![age(info), payload(info), tls(info, is_near)]
 }
@@ -50,20 +51,20 @@ fn tls(info: &ServerInfo, is_near: bool) -> Finding {
     }
 }
 
-/// What was let through of what must not be; none: it could not be tried.
+/// Which forbidden rights the server granted; none: that could not be tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Let {
-    /// The server asks who is there.
+    /// The server asks for a login.
     pub asks: bool,
-    /// Who speaks to workers can write the log too, or empty or delete a stream.
+    /// The user that speaks to workers can also write the log, or empty or delete a stream.
     pub control: Option<bool>,
-    /// Who speaks to callers can.
+    /// The user that speaks to callers can do so.
     pub intake: Option<bool>,
-    /// Who writes the log can change, empty or delete a stream.
+    /// The user that writes the log can change, empty or delete a stream.
     pub journal: Option<bool>,
 }
 
-/// Judges who may do what.
+/// Judges whether users have rights that they must not have.
 pub fn rights(of: Let) -> Finding {
     const CHECK: &str = "nats.rights";
     match of {
@@ -99,8 +100,8 @@ pub fn rights(of: Let) -> Finding {
     }
 }
 
-/// Judges whether a node's users may do what they must. `lacks`: what was refused of each; none: it could
-/// not be tried.
+/// Judges whether a node's users have the rights that they need. `lacks`: what the server refused
+/// to each; none: that could not be tried.
 pub fn needs(lacks: &[Option<Vec<String>>]) -> Finding {
     const CHECK: &str = "nats.needs";
     let refused: Vec<&str> = lacks.iter().flatten().flatten().map(String::as_str).collect();

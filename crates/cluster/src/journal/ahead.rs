@@ -1,7 +1,8 @@
-//! Reading ahead: who goes backwards along a chain whose frames stand close together asks for a
-//! stretch of the stream in one request, and finds the rest of it on the [`frame_cache`](super::frame_cache).
-//! A stretch is longer where the last one was well used, and shorter where it was not, so that few
-//! frames are read of which none is wanted. What does not come is asked for alone.
+//! Reads ahead in a stream. A reader that goes backwards along a chain whose frames stand close
+//! together asks for a stretch of the stream in one request, and finds the rest of it in the
+//! [`frame_cache`](super::frame_cache). A stretch is longer where the last one was well used, and
+//! shorter where it was not, so that few frames are read in vain. A frame that does not come with
+//! its stretch is asked for alone.
 
 use std::sync::Arc;
 
@@ -15,22 +16,22 @@ use tokio::time::timeout;
 use super::frame_cache::OpenedFrame;
 use super::read::{FOLLOWER, Frames};
 
-/// Messages of a stretch.
+/// How many messages a stretch has at most.
 const LENGTH_MAX: u64 = 256;
-/// Bytes of a stretch, about.
+/// About how many bytes a stretch has.
 const BYTES: u64 = 1 << 20;
-/// Bytes after which the server sends no more of it.
+/// After how many bytes the server ends a stretch.
 const BYTES_MAX: u64 = 2 << 20;
 
-/// How a reader that goes backwards reads ahead of itself.
+/// The state of a reader that reads ahead.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// The last stretch.
+    /// The first and the last message of the last stretch.
     first: u64,
     last: u64,
-    /// Bytes of its messages.
+    /// How many bytes its messages had.
     bytes: u64,
-    /// How many of them were wanted.
+    /// How many of its messages were wanted.
     used: u64,
 }
 
@@ -39,8 +40,8 @@ impl Ahead {
         Self { first: 1, last: 0, bytes: 0, used: 0 }
     }
 
-    /// A frame is wanted, and none before `floor` will be: has it and those before it fetched, if that
-    /// pays.
+    /// The reader wants frame `at`, and will want none before `floor`. Fetches it and those before
+    /// it in one stretch, if that pays.
     pub(super) async fn reach(&mut self, frames: Frames<'_>, at: u64, floor: u64) {
         let Some(frame_cache) = frames.frame_cache else { return };
         self.used += u64::from((self.first..=self.last).contains(&at));
@@ -54,7 +55,7 @@ impl Ahead {
         }
         self.bytes = match self.first < at {
             true => frames.stretch(self.first, at).await,
-            false => 0, // Whoever wants it has it fetched.
+            false => 0, // The reader fetches this one alone.
         };
     }
 
@@ -69,7 +70,7 @@ impl Ahead {
     }
 }
 
-/// What a server is asked for.
+/// The request for a stretch.
 #[derive(Serialize)]
 struct Stretch {
     seq: u64,
@@ -78,14 +79,14 @@ struct Stretch {
 }
 
 impl Frames<'_> {
-    /// Puts the frames that end in a stretch of the stream in the cache, as far as they come. Answers
-    /// how many bytes did.
+    /// Caches the frames that end in a stretch of the stream, as far as they come. Answers how many
+    /// bytes came.
     async fn stretch(self, first: u64, last: u64) -> u64 {
         let Some(frame_cache) = self.frame_cache else { return 0 };
         let _turn = frame_cache.turn().await;
         let Some(mut messages) = self.ask_for(first, last).await else { return 0 };
         let (mut parts, mut bytes) = (ChunkJoiner::default(), 0);
-        // Any replica may answer, and one of them may hang: the rest waits on its turn meanwhile.
+        // Any replica may answer, and may hang; the others wait for its permit meanwhile.
         let mut patience = self.timeout.min(FOLLOWER);
         while let Ok(Some(message)) = timeout(patience, messages.next()).await {
             patience = self.timeout;
@@ -116,7 +117,7 @@ impl Frames<'_> {
     }
 }
 
-/// Where a message of a stretch stands; none if it says that no more come.
+/// The place of a message of a stretch; none if the message says that no more come.
 fn place(message: &Message) -> Option<u64> {
     if message.status.is_some() {
         return None;
@@ -124,17 +125,17 @@ fn place(message: &Message) -> Option<u64> {
     message.headers.as_ref()?.get("Nats-Sequence")?.as_str().parse().ok()
 }
 
-/// Puts frames together whose chunks come one after another.
+/// Joins the chunks of frames, which come one after another.
 #[derive(Debug, Default)]
 pub(super) struct ChunkJoiner {
-    /// Of a frame of which some chunks have come.
+    /// The chunks of a frame that have come.
     bytes: Vec<u8>,
-    /// The chunk that comes next.
+    /// The index of the next chunk.
     next: u32,
 }
 
 impl ChunkJoiner {
-    /// The frame that ends with this message.
+    /// The frame that this message completes.
     pub(super) fn take(&mut self, payload: &Bytes) -> Option<Bytes> {
         let Some(chunk) = decode_chunk(payload) else { return Some(payload.clone()) };
         if chunk.index != self.next {

@@ -1,28 +1,28 @@
-//! How much may wait to be written in a partition (mechanisms 16).
+//! How many bytes of commits of a partition may wait to be written or be in flight (mechanisms 16).
 //!
-//! What is asked for and can be asked for again is refused where there is no capacity: creates first, as they
-//! leave a part of it to commands on Tasks that are there. What ends work is never refused: it waits, and
-//! has what becomes free before anybody else.
+//! Where capacity is short, requests that can be repeated are refused: creates first, as they leave
+//! a part of the capacity to commands on existing Tasks. What ends work is never refused: it waits,
+//! and gets the bytes that become free before others.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Who asks for capacity.
+/// The kind of a request for capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
     /// The creation of a Task: refused first.
     Create,
-    /// What may be asked for again.
+    /// A command that the caller can repeat.
     Again,
-    /// What cannot be refused.
+    /// A command that must not be refused.
     Waits,
 }
 
-/// Creates leave one part in so many to others.
+/// Creates leave one part in so many to other commands.
 const LEFT_BY_CREATES: u32 = 4;
 
-/// The bytes of commits that may wait, or be on their way, at a time.
+/// The bytes of commits of a partition that may wait or be in flight at a time.
 #[derive(Debug)]
 pub(super) struct ByteCapacity {
     free: Arc<Semaphore>,
@@ -34,8 +34,9 @@ impl ByteCapacity {
         Self { free: Arc::new(Semaphore::new(bytes as usize)), all: bytes }
     }
 
-    /// Takes the capacity for so many bytes; none where there is none for who asks. What is longer than all
-    /// that it could have waits until nothing else does: it would be refused again and again.
+    /// Takes capacity for so many bytes; none if there is too little for this kind. A request that
+    /// is longer than all the capacity of its kind waits until nothing else does, as it would be
+    /// refused again and again.
     pub(super) async fn take(&self, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.all);
         let free = Arc::clone(&self.free);
@@ -61,12 +62,12 @@ mod tests {
 
     use super::*;
 
-    /// Answers at once, or is to wait.
+    /// The capacity, if it is given at once.
     fn take(capacity: &ByteCapacity, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
         capacity.take(bytes, asks).now_or_never().flatten()
     }
 
-    /// Mechanisms 16: what fits up to the last byte is taken in, and nothing beyond it.
+    /// Mechanisms 16: requests are accepted up to the last byte, and not beyond.
     #[test]
     fn there_is_room_up_to_the_last_byte() {
         let capacity = ByteCapacity::of(100);
@@ -92,7 +93,7 @@ mod tests {
         assert!(take(&capacity, 76, Asks::Create).is_some(), "it is alone");
     }
 
-    /// Mechanisms 16: what ends work is not refused, and is served first.
+    /// Mechanisms 16: what ends work is not refused, and gets capacity first.
     #[test]
     fn who_waits_has_what_becomes_free_before_others() {
         let capacity = ByteCapacity::of(100);
@@ -106,7 +107,7 @@ mod tests {
         assert!(waits.now_or_never().flatten().is_some());
     }
 
-    /// A commit that is longer than all the capacity goes when nothing else does.
+    /// A commit that is longer than all the capacity is written once nothing else waits.
     #[test]
     fn what_is_longer_than_all_goes_alone() {
         for asks in [Asks::Create, Asks::Again, Asks::Waits] {

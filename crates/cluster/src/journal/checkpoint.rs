@@ -1,16 +1,17 @@
-//! Checkpoints of a partition's index, so that a taking reads the tail of its stream alone.
+//! Checkpoints of a partition's index, so that a new owner reads only the tail of its stream.
 //!
-//! An owner writes one beside the commits, never awaited by them, into the stream `TENURE_INDEX`. It
-//! says only what was acknowledged, up to a message it names. It is derived and disposable: a taking
-//! that finds none, or an unsound one, reads the whole stream.
+//! An owner writes checkpoints beside the commits into the stream `TENURE_INDEX`; no commit waits
+//! for them. A checkpoint covers only what was acknowledged, up to a message that it names. It is
+//! derived and disposable: a new owner that finds none, or only a damaged one, reads the whole
+//! stream.
 //!
-//! A checkpoint is parts and a manifest, each the newest message of its subject. The manifest is
-//! written last and has the checksum of every part, so that one that was overwritten or only half
-//! written is seen to be unsound; a partition has two slots, written in turn, so that the one
-//! before is whole meanwhile. The parts: rows of Tasks, and how the Tasks of each session have
-//! ended, as JSON lines; then ended Tasks without a row, sorted by the hash of the key, each as
-//! hash and place of the newest frame, 8 bytes little endian each. Rows of long Tasks point to
-//! their [`states`](super::states).
+//! A checkpoint consists of parts and a manifest, each the newest message of its subject. The
+//! manifest is written last and has the checksum of every part, so that a checkpoint that was
+//! overwritten or half written is recognised as unsound. A partition has two slots, written in
+//! turn, so that the previous checkpoint stays whole meanwhile. The parts hold the rows of Tasks,
+//! and how the Tasks of each session have ended, as JSON lines; then the ended Tasks without a row,
+//! sorted by the hash of the key, each as hash and place of the newest frame, 8 bytes little endian
+//! each. Rows of long Tasks point to their [`snapshots`](super::snapshots).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -37,26 +38,27 @@ use super::read::Frames;
 use super::row::TaskRow;
 use crate::request::{RequestError, within};
 
-/// Version of the form; one of another is unsound.
+/// Version of the format; a checkpoint of another version is not used.
 const VERSION: u32 = 2;
-/// Parts that are asked for at the same time.
+/// How many parts are asked for at a time.
 pub(super) const PARTS_AT_ONCE: usize = 4;
-/// Bytes of a hash and a place.
+/// How many bytes a hash and a place take.
 const PAIR: usize = 16;
-/// Bytes of a part, at least: messages of logs may be smaller.
+/// How many bytes a part has at least, even if messages of logs are smaller.
 const PART_BYTES_MIN: usize = 64 << 10;
 
-/// What a checkpoint consists of.
+/// The manifest of a checkpoint.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     version: u32,
-    /// The last message that is covered, and its checksum: the stream may be another by now.
+    /// The last message that it covers, and that message's checksum: the stream may be another by
+    /// now.
     covered: u64,
     checksum: u32,
-    /// Checksums of the parts with rows, and of those behind them with ended Tasks.
+    /// Checksums of the parts with rows, and of the parts with ended Tasks, which follow them.
     rows: Vec<u32>,
     ended: Vec<u32>,
-    /// The newest version in which the partition is written; older programs do not say.
+    /// The newest version in which the partition is written; older programs leave it out.
     #[serde(default)]
     level: u32,
 }
@@ -69,13 +71,13 @@ enum CheckpointLine {
     Session { session_id: SessionId, ends: Ends },
 }
 
-/// Why something that lies beside the log is not read.
+/// Why something beside the log could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unread {
-    /// Nobody says what it is.
+    /// JetStream did not answer.
     #[error("{0}")]
     Unanswered(String),
-    /// It is not what was stored.
+    /// It is missing, or not what was stored.
     #[error("{0}")]
     Unsound(String),
 }
@@ -86,7 +88,8 @@ impl From<RequestError> for Unread {
     }
 }
 
-/// Why a checkpoint was not written. Nothing is lost: who takes the partition reads more of its stream.
+/// Why a checkpoint was not written. Nothing is lost, but a new owner has to read more of the
+/// stream.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// JetStream does not answer, or refuses.
@@ -103,27 +106,27 @@ pub enum CheckpointError {
     Thread(#[from] JoinError),
 }
 
-/// A checkpoint that was written.
+/// A checkpoint that has been written.
 struct WrittenCheckpoint {
     /// The last message that it covers.
     covered: u64,
-    /// Cells that it points to no more.
+    /// Slots to which it points no more.
     left: Vec<u32>,
 }
 
-/// Where the checkpoints of a partition are.
+/// The place where the checkpoints of a partition are stored.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     pub(super) context: jetstream::Context,
     pub(super) settings: LogSettings,
     pub(super) partition: u32,
     pub(super) part_bytes: usize,
-    /// Parts of states that may be on their way at a time, of all partitions.
+    /// Permits to read a part of a snapshot, shared by all partitions.
     pub(super) turns: Arc<Semaphore>,
 }
 
 impl Store {
-    /// Of a slot, or of the states.
+    /// The subject of a part: `place` is a checkpoint's slot, or the name of the snapshots.
     pub(super) fn subject(&self, place: impl Display, what: impl Display) -> String {
         format!("{}.{}.{place}.{what}", self.settings.index_subject(), self.partition)
     }
@@ -133,7 +136,7 @@ impl Store {
         within(self.settings.timeout, "no answer", stream).await
     }
 
-    /// The newest sound checkpoint as an index, and the slot it is in.
+    /// The index of the newest sound checkpoint, and the checkpoint's slot.
     pub(super) async fn load(&self, wal: Frames<'_>) -> Option<(Index, u32)> {
         let stream = self.stream().await.ok()?;
         let mut found = Vec::new();
@@ -162,7 +165,7 @@ impl Store {
         slot: u32,
         manifest: &Manifest,
     ) -> Result<Index, Unread> {
-        // Where the stream ends before it, the taking says what that means.
+        // If the stream ends before that message, the taking decides what that means.
         match wal.message(manifest.covered).await {
             Ok(message) if crc32fast::hash(&message) != manifest.checksum => {
                 return Err(Unread::Unsound("it is of another stream".into()));
@@ -209,8 +212,8 @@ impl Store {
         Ok(index)
     }
 
-    /// The newest message of a subject. A follower may lag behind: what does not have the checksum
-    /// the leader is asked for.
+    /// The newest message of a subject. A follower may lag behind, so the leader is asked if a
+    /// follower's message does not have the checksum.
     pub(super) async fn message(
         &self,
         stream: &stream::Stream<()>,
@@ -272,7 +275,7 @@ impl Store {
         Ok(WrittenCheckpoint { covered, left })
     }
 
-    /// Parts of a message each, none of which ends within a pair.
+    /// Cuts bytes into parts of a message each, none of which ends within a pair.
     pub(super) fn cut(&self, bytes: &Bytes) -> Vec<Bytes> {
         let part_bytes = self.part_bytes.max(PART_BYTES_MIN) / PAIR * PAIR;
         let starts = (0..bytes.len()).step_by(part_bytes);
@@ -288,7 +291,7 @@ impl Store {
         within(self.settings.timeout, "no answer in time", acknowledged).await.map(|_| ())
     }
 
-    /// Makes the stream, if it is not there.
+    /// Makes the stream of checkpoints, if it is missing.
     pub(super) async fn ensure(&self) -> Result<(), RequestError> {
         let config = stream::Config {
             name: self.settings.index_stream(),
@@ -308,7 +311,7 @@ fn le(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The bytes of all lines, and of all ended Tasks.
+/// The bytes of all lines, and the bytes of all ended Tasks.
 fn encoded(
     rows: Vec<(TaskKey, TaskRow)>,
     ends: Vec<(SessionId, Ends)>,
@@ -338,20 +341,20 @@ pub(super) struct Checkpoints {
     pub(super) store: Store,
     pub(super) index: Arc<RwLock<Index>>,
     pub(super) wal: stream::Stream<()>,
-    /// The slot that is written next; held while it is.
+    /// The slot to be written next; locked while it is written.
     pub(super) slot: Mutex<u32>,
-    /// Commits since the last one.
+    /// How many commits were stored since the last checkpoint.
     pub(super) commits: AtomicU64,
     pub(super) due: Notify,
-    /// Who folds states of Tasks, if anybody does.
+    /// The channel to the task that makes snapshots, if there is one.
     pub(super) wants: Arc<Wants>,
 }
 
-/// Where it is told which states are wanted.
+/// The sender of requests for snapshots.
 pub(super) type Wants = parking_lot::Mutex<Option<mpsc::Sender<SnapshotRequest>>>;
 
 impl Checkpoints {
-    /// Commits were stored.
+    /// Notes that commits were stored.
     pub(super) fn count(&self, commits: usize) {
         let commits = commits as u64;
         let all = self.commits.fetch_add(commits, Ordering::AcqRel) + commits;
@@ -360,7 +363,7 @@ impl Checkpoints {
         }
     }
 
-    /// Writes one, if there is anything new.
+    /// Writes a checkpoint, if there is anything new.
     pub(super) async fn write(&self) -> Result<(), CheckpointError> {
         let mut slot = self.slot.lock().await;
         let commits = self.commits.load(Ordering::Acquire);
@@ -382,7 +385,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Writes them until the partition is left.
+    /// Writes checkpoints until the partition is left.
     pub(super) async fn run(self: Arc<Self>, mut closes: watch::Receiver<bool>) {
         let every = self.store.settings.checkpoint_every;
         let mut states_at = Instant::now();
@@ -396,7 +399,7 @@ impl Checkpoints {
                 states_at = Instant::now();
                 tokio::select! {
                     _ = closes.wait_for(|closes| *closes) => return,
-                    // Those that take longer are for the next one.
+                    // A snapshot that takes longer is left to the next round.
                     _ = timeout(every, self.store_snapshots()) => {}
                 }
             }
@@ -409,5 +412,5 @@ impl Checkpoints {
     }
 }
 
-/// How long nothing is tried again.
+/// How long a checkpoint that failed is not tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);

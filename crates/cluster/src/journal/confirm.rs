@@ -1,4 +1,4 @@
-//! Whether this node is still the one who writes a partition, by what its stream says.
+//! Finds out from a partition's stream whether this node still owns the partition.
 
 use std::sync::atomic::Ordering;
 
@@ -16,13 +16,12 @@ impl JetStreamJournal {
         stream.get_info().await.is_ok()
     }
 
-    /// Whether this node was still the owner of a partition when it was asked: what a refusal or a
-    /// read needs to know while the lease on the partition is not certain (mechanisms 4). It asks the
-    /// leader of the stream. Where another owner's record is found, the partition is stepped down
-    /// from (OWN-03).
+    /// Whether this node still owned a partition when it asked. A refusal or a read needs to know
+    /// this while the lease on the partition is not certain (mechanisms 4). This asks the leader of
+    /// the stream. If it finds another owner's record, this node leaves the partition (OWN-03).
     ///
     /// # Errors
-    /// The stream does not answer, or what it says does not tell.
+    /// The stream does not answer, or its answer does not decide it.
     pub async fn confirm(&self, partition: u32) -> Result<bool, StreamError> {
         let found = self.partitions.lock().get(partition as usize).cloned().flatten();
         let Some(found) = found.filter(|p| self.owned.epoch(partition) == Some(p.epoch)) else {
@@ -38,8 +37,8 @@ impl JetStreamJournal {
         if last == known {
             return Ok(true);
         }
-        // An append of this node may be stored and not acknowledged yet; else it is another's. There
-        // is one writer per epoch, so that the newest message tells.
+        // The last message may be an append of this node that is not acknowledged yet, or another
+        // owner's. The newest message decides it, as each epoch has only one writer.
         let frames = Frames { asks_leader: true, ..frames };
         let frame = frames.ending_at(last).await?;
         let frame = decode(&frame);

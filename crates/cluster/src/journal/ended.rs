@@ -1,22 +1,23 @@
-//! Where the newest frames of ended Tasks stand, by the hashes of their keys: 16 bytes for each.
+//! The places of the newest frames of ended Tasks, by the hashes of their keys: 16 bytes for each.
 
 use std::collections::BTreeSet;
 
-/// Pairs of a hash and a place in the stream. Keys of the same hash are told apart by what stands
-/// at their places.
+/// Pairs of a hash and a place in the stream. Keys of the same hash are told apart by reading the
+/// frames at their places.
 #[derive(Debug, Default)]
 pub(super) struct EndedIndex {
     sorted: Vec<(u64, u64)>,
-    /// Newer ones, which are sorted in when they are many.
+    /// Newer pairs, which are sorted in once they are many.
     newer: BTreeSet<(u64, u64)>,
 }
 
-/// Newer pairs that are borne at least, and a part of the sorted ones: sorting in costs a copy.
+/// How many newer pairs there may be: this number, plus this part of the sorted ones. Sorting in
+/// costs a copy.
 const NEWER_MIN: usize = 4_096;
 const NEWER_PART: usize = 8;
 
 impl EndedIndex {
-    /// Of pairs in any order.
+    /// Made of pairs in any order.
     pub(super) fn of_pairs(mut sorted: Vec<(u64, u64)>) -> Self {
         sorted.sort_unstable();
         sorted.dedup();
@@ -49,7 +50,7 @@ impl EndedIndex {
         }
     }
 
-    /// Takes a pair out. Whether it was there.
+    /// Takes a pair out. Answers whether it was there.
     pub(super) fn remove(&mut self, hash: u64, at: u64) -> bool {
         if self.newer.remove(&(hash, at)) {
             return true;

@@ -1,4 +1,5 @@
-//! Makes the streams of the log, or says why not, and whether that passes.
+//! Makes the streams of the log at the start of a node, or says why that fails and whether waiting
+//! may help.
 
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind as Kind};
 use async_nats::jetstream::{self, ErrorCode, stream};
@@ -6,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{LogSettings, StreamOpenError, record};
 
-/// Makes the stream of a partition, or finds that it is as it must be.
+/// Makes the stream of a partition, or checks the existing one.
 pub(super) async fn stream(
     context: &jetstream::Context,
     settings: &LogSettings,
@@ -19,7 +20,7 @@ pub(super) async fn stream(
         storage: stream::StorageType::File,
         num_replicas: settings.replicas,
         retention: stream::RetentionPolicy::Limits,
-        // A full stream refuses appends: it must never drop history to make room.
+        // A full stream refuses appends: it must never drop history to gain space.
         discard: stream::DiscardPolicy::New,
         max_bytes: settings.max_bytes.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX)),
         allow_direct: true,
@@ -49,9 +50,10 @@ fn said(error: &CreateStreamError) -> String {
     }
 }
 
-/// Whether an error stays until somebody changes something: JetStream is off, or there is no room. Any other
-/// may be of servers that are not there yet, or elect their leader. `is_on`: the server says of itself that
-/// it has JetStream; where nobody answers all the same, it is just ending.
+/// Whether an error stays until somebody changes something: JetStream is off, or there is no space.
+/// Any other error may come from servers that are not there yet, or elect their leader. `is_on`:
+/// the server says of itself that it has JetStream; if JetStream does not answer all the same, the
+/// server is just ending.
 fn stays(kind: &Kind, is_on: bool) -> bool {
     const STAY: [ErrorCode; 10] = [
         ErrorCode::JETSTREAM_NOT_ENABLED,
@@ -79,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// What a server without JetStream, or without room, says stays so; what one says whose cluster is not
-    /// whole yet, or elects, passes.
+    /// The errors of a server without JetStream or without space stay. Those of a server whose
+    /// cluster is not complete yet, or elects a leader, pass.
     #[test]
     fn what_passes_is_told_from_what_stays() {
         let said = |code: u64| {
@@ -89,7 +91,8 @@ mod tests {
         for code in [10_076, 10_039, 10_065, 10_074, 10_122, 10_002, 10_047, 10_027] {
             assert!(stays(&said(code), true), "{code}");
         }
-        // Temporarily unavailable, no peers for a stream, another has just made it, too few resources.
+        // The errors here: temporarily unavailable, no peers for a stream, another has just made
+        // it, too few resources.
         for code in [10_008, 10_005, 10_058, 10_023] {
             assert!(!stays(&said(code), true), "{code}");
         }

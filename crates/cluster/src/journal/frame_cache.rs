@@ -1,5 +1,6 @@
-//! Frames that are being read. One that many want at a time is fetched and opened once: who takes a
-//! partition reads all its live Tasks, thousands of them, and a few frames have their commits.
+//! Caches the frames that a node is reading. If many readers want a frame at a time, it is fetched
+//! and opened once: a new owner of a partition reads thousands of live Tasks, whose commits lie in
+//! a few frames.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -18,12 +19,14 @@ use tenure_wire::stored::frame::{CommitHead, FrameError, Header, decode};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// Frames that may be on their way at a time, beside one of each partition: a server that is asked
+/// How many frames may be fetched at a time, besides one of each partition. A server that is asked
 /// for all at once answers none in time, and cuts off a client that is too far behind.
 pub(super) const FETCHES: usize = 8;
-/// Bytes of frames of a partition that are kept for who comes next, as long as anybody reads.
+/// How many bytes of frames of a partition are cached for the next reader, as long as anybody
+/// reads.
 const KEPT_BYTES: usize = 8 << 20;
-/// And for how long then: who reads a log page by page finds there what comes behind a page.
+/// And for how long after that: a caller that reads a log page by page finds there what follows a
+/// page.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// A frame whose header has been read.
@@ -31,7 +34,7 @@ const KEPT: Duration = Duration::from_secs(2);
 pub(super) struct OpenedFrame {
     bytes: Bytes,
     pub(super) version: u32,
-    /// Each with the place of its lines.
+    /// The head of each commit, with the place of its lines.
     commits: Vec<(CommitHead, Range<usize>)>,
 }
 
@@ -51,12 +54,12 @@ impl OpenedFrame {
         Ok(Self { commits: placed.collect(), version, bytes })
     }
 
-    /// Its bytes and those of what has been read of it.
+    /// The size of its bytes and of its heads.
     fn size(&self) -> usize {
         self.bytes.len() + size_of_val(self.commits.as_slice())
     }
 
-    /// What it says of its commits.
+    /// The heads of its commits.
     pub(super) fn heads(&self) -> impl Iterator<Item = &CommitHead> {
         self.commits.iter().map(|(head, _)| head)
     }
@@ -71,13 +74,13 @@ impl OpenedFrame {
 }
 
 type FrameResult = Result<Arc<OpenedFrame>, ReadError>;
-/// A frame that is on its way or has come.
+/// A frame that is being fetched or has been.
 type Coming = watch::Receiver<Option<FrameResult>>;
 
 /// The frames of a partition that are being read.
 pub(super) struct FrameCache {
-    /// A turn of its own, so that no stream that does not answer holds up others; those that all
-    /// share let a busy partition have more.
+    /// The permit of this partition alone, so that a stream that does not answer holds up no other;
+    /// and the permits that all partitions share, which let a busy one fetch more.
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
     kept: Arc<Mutex<CachedFrames>>,
@@ -85,28 +88,28 @@ pub(super) struct FrameCache {
 
 #[derive(Default)]
 struct CachedFrames {
-    /// Who reads now.
+    /// How many readers there are now.
     readers: usize,
-    /// How often the last of them has gone.
+    /// How often the last reader has gone.
     left: u64,
-    /// By the last messages of them.
+    /// By the last message of each frame.
     frames: HashMap<u64, Coming>,
-    /// Those that have come, with their bytes: the oldest first.
+    /// Frames that have been fetched, with their sizes: the oldest first.
     come: VecDeque<(u64, usize)>,
     bytes: usize,
 }
 
-/// A reader: as long as there is one, frames are kept.
+/// A reader. As long as there is one, frames are cached.
 pub(super) struct Reading<'a>(&'a FrameCache);
 
 impl fmt::Debug for FrameCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf").finish_non_exhaustive()
+        f.debug_struct("FrameCache").finish_non_exhaustive()
     }
 }
 
 impl FrameCache {
-    /// Fetches share turns with those of other shelves.
+    /// A cache for one partition. `shared`: the permits that it shares with other caches.
     pub(super) fn new(shared: Arc<Semaphore>) -> Self {
         Self { own: Arc::new(Semaphore::new(1)), shared, kept: Arc::default() }
     }
@@ -116,10 +119,11 @@ impl FrameCache {
         Reading(self)
     }
 
-    /// The frame that ends with a message: fetched if nobody has asked for it, or it was not kept.
+    /// The frame that ends with a message; fetched, if nobody has asked for it or it is no longer
+    /// cached.
     ///
     /// # Errors
-    /// Whatever `fetch` answers; whoever asks next fetches again.
+    /// Whatever `fetch` answers; the next request fetches again.
     pub(super) async fn frame(
         &self,
         at: u64,
@@ -132,12 +136,12 @@ impl FrameCache {
         answer.ok().flatten().unwrap_or_else(gone)
     }
 
-    /// Whether a frame is there, or on its way.
+    /// Whether a frame is cached or being fetched.
     pub(super) fn has(&self, at: u64) -> bool {
         self.kept.lock().frames.contains_key(&at)
     }
 
-    /// A frame has come that nobody has asked for yet.
+    /// Caches a frame that was fetched before anybody asked for it.
     pub(super) fn put(&self, at: u64, frame: Arc<OpenedFrame>) {
         let (mut kept, size) = (self.kept.lock(), frame.size());
         if let Entry::Vacant(place) = kept.frames.entry(at) {
@@ -146,12 +150,13 @@ impl FrameCache {
         }
     }
 
-    /// The turn to fetch.
+    /// Waits for a permit to fetch.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         turn(Arc::clone(&self.own), Arc::clone(&self.shared)).await
     }
 
-    /// A frame is found to be damaged: who asks next fetches it again, perhaps from another server.
+    /// Drops a frame that was found to be damaged: the next request fetches it again, perhaps from
+    /// another server.
     pub(super) fn forget(&self, at: u64) {
         let mut kept = self.kept.lock();
         kept.frames.remove(&at);
@@ -162,14 +167,15 @@ impl FrameCache {
         }
     }
 
-    /// Nobody need wait for it: it comes to its end by itself.
+    /// Starts a fetch, which ends whether anybody waits for it or not.
     fn begin(&self, at: u64, fetch: BoxFuture<'static, FrameResult>) -> Coming {
         let (own, shared) = (Arc::clone(&self.own), Arc::clone(&self.shared));
         let kept = Arc::downgrade(&self.kept);
         let (sender, coming) = watch::channel(None);
         tokio::spawn(async move {
             let _turn = turn(own, shared).await;
-            // Not held while it fetches: those that wait behind would find it there.
+            // The cache is not locked while the fetch runs: requests that come meanwhile find the
+            // pending entry.
             if kept.strong_count() == 0 {
                 return; // The partition was left, and nobody reads there any more.
             }
@@ -189,7 +195,7 @@ impl FrameCache {
     }
 }
 
-/// They are never closed.
+/// The semaphores are never closed.
 async fn turn(own: Arc<Semaphore>, shared: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     tokio::select! {
         biased;
@@ -213,7 +219,7 @@ impl CachedFrames {
         }
     }
 
-    /// Nobody reads any more.
+    /// Drops all frames, as nobody reads any more.
     fn clear(&mut self) {
         for (at, _) in std::mem::take(&mut self.come) {
             self.frames.remove(&at);
@@ -255,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything takes by a clock that goes on when nothing else does.
+    /// Longer than anything takes on a clock that advances whenever nothing else happens.
     const EVER: Duration = Duration::from_secs(3_600);
 
     fn frame_cache() -> FrameCache {
@@ -266,7 +272,7 @@ mod tests {
         Arc::new(OpenedFrame { bytes: vec![0; bytes].into(), version: 2, commits: Vec::new() })
     }
 
-    /// A store that counts what is asked of it, and how much at a time.
+    /// A store that counts how many requests it gets, and how many at a time.
     #[derive(Debug, Default)]
     struct Asked {
         all: AtomicUsize,
@@ -275,7 +281,7 @@ mod tests {
     }
 
     impl Asked {
-        /// Answers with a frame of so many bytes, or not at all.
+        /// Answers with a frame of so many bytes, or never.
         fn fetch(self: &Arc<Self>, bytes: Option<usize>) -> BoxFuture<'static, FrameResult> {
             let asked = Arc::clone(self);
             let answer = async move {
@@ -299,8 +305,8 @@ mod tests {
         }
     }
 
-    /// Mechanisms 5: a frame that thousands of Tasks share is fetched once for all of them, and few are
-    /// on their way at a time.
+    /// Mechanisms 5: a frame that thousands of Tasks share is fetched once for all of them, and
+    /// only a few frames are fetched at a time.
     #[tokio::test(start_paused = true)]
     async fn a_frame_is_fetched_once_for_all_who_read() {
         let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
@@ -354,7 +360,7 @@ mod tests {
         assert_eq!(asked.all(), 2);
     }
 
-    /// Who asked may have gone: the next one does not wait for ever.
+    /// The request that began a fetch may have gone: the next one does not wait for ever.
     #[tokio::test(start_paused = true)]
     async fn a_frame_comes_though_nobody_waits() {
         let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
@@ -399,7 +405,7 @@ mod tests {
             (frame_cache.own.clone(), frame_cache.shared.clone(), asked.all());
         assert!(begun < 99, "most wait for their turns");
         drop(frame_cache);
-        // Turns come in order: who has all of them is behind all who waited.
+        // Permits are given in order: one that gets all of them comes after all that waited.
         let _shared = shared.acquire_many(u32::try_from(FETCHES).unwrap()).await.unwrap();
         let _own = own.acquire().await.unwrap();
         assert_eq!(asked.all(), begun);
@@ -416,10 +422,10 @@ mod tests {
         let (same, counted) = (Arc::clone(&frame_cache), Arc::clone(&asked));
         let other = async move { same.frame(1, || counted.fetch(Some(1))).await };
         let other = tokio::spawn(other);
-        yield_now().await; // It waits behind the first.
+        yield_now().await; // The second fetch waits behind the first.
         go.send(opened(1)).unwrap();
         yield_now().await;
-        drop(first); // Woken, and not heard of again.
+        drop(first); // The waiter was woken, and then dropped.
         timeout(EVER, other).await.expect("the other is woken").unwrap().unwrap();
         assert_eq!(asked.all(), 0, "it waited for the same");
     }
@@ -434,12 +440,12 @@ mod tests {
         let nobody_waits = frame_cache.frame(2, panics);
         assert!(nobody_waits.now_or_never().is_none());
         for at in [1, 2] {
-            // Before the first has come, the second has panicked.
+            // The second fetch has panicked before the first has ended.
             frame_cache.frame(at, || asked.fetch(Some(1))).await.unwrap();
         }
     }
 
-    /// RECOVER-04: another server may have it whole.
+    /// RECOVER-04: another server may have the whole frame.
     #[tokio::test(start_paused = true)]
     async fn a_frame_that_is_found_damaged_is_fetched_again() {
         let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));

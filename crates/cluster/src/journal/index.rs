@@ -1,11 +1,11 @@
-//! What a node knows of the Tasks of a partition without reading their logs: derived from the heads
-//! of frames, as fresh as the last append.
+//! The index of a partition: what a node knows of its Tasks without reading their logs. The owner
+//! derives it from the heads of frames; it is as fresh as the last append.
 //!
-//! A live Task has a row, and so have the newest ended ones. An older ended Task costs 16 bytes (and
-//! half as much again while they are being sorted in): the hash of its key, and where its newest
-//! frame stands ([`ended`](super::ended)); the rest is read from its frames when it is asked for. That
-//! is little enough to be in memory for all of them (a million takes 16 MB), and a create with a new
-//! id reads nothing. How many have ended, and how, is counted for each session.
+//! Live Tasks and the newest ended ones have a row each. An older ended Task costs 16 bytes (and
+//! half as much again while they are being sorted in): the hash of its key, and the place of its
+//! newest frame ([`ended`](super::ended)). The rest is read from its frames on request. So all of
+//! them fit in memory (a million takes 16 MB), and a create with a new id reads nothing. The index
+//! counts for each session how many Tasks have ended, and how.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -22,11 +22,12 @@ use super::row::{Counted, TaskRow, end_of, fallback};
 use super::slots::Slots;
 use super::snapshots::Stored;
 
-/// Commits of a Task behind its state from which on a newer one is kept.
+/// How many commits a Task may have behind its snapshot before a newer one is wanted.
 pub(super) const UNKEPT_MAX: u64 = 1_000;
-/// And not before there is a part of its events behind it: a state costs as much as the Task is long.
+/// And not before an eighth of its events lie behind it, as a snapshot costs as much as the Task is
+/// long.
 const UNKEPT_PART: u64 = 8;
-/// Ended Tasks whose rows a checkpoint has: the newest.
+/// How many ended Tasks have their rows in a checkpoint: the newest.
 const STORED_MAX: usize = 256;
 
 /// The newest commit of a Task.
@@ -34,25 +35,25 @@ const STORED_MAX: usize = 256;
 pub(super) struct Newest {
     /// Its last event.
     pub(super) wal_seq: u64,
-    /// The last message of the frame it is in.
+    /// The last message of the frame that has the commit.
     pub(super) stream_seq: u64,
 }
 
-/// The Tasks of a partition.
+/// The index of a partition.
 #[derive(Debug)]
 pub(super) struct Index {
     rows: HashMap<TaskKey, TaskRow>,
     /// Ended Tasks that have a row, in the order in which they ended.
     recent: VecDeque<TaskKey>,
-    /// How many of them keep it.
+    /// How many of them keep their row.
     recent_max: usize,
     /// Ended Tasks without a row.
     ended: EndedIndex,
-    /// How those have ended that can be read, with a row and without.
+    /// How Tasks have ended that can be read, with or without a row.
     ends: HashMap<SessionId, Ends>,
-    /// The last message that is taken in.
+    /// The last message that has been taken in.
     covered: u64,
-    /// The newest version in which the partition is written, as owners have said; 0: none has.
+    /// The newest version in which an owner has declared to write the partition; 0: none has.
     level: u32,
     pub(super) slots: Slots,
 }
@@ -61,7 +62,8 @@ pub(super) struct Index {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum IndexHit {
     Row(Box<TaskRow>),
-    /// It may be the one whose newest frame stands at one of these; there is none if they are none.
+    /// The Task may be one whose newest frame stands at one of these places. If there are none,
+    /// there is no such Task.
     Among(Vec<u64>),
 }
 
@@ -69,16 +71,16 @@ pub(super) enum IndexHit {
 #[derive(Debug, Default)]
 pub(super) struct IndexLookup {
     pub(super) row: Option<TaskRow>,
-    /// Places of ended Tasks with its hash that are others.
+    /// Places of ended Tasks that have its hash and are other Tasks.
     pub(super) others: Vec<u64>,
 }
 
-/// An index to be stored.
+/// The content of an index, for a checkpoint.
 #[derive(Debug)]
 pub(super) struct IndexParts {
-    /// The last message that is taken in.
+    /// The last message that has been taken in.
     pub(super) covered: u64,
-    /// The rows that must be kept, and those of the newest ended Tasks.
+    /// The rows that must be stored, and those of the newest ended Tasks.
     pub(super) rows: Vec<(TaskKey, TaskRow)>,
     /// How Tasks have ended, for each session.
     pub(super) ends: Vec<(SessionId, Ends)>,
@@ -86,19 +88,19 @@ pub(super) struct IndexParts {
     pub(super) pairs: Vec<(u64, u64)>,
     /// The newest version in which the partition is written.
     pub(super) level: u32,
-    /// Cells that no row points to any more.
+    /// Slots to which no row points any more.
     pub(super) left: Vec<u32>,
 }
 
 impl Index {
-    /// Of an empty partition, in which so many ended Tasks keep their rows.
+    /// The index of an empty partition. `recent_max`: how many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
         let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), EndedIndex::default());
         let (ends, slots) = (HashMap::new(), Slots::default());
         Self { rows, recent, recent_max, ended, ends, covered: 0, level: 0, slots }
     }
 
-    /// As a checkpoint has it.
+    /// The index that a checkpoint holds.
     pub(super) fn restored(
         recent_max: usize,
         covered: u64,
@@ -115,7 +117,7 @@ impl Index {
         Self { rows, recent, recent_max, ended, ends, covered, level: 0, slots }
     }
 
-    /// For a checkpoint.
+    /// The content of the index, for a checkpoint.
     pub(super) fn parts(&self) -> IndexParts {
         let mut pairs = self.ended.all();
         let mut rows = Vec::new();
@@ -139,7 +141,7 @@ impl Index {
         self.level
     }
 
-    /// An owner writes in this version.
+    /// Notes that an owner writes in this version.
     pub(super) fn note_level(&mut self, level: u32) {
         self.level = self.level.max(level);
     }
@@ -156,13 +158,13 @@ impl Index {
         }
     }
 
-    /// Where the newest commit of a Task that goes on is.
+    /// Where the newest commit of a live Task is.
     pub(super) fn newest_if_live(&self, key: &TaskKey) -> Option<Newest> {
         self.rows.get(key).filter(|row| row.ended.is_none()).map(|row| row.newest)
     }
 
-    /// Where the newest commit of a Task is, which gets its row again if it had ended long ago. An
-    /// error where what was found of it is not so any more.
+    /// Where the newest commit of a Task is. A Task that ended long ago gets its row again. Fails
+    /// if what was found of the Task is no longer so.
     pub(super) fn newest(
         &mut self,
         key: &TaskKey,
@@ -181,8 +183,8 @@ impl Index {
         }
     }
 
-    /// Gives an ended Task its row again, unless it has one or is at another place by now. Whether it
-    /// has one then.
+    /// Gives an ended Task its row again, unless it has one or stands at another place by now.
+    /// Answers whether it has one then.
     pub(super) fn adopt(&mut self, key: &TaskKey, row: &TaskRow) -> bool {
         if self.rows.contains_key(key) {
             return true;
@@ -197,8 +199,8 @@ impl Index {
         true
     }
 
-    /// Takes in a commit that is stored in the frame that ends at `stream_seq`. One that does not
-    /// follow what is known marks its Task as damaged: part of its history is missing.
+    /// Takes in a commit that is stored in the frame that ends at `stream_seq`. A commit that does
+    /// not follow the known ones marks its Task as damaged, as part of its history is missing.
     pub(super) fn take(&mut self, key: &TaskKey, head: &CommitHead, stream_seq: u64) {
         let newest = Newest { wal_seq: head.last_seq, stream_seq };
         let (before, now) = match (self.rows.get_mut(key), &head.named) {
@@ -251,7 +253,7 @@ impl Index {
         }
     }
 
-    /// Counts what a Task has become.
+    /// Counts how a Task has ended.
     fn count(&mut self, key: &TaskKey, before: Option<Counted>, now: Option<Counted>) {
         let ends = match self.ends.get_mut(&key.session_id) {
             Some(ends) => ends,
@@ -261,20 +263,21 @@ impl Index {
         now.into_iter().for_each(|(end, archived)| ends.add(end, archived));
     }
 
-    /// All messages up to this one are taken in.
+    /// Notes that all messages up to this one have been taken in.
     pub(super) fn cover(&mut self, stream_seq: u64) {
         self.covered = self.covered.max(stream_seq);
         self.shed();
     }
 
-    /// Gives an ended Task its row again for those who ask next; another's goes for it.
+    /// Gives an ended Task its row again for the requests that follow; another Task may lose its
+    /// row for that.
     pub(super) fn bring_back(&mut self, key: &TaskKey, row: &TaskRow) {
         if row.is_small() && self.adopt(key, row) {
             self.shed();
         }
     }
 
-    /// The oldest of too many rows go.
+    /// Drops the oldest rows if there are too many.
     fn shed(&mut self) {
         while self.recent.len() > self.recent_max {
             let Some(key) = self.recent.pop_front() else { break };
@@ -297,17 +300,18 @@ impl Index {
         self.rows.get(key).is_some_and(TaskRow::is_live)
     }
 
-    /// The live Tasks with many commits since their states: so many that what is written of a Task in
-    /// all its life is some times its state and no more, however long it is.
+    /// The live Tasks that have many commits since their snapshots. The limits keep all snapshots
+    /// of a Task together to a few times the size of one, however long the Task is.
     pub(super) fn long(&self) -> Vec<TaskKey> {
         let is_long = |row: &TaskRow| {
-            let events = row.newest.wal_seq; // There are not more commits.
+            let events = row.newest.wal_seq; // There are not more commits than events.
             row.is_live() && row.unkept.min(events) > UNKEPT_MAX.max(events / UNKEPT_PART)
         };
         self.rows.iter().filter(|(_, row)| is_long(row)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// A state of a Task is stored, and stands for an older one; one that is of no use is left.
+    /// Notes that a snapshot of a Task is stored. The slots of the one that it replaces, or its own
+    /// if it is of no use, are freed.
     pub(super) fn point_to(&mut self, key: &TaskKey, stored: Stored) {
         let row = self.rows.get_mut(key);
         let left = match row.filter(|row| row.goes_on_from(stored.wal_seq)) {
@@ -320,7 +324,7 @@ impl Index {
         self.slots.leave(left.iter().flat_map(|left| left.slots()));
     }
 
-    /// The state of a Task is of no use: it is kept anew.
+    /// Drops the snapshot of a Task, which is of no use, so that a new one is wanted.
     pub(super) fn forget_state(&mut self, key: &TaskKey) {
         let Some(row) = self.rows.get_mut(key) else { return };
         let Some(left) = row.state.take() else { return };
@@ -328,27 +332,27 @@ impl Index {
         self.slots.leave(left.slots());
     }
 
-    /// The state of a live Task.
+    /// The snapshot of a live Task.
     pub(super) fn state(&self, key: &TaskKey) -> Option<Arc<Stored>> {
         let row = self.rows.get(key).filter(|row| row.is_live())?;
         row.state.clone().filter(|state| state.wal_seq <= row.newest.wal_seq)
     }
 
-    /// What is known by heart of the Tasks of a session.
+    /// What is in memory of the Tasks of a session.
     pub(super) fn overview(&self, session: &SessionId) -> Overview {
         let ends = self.ends.get(session).copied().unwrap_or_default();
         Overview { ends, ..Overview::of(self.rows(Some(session))) }
     }
 
-    /// Those that have a row.
+    /// The Tasks that have a row.
     pub(super) fn rows(&self, session: Option<&SessionId>) -> Vec<Entry> {
         let of_session =
             self.rows.iter().filter(|(key, _)| session.is_none_or(|id| key.session_id == *id));
         of_session.map(|(key, row)| row.entry(key)).collect()
     }
 
-    /// The oldest Tasks of a session that have not ended, behind this one in the order of lists (LIST-06),
-    /// and whether there are more.
+    /// The oldest live Tasks of a session behind `behind`, in the order of lists (LIST-06), and
+    /// whether there are more.
     pub(super) fn oldest(
         &self,
         session: &SessionId,
@@ -380,8 +384,8 @@ impl Index {
         self.rows.values().filter(|row| row.ended.is_none()).count()
     }
 
-    /// The Tasks that have not ended, those with the newest commits first, as work is under way there:
-    /// those that share a frame are read one behind the other.
+    /// The live Tasks, those with the newest commits first, as these are being worked on. Tasks
+    /// that share a frame come one behind the other.
     pub(super) fn live(&self) -> Vec<TaskKey> {
         let mut live: Vec<_> = self.rows.iter().filter(|(_, row)| row.ended.is_none()).collect();
         live.sort_unstable_by_key(|(_, row)| Reverse(row.newest.stream_seq));
@@ -395,7 +399,7 @@ mod tests {
 
     use super::*;
 
-    /// RECOVER-01: the live Tasks where work is under way are brought back first.
+    /// RECOVER-01: live Tasks that are being worked on come back first.
     #[test]
     fn live_tasks_with_the_newest_commits_come_first() {
         let mut index = Index::new(10);

@@ -1,4 +1,4 @@
-//! Leaving a partition: what is in flight finishes, nothing more is accepted.
+//! Leaves a partition: appends in flight finish, and the partition accepts nothing more.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::timeout;
 
 use super::JetStreamJournal;
 
-/// A partition that was left, whose appends may not all have returned yet.
+/// A partition that was left. Its appends may not all have returned yet.
 #[derive(Debug)]
 pub struct Leaving(Option<JoinHandle<()>>);
 
 impl Leaving {
-    /// Waits until every append that was accepted has its answer, but no longer than `limit`.
-    /// Whether that is so. What is still under way then either is stored before the record of the
-    /// next owner, who reads it, or is refused.
+    /// Waits until every accepted append has its answer, but no longer than `limit`. Answers
+    /// whether that is so. An append that is still under way then is either stored before the
+    /// record of the next owner, which reads it, or refused.
     pub async fn settled(self, limit: Duration) -> bool {
         match self.0 {
             Some(writer) => timeout(limit, writer).await.is_ok(),
@@ -25,7 +25,7 @@ impl Leaving {
 }
 
 impl JetStreamJournal {
-    /// Gives a partition up: what is in flight finishes, nothing more is accepted.
+    /// Leaves a partition: appends in flight finish, and the partition accepts nothing more.
     pub fn leave(&self, partition: u32) -> Leaving {
         let mut partitions = self.partitions.lock();
         if let Some(place) = self.places.get(partition as usize) {
@@ -39,7 +39,7 @@ impl JetStreamJournal {
         }))
     }
 
-    /// Another has written in a partition since `epoch`: it is not this node's any more.
+    /// Another node has written in a partition since `epoch`: this node no longer owns it.
     pub(super) fn step_down(&self, partition: u32, epoch: u64) {
         let mut partitions = self.partitions.lock();
         self.owned.lose(partition, epoch);

@@ -1,4 +1,4 @@
-//! Lists of the Tasks of a partition: what its index knows, and its stream where that is not enough.
+//! Lists the Tasks of a partition: from its index, and from its stream where that is not enough.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ impl JetStreamJournal {
     /// The Tasks of a session in one partition, as [`entries`](tenure_ports::Journal::entries) has them.
     ///
     /// # Errors
-    /// The partition is not owned here, or its stream cannot be read.
+    /// This node does not own the partition, or its stream cannot be read.
     pub async fn entries_in(
         &self,
         partition: u32,
@@ -24,12 +24,12 @@ impl JetStreamJournal {
         self.entries_of(at, &found, Some(session)).await
     }
 
-    /// How many Tasks of the partitions that are owned here have not ended.
+    /// How many Tasks of the partitions of this node have not ended.
     pub fn live_count(&self) -> usize {
         self.all().iter().map(|(_, partition)| partition.index.read().live_count()).sum()
     }
 
-    /// What is known of the Tasks of a session in one partition without a look at its stream.
+    /// What the index alone knows of the Tasks of a session in one partition.
     ///
     /// # Errors
     /// This node does not own the partition.
@@ -39,8 +39,8 @@ impl JetStreamJournal {
         Ok(found.index.read().overview(session))
     }
 
-    /// The oldest live Tasks of a session in one partition, behind the one that was created then if one
-    /// is named, and whether there are more.
+    /// The oldest live Tasks of a session in one partition, and whether there are more. With
+    /// `behind` only those after this time of creation and id.
     ///
     /// # Errors
     /// This node does not own the partition.
@@ -56,8 +56,8 @@ impl JetStreamJournal {
         Ok(found.index.read().oldest(session, behind, most))
     }
 
-    /// The Tasks of a partition. Where some ended Tasks are known by their places alone, its stream is
-    /// read once: that is slow, and faster than to read them one by one.
+    /// The Tasks of a partition. If the index has some ended Tasks without a row, the stream is
+    /// read once. That is slow, but faster than reading these Tasks one by one.
     pub(super) async fn entries_of(
         &self,
         at: u32,
@@ -76,7 +76,7 @@ impl JetStreamJournal {
         let mut tail = StreamTail::of(self.frames(&partition.stream, &name, None), &self.pulls);
         let read = tail.read(&mut index, 0, covered).await;
         read.map_err(|error| ReadError::Failed(error.to_string()))?;
-        // What the owner knows is newer, and may be damaged in a way that heads do not show.
+        // The owner's index is newer, and may know of damage that heads do not show.
         let entries = index.rows(session).into_iter().chain(partition.index.read().rows(session));
         let entries: HashMap<TaskKey, Entry> = entries.map(|e| (e.key.clone(), e)).collect();
         Ok(entries.into_values().collect())

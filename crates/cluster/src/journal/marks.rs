@@ -1,21 +1,22 @@
-//! Where the parts of a long log stand, so that it is read forward though its frames only name those
-//! before them: from each mark backwards to the one before it, part by part. Nobody holds more than a
-//! part in memory, and who wants an old one goes there at once.
+//! Marks in a long log. With them it can be read forward, although its frames name only those
+//! before them: from each mark backwards to the previous one, part by part. So a reader holds only
+//! a part in memory, and finds an old part at once.
 
 use serde::{Deserialize, Serialize};
 
 use super::index::Newest;
 
-/// Bytes of commits between two marks, of a log that is not too long for that.
+/// How many bytes of commits lie between two marks, as long as there are not too many marks.
 const APART: u64 = 256 << 10;
-/// Marks of a Task: of more every other one goes, and those to come are as far apart.
+/// How many marks a Task may have. If there are more, every other one is dropped, and later marks
+/// are as far apart.
 const MARKS_MAX: usize = 256;
 
-/// Marks of a Task, in the order of its log: frames, each by its last message and one of the events
-/// with which its commits end.
+/// The marks of a Task, in the order of its log. Each is a frame, by its last message, and the
+/// event with which one of the Task's commits ends there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Marks {
-    /// Bytes of commits between two of them.
+    /// How many bytes of commits lie between two marks.
     apart: u64,
     places: Vec<Newest>,
 }
@@ -27,16 +28,16 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// Whether there is to be one where so many bytes lie behind the last.
+    /// Whether a mark is due with so many bytes behind the last one.
     pub(super) fn is_due(&self, bytes: u64) -> bool {
         bytes >= self.apart
     }
 
-    /// The next.
+    /// Adds a mark.
     pub(super) fn add(&mut self, end: Newest) {
         self.places.push(end);
         if self.places.len() > MARKS_MAX {
-            // The newest stays: the next is counted from it.
+            // The newest mark stays: the next is counted from it.
             let mut is_kept = false;
             self.places.retain(|_| {
                 is_kept = !is_kept;
@@ -46,8 +47,8 @@ impl Marks {
         }
     }
 
-    /// The parts of a log that goes up to `newest` which have any of these events, in order: each is
-    /// what lies behind the first place and up to the second.
+    /// The parts of a log up to `newest` that have any of these events, in order. A part is what
+    /// lies behind its first place, up to its second.
     pub(super) fn parts(&self, after: u64, until: u64, newest: Newest) -> Vec<(Newest, Newest)> {
         let inner = self.places.iter().filter(|place| place.wal_seq < newest.wal_seq);
         let ends = inner.copied().chain([newest]);
@@ -61,7 +62,7 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// A frame for each commit of ten events and as many bytes.
+    /// The marks of a log with a frame for each commit, of ten events and `bytes` bytes.
     fn marked(commits: u64, bytes: u64) -> Marks {
         let (mut marks, mut behind) = (Marks::default(), 0);
         for commit in 1..=commits {

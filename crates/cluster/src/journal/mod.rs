@@ -1,12 +1,11 @@
 //! The log in JetStream: a stream per partition, fenced by its own sequence numbers.
 //!
-//! Tasks know nothing of partitions: they hand their commits to the [`Journal`] port. A partition has
-//! one [`writer`] at a time, which gathers the commits of all Tasks that wait while an append is in
-//! flight into one frame; [`capacity`] bounds what waits. What a node must know of each Task, where its newest
-//! commit is and whether it has ended, is in memory ([`index`]); a Task is read along its own chain
-//! ([`read`]), part by part ([`marks`]). Who takes a partition has the index from a [`checkpoint`] and
-//! the [`tail`] of the stream behind it. A long Task is read from its [`snapshot`](snapshots) on, which lies
-//! beside the checkpoints.
+//! Tasks know nothing of partitions: they give their commits to the [`Journal`] port. A partition has one
+//! [`writer`] at a time, which gathers into one frame the commits of all Tasks that wait while an append is
+//! in flight; [`capacity`] bounds what waits. The [`index`] holds in memory where each Task's newest commit
+//! is and whether it has ended; a Task is read along its own chain ([`read`]), part by part ([`marks`]). A
+//! new owner gets the index from a [`checkpoint`] and the [`tail`] of the stream behind it. A long Task is
+//! read from its [`snapshot`](snapshots) on, which lies beside the checkpoints.
 
 mod ahead;
 mod capacity;
@@ -72,7 +71,7 @@ pub enum StreamOpenError {
         /// What is the matter.
         message: String,
     },
-    /// JetStream is off, or refuses.
+    /// JetStream is off, or refuses the stream.
     #[error("stream {stream}: {message}")]
     Refused {
         /// Which stream.
@@ -80,13 +79,13 @@ pub enum StreamOpenError {
         /// What went wrong.
         message: String,
     },
-    /// The cluster was made in another way than this node is for.
+    /// The cluster's record does not fit this node.
     #[error(transparent)]
     Other(#[from] OtherCluster),
 }
 
 impl StreamOpenError {
-    /// Whether the same may go well in a moment, with nobody's help.
+    /// Whether trying again may succeed, with nobody's help.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
@@ -115,18 +114,18 @@ pub enum TakeError {
     /// JetStream does not answer, or refuses.
     #[error("partition {partition}: {message}")]
     Stream {
-        /// Which one.
+        /// The partition.
         partition: u32,
         /// What went wrong.
         message: String,
     },
-    /// Its stream ends before what was acknowledged: nobody may write there, for it would be written
-    /// over what was lost, and may come back (mechanisms 1).
+    /// The stream ends before an acknowledged message. Nobody may write there: new messages would take the
+    /// places of lost ones, which may come back (mechanisms 1).
     #[error("partition {partition}: {message}")]
     Lost {
-        /// Which one.
+        /// The partition.
         partition: u32,
-        /// How much.
+        /// How much was lost.
         message: String,
     },
 }
@@ -139,22 +138,22 @@ struct OwnedPartition {
     capacity: ByteCapacity,
     index: Arc<RwLock<Index>>,
     stream: stream::Stream<()>,
-    /// The last message of the stream, as far as its writer knows.
+    /// The last message of the stream that its writer knows of.
     last_seq: Arc<AtomicU64>,
     /// Tells the writer to accept nothing more.
     closes: watch::Sender<bool>,
-    /// Ends when what was accepted has its answer.
+    /// The writer, which ends when all accepted requests have their answers.
     writer: Mutex<Option<JoinHandle<()>>>,
     checkpoints: Arc<Checkpoints>,
     frame_cache: FrameCache,
 }
 
-/// Requests that wait for the writer of a partition.
+/// How many requests may wait for the writer of a partition.
 const REQUESTS_MAX: usize = 4_096;
 
-/// The log of a cluster, as far as this node owns it.
+/// The log of a cluster, in those partitions that this node owns.
 ///
-/// A Task whose partition is not owned here can be neither read nor written: both fail until the
+/// A Task whose partition this node does not own can be neither read nor written: both fail until the
 /// partition is [taken](Self::take).
 #[derive(Debug)]
 pub struct JetStreamJournal {
@@ -164,36 +163,36 @@ pub struct JetStreamJournal {
     owned: Arc<Owned>,
     partitions: Mutex<Vec<Option<Arc<OwnedPartition>>>>,
     places: Vec<PartitionSlot>,
-    /// Appends that may be on their way at a time.
+    /// Permits to append, for all partitions.
     turns: Arc<Semaphore>,
-    /// Streams that may be read at a time.
+    /// Permits to read a stream.
     pulls: Semaphore,
-    /// Frames that may be fetched at a time, beside one of each partition.
+    /// Permits to fetch a frame, besides one of each partition.
     fetches: Arc<Semaphore>,
-    /// Parts of states that may be read at a time.
+    /// Permits to read a part of a snapshot.
     parts: Arc<Semaphore>,
-    /// Who folds states of Tasks.
+    /// The channel to the task that makes snapshots.
     wants: Arc<Wants>,
 }
 
-/// What outlives the owners of a partition on this node.
+/// The state of a partition that outlives its owners on this node.
 #[derive(Debug, Default)]
 struct PartitionSlot {
-    /// One takes it at a time.
+    /// Held while the partition is taken.
     taking: tokio::sync::Mutex<()>,
-    /// Rises when the partition is left: what was begun before does not count.
+    /// Rises when the node leaves the partition: a taking that began before does not count.
     left: AtomicU64,
-    /// The last message that was acknowledged to anybody, as far as this node knows.
+    /// The last message that was acknowledged to any node, as far as this node knows.
     acknowledged: Arc<AtomicU64>,
 }
 
 impl JetStreamJournal {
-    /// Who is told how long calls take.
+    /// The observer, which gets the times of calls.
     pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
         self.settings.observer.as_ref()
     }
 
-    /// Makes the streams that are missing, and checks those that are there. Owns nothing yet.
+    /// Makes the streams that are missing, and checks the existing ones. Takes no partition yet.
     ///
     /// # Errors
     /// See [`StreamOpenError`].
@@ -224,13 +223,13 @@ impl JetStreamJournal {
         })
     }
 
-    /// What is owned here.
+    /// The partitions that this node owns.
     pub fn owned(&self) -> &Arc<Owned> {
         &self.owned
     }
 
     fn message_bytes(&self) -> usize {
-        // Room for headers beside what the server lets through.
+        // Headers need some bytes of what the server allows.
         let most = self.client.server_info().max_payload.saturating_sub(4 << 10).max(1 << 10);
         self.settings.message_bytes.min(most)
     }
@@ -245,10 +244,10 @@ impl JetStreamJournal {
         Frames { client, stream, name, timeout, asks_leader: false, frame_cache }
     }
 
-    /// Writes a checkpoint of a partition that is owned here now, not when it is time.
+    /// Writes a checkpoint now, not when it is time, of a partition that this node owns.
     ///
     /// # Errors
-    /// It could not be written: nothing is lost, who takes the partition reads more.
+    /// It could not be written. Nothing is lost, but a new owner has to read more.
     pub async fn checkpoint(&self, partition: u32) -> Result<(), CheckpointError> {
         let found = self.partitions.lock().get(partition as usize).cloned().flatten();
         match found {
@@ -270,10 +269,11 @@ impl JetStreamJournal {
         owned.filter_map(|(at, _)| Some((at, partitions.get(at as usize)?.clone()?))).collect()
     }
 
-    /// As [`create`](Journal::create), of a log that comes as a whole: where much waits it waits too.
+    /// As [`create`](Journal::create), for a whole log at once: it waits for capacity instead of being
+    /// refused.
     ///
     /// # Errors
-    /// As those of `create`.
+    /// As `create`.
     pub async fn import(
         &self,
         key: &TaskKey,
@@ -295,12 +295,11 @@ impl JetStreamJournal {
             Where::After(seq) => (seq, None),
         };
         let partition = self.of(key).ok_or(AppendError::NotOwner)?;
-        // Commits that were decided in an epoch that has passed were decided on what may have
-        // changed since.
+        // Commits of an earlier epoch were decided on a state that may have changed since.
         if commits.iter().any(|commit| commit.epoch != partition.epoch) {
             return Err(AppendError::NotOwner);
         }
-        // A Task that goes on stays in the index, from where the writer has it.
+        // A live Task stays in the index, where the writer finds it.
         let live = partition.index.read().newest_if_live(key);
         let (newest, known) = match live {
             Some(newest) => (Some(newest), IndexLookup::default()),
@@ -316,7 +315,7 @@ impl JetStreamJournal {
         let version = version_at(partition.index.read().level());
         let (lines, heads) = match commits.len() {
             ..MANY => encoded(key, after, created, &commits, version)?,
-            // Those of an imported log may be many: others are served meanwhile.
+            // An imported log may have many: meanwhile this thread serves others.
             _ => {
                 let (key, created) = (key.clone(), created.cloned());
                 let encode = move || encoded(&key, after, created.as_ref(), &commits, version);
@@ -331,13 +330,13 @@ impl JetStreamJournal {
         let request = AppendRequest { key: key.clone(), after, known, heads, lines, reply };
         let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
-        // A writer answers whatever it was sent, unless the process ends.
+        // A writer answers every request that it gets, unless the process ends.
         answer.await.unwrap_or_else(|_| Err(AppendError::Unsettled("the writer has gone".into())))
     }
 }
 
 impl JetStreamJournal {
-    /// Why nothing is written where it cannot be found out whether a Task has been, and has ended.
+    /// The error if it cannot be found out whether the Task exists and has ended: then nothing is written.
     fn unknown(&self, key: &TaskKey, error: ReadError) -> AppendError {
         let stream = self.settings.stream(key.partition(self.settings.partitions));
         match error {
@@ -353,10 +352,10 @@ impl JetStreamJournal {
     }
 }
 
-/// So many commits are encoded on another thread: together they take milliseconds.
+/// From so many commits on they are encoded on another thread, as that takes milliseconds.
 const MANY: usize = 1_000;
 
-/// Where commits are written.
+/// Where commits are to be written.
 #[derive(Debug, Clone, Copy)]
 enum Where<'a> {
     /// In a new log of this name.

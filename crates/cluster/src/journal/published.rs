@@ -1,8 +1,9 @@
-//! How far what is in a partition's log is out: whoever watches was told of it, and whoever keeps traces
-//! has taken them (RECOVER-08).
+//! How far a partition's log is published: watchers have the events, and the collector has the
+//! traces (RECOVER-08).
 //!
-//! The mark stands beside the checkpoints, as a message of its own, so that it can be set often: what
-//! is behind it is told again by who takes the partition (mechanisms 11). It is as disposable.
+//! The published watermark stands beside the checkpoints, as a message of its own, so that it can
+//! be set often. A new owner of the partition publishes what is behind it again (mechanisms 11). It
+//! is as disposable as a checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,15 +18,15 @@ use super::checkpoint::Store;
 use super::{JetStreamJournal, OwnedPartition};
 use crate::request::RequestError;
 
-/// Messages that are taken for not being out where no mark says how many are.
+/// How many messages before an owner's epoch count as unpublished where there is no mark.
 const BACK: u64 = 1_000;
 
-/// How far a partition's log goes that is owned here.
+/// How far the log of a partition of this node goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
-    /// Which.
+    /// The partition.
     pub partition: u32,
-    /// Since when it is owned.
+    /// The epoch in which this node owns it.
     pub epoch: u64,
     /// The last message of the stream that this owner knows of.
     pub last: u64,
@@ -34,18 +35,18 @@ pub struct Reached {
 /// A commit in a partition's stream, without its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Its Task.
+    /// The commit's Task.
     pub key: TaskKey,
-    /// The event that it follows.
+    /// The event that the commit follows.
     pub after: u64,
-    /// Its last event.
+    /// The commit's last event.
     pub last: u64,
-    /// How its Task ended, if this is its end.
+    /// How the Task ended, if this commit ended it.
     pub ended: Option<TaskStatus>,
 }
 
 impl JetStreamJournal {
-    /// How far the logs of the partitions go that are owned here: all of it is stored.
+    /// How far the logs of the partitions of this node go: everything up to there is stored.
     pub fn reached(&self) -> Vec<Reached> {
         let reached = |(partition, found): (u32, Arc<OwnedPartition>)| Reached {
             partition,
@@ -55,21 +56,23 @@ impl JetStreamJournal {
         self.all().into_iter().map(reached).collect()
     }
 
-    /// The last message of a partition's stream that is known to be out; where nothing says so, one
-    /// not far before the epoch of its owner, who is this node.
+    /// The last message of a partition's stream that is known to be published. Without a mark it is
+    /// one not far before the epoch of this owner.
     ///
     /// # Errors
-    /// The partition is not owned here, or nobody answers.
+    /// This node does not own the partition in this epoch, or JetStream does not answer.
     pub async fn out(&self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
         let store = self.marks(partition, epoch)?;
         let mark = store.mark().await.map_err(|error| ReadError::Failed(error.to_string()))?;
         Ok(mark.unwrap_or_else(|| epoch.saturating_sub(BACK)))
     }
 
-    /// Notes that all is out up to a message of a partition that is owned here in this epoch.
+    /// Notes that everything up to a message is published, in a partition that this node owns in
+    /// this epoch.
     ///
     /// # Errors
-    /// It is not, or the mark could not be set: more than need be is told again.
+    /// This node does not own it, or the mark could not be set: then more than necessary is
+    /// published again.
     pub async fn note_published(
         &self,
         partition: u32,
@@ -80,11 +83,11 @@ impl JetStreamJournal {
         store.set_mark(last).await.map_err(|error| ReadError::Failed(error.to_string()))
     }
 
-    /// The commits of the frame that ends with a message of a partition that is owned here in this
-    /// epoch: none, if no frame does, or it is damaged.
+    /// The commits of the frame that ends with this message, in a partition that this node owns in
+    /// this epoch: none if no frame ends there, or it is damaged.
     ///
     /// # Errors
-    /// The partition is not owned here, or nobody answers.
+    /// This node does not own the partition in this epoch, or JetStream does not answer.
     pub async fn stored_at(
         &self,
         partition: u32,
@@ -131,7 +134,7 @@ impl Store {
             Ok(Ok(found)) => Ok(serde_json::from_slice(&found.payload).ok()),
             Ok(Err(error)) => match error.kind() {
                 LastRawMessageErrorKind::NoMessageFound => Ok(None),
-                // The stream is not there yet, or not any more.
+                // There is no stream of checkpoints yet, or it was deleted.
                 LastRawMessageErrorKind::JetStream(error)
                     if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
                 {

@@ -1,4 +1,5 @@
-//! One Task's log, read in parts, each backwards along its chain: a frame names the one before it.
+//! Reads one Task's log in parts, each backwards along its chain: a frame names the Task's frame
+//! before it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,47 +21,48 @@ use super::frame_cache::{FrameCache, OpenedFrame};
 use super::index::Newest;
 use crate::request::{RequestError, within};
 
-/// Where frames are read.
+/// Where and how frames are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frames<'a> {
     pub(super) client: &'a Client,
     pub(super) stream: &'a Stream<()>,
-    /// Of the stream.
+    /// The name of the stream.
     pub(super) name: &'a str,
     pub(super) timeout: Duration,
-    /// Whether only the leader will do: a follower may have what was overwritten.
+    /// Whether only the leader may answer: a follower may still have what was overwritten.
     pub(super) asks_leader: bool,
     /// Where others find what is read here.
     pub(super) frame_cache: Option<&'a FrameCache>,
 }
 
-/// How long a follower may take to answer: one that is frozen never does, and the leader is asked.
+/// How long a follower may take to answer. A frozen one never does; then the leader is asked.
 pub(super) const FOLLOWER: Duration = Duration::from_millis(500);
 
-/// Messages that are looked through for a broken chain's older end.
+/// How many messages are searched for the older end of a broken chain.
 const LOOKED_THROUGH_MAX: u64 = 2_000;
 
-/// How a Task is read.
+/// One reading of a Task.
 pub(super) struct Chain<'a> {
     pub(super) frames: Frames<'a>,
     pub(super) key: &'a TaskKey,
-    /// Only commits are wanted that begin with this event or before it.
+    /// Only commits that begin with this event or before it are wanted.
     pub(super) until: u64,
 }
 
-/// What is said of a stream that does not answer.
+/// The error text for a stream that does not answer.
 pub(super) fn silence(stream: &str) -> String {
     format!("{stream} does not answer")
 }
 
 impl Frames<'_> {
-    /// Where the stream ends.
+    /// The last message of the stream.
     pub(super) async fn last_seq(self) -> Result<u64, RequestError> {
         let info = within(self.timeout, silence(self.name), self.stream.get_info()).await?;
         Ok(info.state.last_sequence)
     }
 
-    /// The frame that ends with a message, opened: fetched once for all who ask at a time.
+    /// The frame that ends with a message, with its header read. Simultaneous requests share one
+    /// fetch.
     pub(super) async fn opened(self, at: u64) -> Result<Arc<OpenedFrame>, ReadError> {
         let Some(frame_cache) = self.frame_cache else { return self.open(at).await };
         let fetch = || {
@@ -109,7 +111,7 @@ impl Frames<'_> {
         Ok(whole.into())
     }
 
-    /// A message. A follower may lag behind: what it does not have the leader is asked for.
+    /// A message. A follower may lag behind, so the leader is asked for what it does not have.
     pub(super) async fn message(self, at: u64) -> Result<Bytes, ReadError> {
         if !self.asks_leader
             && let Ok(Ok(found)) =
@@ -135,8 +137,9 @@ impl Frames<'_> {
 }
 
 impl JetStreamJournal {
-    /// Hands the commits of a Task behind event `after` to `each`, oldest first, of those that begin with
-    /// event `until` or before it: part by part, each of which is in memory alone.
+    /// Passes the commits of a Task behind event `after` to `each`, oldest first, up to those that
+    /// begin with event `until` or before it. It reads part by part, and holds one part in memory
+    /// at a time.
     pub(super) async fn read_chain(
         &self,
         key: &TaskKey,
@@ -170,7 +173,7 @@ impl JetStreamJournal {
 }
 
 impl Chain<'_> {
-    /// Hands the commits of a part that are behind event `after` to `each`, oldest first.
+    /// Passes the commits of a part that are behind event `after` to `each`, oldest first.
     async fn read(
         &self,
         start: Newest,
@@ -201,7 +204,7 @@ impl Chain<'_> {
             };
             let FrameCommits { commits, broken, before } = found;
             if let Some(broken) = broken {
-                frames.clear(); // What follows damage is no history.
+                frames.clear(); // Commits that follow damage are no history.
                 damage = Some(broken);
             }
             frames.push(commits);
@@ -215,8 +218,8 @@ impl Chain<'_> {
         damage.map_or(Ok(ControlFlow::Continue(())), Err)
     }
 
-    /// The last frame before a message that has a commit of the Task, and that commit's last event:
-    /// where the chain is broken, older frames are looked through for where it goes on.
+    /// The last frame before a message that has a commit of the Task, and that commit's last event.
+    /// Where the chain is broken, this searches older frames for where it goes on.
     async fn before(&self, at: u64, last: u64) -> Result<Option<(u64, u64)>, ReadError> {
         for at in (at.saturating_sub(LOOKED_THROUGH_MAX).max(1)..at).rev() {
             let frame = match self.frames.opened(at).await {
@@ -232,8 +235,8 @@ impl Chain<'_> {
         Ok(None)
     }
 
-    /// The Task's commits of a frame: those behind event `after` that are wanted, of which the last ends
-    /// with event `last`.
+    /// The wanted commits of the Task in a frame: those behind event `after`, of which the last
+    /// ends with event `last`.
     fn commits(
         &self,
         at: u64,
@@ -301,7 +304,7 @@ impl Chain<'_> {
         Ok(commit)
     }
 
-    /// Damage in a frame that could be opened: it does not stay in the cache.
+    /// The error for damage in a frame that could be opened; removes the frame from the cache.
     fn damaged(&self, at: u64, message: String) -> ReadError {
         if let Some(frame_cache) = self.frames.frame_cache {
             frame_cache.forget(at);
@@ -312,10 +315,10 @@ impl Chain<'_> {
 
 /// Commits of one Task in one frame.
 struct FrameCommits {
-    /// Those before any damage.
+    /// The commits before any damage.
     commits: Vec<Commit>,
-    /// What is wrong behind them.
+    /// The damage behind them.
     broken: Option<ReadError>,
-    /// The frame with the commit before them, and its last event.
+    /// The place of the frame with the commit before them, and that commit's last event.
     before: (u64, u64),
 }

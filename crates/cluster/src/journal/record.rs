@@ -1,39 +1,41 @@
-//! What was fixed when a cluster was made: its record, in the metadata of each stream of its log.
+//! The record of a cluster: what was fixed when it was made. It lies in the metadata of each stream
+//! of the log.
 //!
-//! One entry says how many partitions there are and how Tasks are placed in them, as in `8, placement 2`.
-//! Without a placement it is 1: a node of an older version, which compares the whole entry with its number of
-//! partitions, so refuses a cluster whose placement it does not know.
+//! One entry says how many partitions there are and how Tasks are placed in them, as in `8,
+//! placement 2`. Without a placement it is placement 1. A node of an older version compares the
+//! whole entry with its number of partitions, and so refuses a cluster whose placement it does not
+//! know.
 
 use std::collections::HashMap;
 
 use tenure_ports::placement::{self, OtherPlacement, PLACEMENT};
 
-/// The entry.
+/// The name of the entry.
 const KEY: &str = "tenure_partitions";
 
-/// What stands between the numbers.
+/// The text between the two numbers.
 const PLACED: &str = ", placement ";
 
-/// Why the log of a cluster is not for this node.
+/// Why this node cannot use the log of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OtherCluster {
-    /// It was made with another number of partitions.
+    /// The cluster was made with another number of partitions.
     #[error("the cluster has {found} partitions, not {given}: the number is fixed when it is made")]
     Partitions {
-        /// What its streams say.
+        /// The number in the record.
         found: u32,
-        /// What the settings say.
+        /// The number in this node's settings.
         given: u32,
     },
-    /// It was made with another placement.
+    /// The cluster was made with another placement.
     #[error(transparent)]
     Placement(#[from] OtherPlacement),
-    /// What its streams say is of no version that is known here.
+    /// The record is in no form that this version knows.
     #[error(
         "the record of the cluster cannot be read: the entry tenure_partitions of its streams is {entry:?}"
     )]
     Unreadable {
-        /// What they say.
+        /// The entry as it is.
         entry: String,
     },
 }
@@ -53,7 +55,7 @@ impl OtherCluster {
     }
 }
 
-/// What a node that makes a cluster writes.
+/// The record that a node writes when it makes a cluster.
 pub(crate) fn write(partitions: u32) -> HashMap<String, String> {
     [(KEY.to_owned(), format!("{partitions}{PLACED}{PLACEMENT}"))].into()
 }
@@ -83,7 +85,8 @@ pub(crate) mod tests {
         [(KEY.to_owned(), said.to_owned())].into()
     }
 
-    /// OWN-01: one of each, and the record of an older version has no placement.
+    /// OWN-01: a node accepts only its own number of partitions and its own placement. The record
+    /// of an older version has no placement.
     #[test]
     fn a_record_is_of_one_number_of_partitions_and_one_placement() {
         assert_eq!(write(8), entry("8, placement 2"), "fixed: others read it");

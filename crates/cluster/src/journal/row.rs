@@ -1,5 +1,5 @@
-//! What is known of a Task: its row in the index, or what would stand there, from the heads of its
-//! frames.
+//! The row of a Task: what a node knows of it from the heads of its frames. It stands in the index,
+//! or is made from the frames on request.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ pub(super) struct TaskRow {
     pub(super) ended: Option<End>,
     pub(super) archived: bool,
     pub(super) damaged: bool,
-    /// Commits since its state, or since it was created.
+    /// How many commits were stored since its snapshot, or since it was created.
     pub(super) unkept: u64,
-    /// Its state, while it is live.
+    /// Where its snapshot is, while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<Arc<Stored>>,
-    /// Where parts of its log stand.
+    /// The marks in its log, between its parts.
     pub(super) marks: Arc<Marks>,
-    /// Bytes of its commits behind the last of them.
+    /// How many bytes its commits behind the last mark have.
     pub(super) unmarked: u64,
-    /// Bytes of its log.
+    /// How many bytes its log has.
     pub(super) bytes: u64,
 }
 
@@ -44,40 +44,40 @@ pub(super) struct TaskRow {
 pub(super) type Counted = (End, bool);
 
 impl TaskRow {
-    /// Whether all that is known of it can be read from its frames: damage may have been found in
-    /// what is not read for that.
+    /// Whether the Task has ended and its row can be made again from its frames. A damaged Task keeps
+    /// its row, as its heads may not show the damage.
     pub(super) fn is_small(&self) -> bool {
         self.ended.is_some() && !self.damaged
     }
 
-    /// Its next commit, of so many bytes, ends there.
+    /// Notes that the Task's next commit, of so many bytes, ends there.
     pub(super) fn note_mark(&mut self, end: Newest, bytes: u32) {
         self.bytes += u64::from(bytes);
         self.unmarked += u64::from(bytes);
         if self.marks.is_due(self.unmarked) {
-            // A request that waits may hold what was known before: it is copied now and then alone.
+            // A waiting request may hold the marks as they were, so now and then this copies them.
             Arc::make_mut(&mut self.marks).add(end);
             self.unmarked = 0;
         }
     }
 
-    /// Whether it goes on, as far as it can be read.
+    /// Whether the Task has not ended and can be read.
     pub(super) fn is_live(&self) -> bool {
         self.ended.is_none() && !self.damaged
     }
 
-    /// Whether a state up to this event is of use.
+    /// Whether a snapshot up to this event is of use.
     pub(super) fn goes_on_from(&self, wal_seq: u64) -> bool {
         let is_newer = self.state.as_ref().is_none_or(|state| state.wal_seq < wal_seq);
         self.is_live() && is_newer && wal_seq <= self.newest.wal_seq
     }
 
-    /// As what it is counted among those that have ended.
+    /// Under which end it is counted, if it has ended and can be read.
     pub(super) fn counts_as(&self) -> Option<Counted> {
         self.ended.filter(|_| !self.damaged).map(|end| (end, self.archived))
     }
 
-    /// How its log ends, if the Task has ended and can be read.
+    /// What the journal says of an ended log, if the Task has ended and can be read.
     pub(super) fn ended(self) -> Option<EndedLog> {
         let (end, _) = self.counts_as()?;
         let (version, bytes) = (self.newest.wal_seq, self.bytes);
@@ -97,7 +97,7 @@ impl TaskRow {
         }
     }
 
-    /// Takes in the commit before those that were taken in.
+    /// Takes in the commit before those taken in so far.
     fn take_older(&mut self, head: &CommitHead) {
         self.ended = self.ended.or(end_of(head));
         self.archived |= head.archived;
@@ -109,19 +109,19 @@ impl TaskRow {
     }
 }
 
-/// How its Task ended, if this commit is its end.
+/// How the Task ended, if this commit ended it.
 pub(super) fn end_of(head: &CommitHead) -> Option<End> {
     End::of_status(head.ended?, head.failed_as)
 }
 
-/// The name of a log whose first commit cannot be found: that of its Task, as far as it is one.
+/// The name of a log whose first commit cannot be found: that of its Task, if it is a valid name.
 pub(super) fn fallback(key: &TaskKey) -> WalName {
     let named = WalName::new(key.task_id.as_str());
     named.or_else(|_| WalName::new("unknown")).unwrap_or_else(|_| unreachable!("it is a name"))
 }
 
 impl JetStreamJournal {
-    /// What is known of a Task; read from its frames, if it ended long ago.
+    /// What is known of a Task. If it ended long ago, its row is read from its frames.
     pub(super) async fn known(
         &self,
         key: &TaskKey,
@@ -132,7 +132,7 @@ impl JetStreamJournal {
             IndexHit::Among(among) if among.is_empty() => return Ok(IndexLookup::default()),
             IndexHit::Among(among) => among,
         };
-        // Boxed, as it is rare: every append's future would be as large.
+        // Boxed, as it is rare and would make the future of every append as large.
         Box::pin(self.known_among(key, partition, among)).await
     }
 
@@ -156,8 +156,8 @@ impl JetStreamJournal {
 }
 
 impl Frames<'_> {
-    /// The row of the Task whose newest frame stands at one of the places; none if all of them are
-    /// those of others. Every head of its chain is looked at, its lines are not.
+    /// The row of the Task whose newest frame stands at one of these places; none if all are other
+    /// Tasks'. Reads every head of the Task's chain, but not its lines.
     pub(super) async fn row(
         self,
         key: &TaskKey,
@@ -167,7 +167,7 @@ impl Frames<'_> {
             match self.heads(key, at).await {
                 Ok(heads) if heads.is_empty() => {}
                 Ok(heads) => return self.row_of(key, at, heads).await,
-                // Nobody else has the hash, as a rule: it is this Task that cannot be read.
+                // As a rule no other Task has the hash, so it is this Task that cannot be read.
                 Err(ReadError::Damaged { .. }) => return Ok(Some(unreadable(key, at))),
                 Err(error) => return Err(error),
             }
@@ -215,14 +215,15 @@ impl Frames<'_> {
         Ok(Some(row))
     }
 
-    /// What a frame says of a Task's commits.
+    /// The heads of a Task's commits in a frame.
     async fn heads(self, key: &TaskKey, at: u64) -> Result<Vec<CommitHead>, ReadError> {
         let frame = self.opened(at).await?;
         Ok(frame.commits_of(key).map(|(head, _)| head.clone()).collect())
     }
 }
 
-/// The last event of a Task that cannot be known: nothing follows it, and a read finds the damage.
+/// The last event of a Task that cannot be known: nothing can follow it, and a read finds the
+/// damage.
 const UNKNOWN: u64 = u64::MAX - 1;
 
 /// The row of a Task whose newest frame is damaged.

@@ -1,4 +1,4 @@
-//! How the log lies in JetStream.
+//! How the log is stored in JetStream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,35 +6,36 @@ use std::time::Duration;
 use tenure_core::event::SCHEMA_VERSION;
 use tenure_ports::Observer;
 
-/// How the log lies in JetStream.
+/// How the log is stored in JetStream.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// What names of streams begin with; their subjects begin with it in lower case.
+    /// The prefix of the names of streams; their subjects have it in lower case.
     pub name: String,
-    /// Partitions of the cluster: fixed when it is made (OWN-01).
+    /// Number of partitions of the cluster: fixed when the cluster is made (OWN-01).
     pub partitions: u32,
-    /// Servers that keep each stream.
+    /// How many servers store each stream.
     pub replicas: usize,
-    /// Bytes that a stream may take; none: as many as the server has. A full one refuses appends.
+    /// How many bytes a stream may take; none: as many as the server has. A full stream refuses
+    /// appends.
     pub max_bytes: Option<u64>,
-    /// This node, in owner records.
+    /// The name of this node, for owner records.
     pub node: String,
-    /// The newest version of what is stored that this node reads, and can write.
+    /// The newest version of the stored format that this node can read and write.
     pub reads: u32,
     /// How long to wait for a server before asking again.
     pub timeout: Duration,
-    /// Bytes of a message; what is longer goes in chunks. At most what the server takes.
+    /// How many bytes a message may have; longer ones go in chunks. At most what the server allows.
     pub message_bytes: usize,
-    /// Bytes of commits of a partition that may wait, or be on their way, at a time: creates that would
-    /// pass three quarters of it are refused, and other commands that would pass it (mechanisms 16).
+    /// How many bytes of commits of a partition may wait or be in flight at a time. Creates that would
+    /// pass three quarters of this are refused, and other commands that would pass it (mechanisms 16).
     pub in_flight_bytes: u32,
-    /// Commits of a partition after which a checkpoint of its index is written.
+    /// After how many commits of a partition a checkpoint of its index is written.
     pub checkpoint_commits: u64,
-    /// How long it is not, while there are any.
+    /// After how long a checkpoint is written at the latest, if there are any commits.
     pub checkpoint_every: Duration,
-    /// Ended Tasks of a partition of which everything that lists say is in memory.
+    /// How many ended Tasks of a partition keep in memory everything that lists show.
     pub ended_rows: usize,
-    /// Who is told what is written; none: nobody.
+    /// The observer, which gets what is written; none: nobody does.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
@@ -72,7 +73,7 @@ impl LogSettings {
         format!("{}_INDEX", self.name)
     }
 
-    /// What their subjects begin with.
+    /// The prefix of the subjects of that stream.
     pub(crate) fn index_subject(&self) -> String {
         format!("{}.index", self.name.to_lowercase())
     }

@@ -1,23 +1,25 @@
-//! Which messages of the stream of checkpoints have the states of a partition's Tasks.
+//! The slots of a partition: the messages of the stream of checkpoints that hold the snapshots of
+//! its Tasks.
 //!
-//! Nothing is deleted from that stream, only written over. So parts of states lie in numbered
-//! slots, each a subject, and a slot whose part is of no use any more is emptied and used again:
-//! there are as many as were ever needed at a time.
+//! Nothing is deleted from that stream, only overwritten. So parts of snapshots lie in numbered
+//! slots, each a subject. A slot whose part is no longer of use is emptied and used again; there
+//! are never more slots than were needed at one time.
 
 use std::collections::BTreeSet;
 
 /// The slots of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Those from here on were never used.
+    /// Slots from this number on were never used.
     next: u32,
     free: BTreeSet<u32>,
-    /// Those of states that no row points to any more. The last checkpoint may.
+    /// Slots of snapshots to which no row points any more. The last checkpoint may still point to
+    /// them.
     left: Vec<u32>,
 }
 
 impl Slots {
-    /// Where these are in use.
+    /// The slots of a partition in which these are in use.
     pub(super) fn of_used(used: impl Iterator<Item = u32>) -> Self {
         let used: BTreeSet<u32> = used.collect();
         let next = used.last().map_or(0, |last| last.saturating_add(1));
@@ -25,7 +27,7 @@ impl Slots {
         Self { next, free, left: Vec::new() }
     }
 
-    /// Some that nobody uses.
+    /// Takes some that are free.
     pub(super) fn take(&mut self, count: usize) -> Vec<u32> {
         let one = |_| {
             self.free.pop_first().unwrap_or_else(|| {
@@ -36,18 +38,18 @@ impl Slots {
         (0..count).map(one).collect()
     }
 
-    /// No row points to these any more.
+    /// Notes that no row points to these any more.
     pub(super) fn leave(&mut self, slots: impl IntoIterator<Item = u32>) {
         self.left.extend(slots);
     }
 
-    /// Those that are not in use as soon as the next checkpoint is written, in the order in which
-    /// they were left.
+    /// The slots that are free once the next checkpoint is written, in the order in which they were
+    /// left.
     pub(super) fn left(&self) -> &[u32] {
         &self.left
     }
 
-    /// The first of those that were left are empty, and no checkpoint points to them.
+    /// Frees the first of those that were left: they are empty, and no checkpoint points to them.
     pub(super) fn free_left(&mut self, count: usize) {
         self.free.extend(self.left.drain(..count));
     }

@@ -1,10 +1,10 @@
-//! States of long Tasks, beside the checkpoints: who takes the partition reads the commits behind
-//! them alone.
+//! Stores snapshots of long Tasks beside the checkpoints, so that a new owner of the partition
+//! reads only the commits behind them.
 //!
-//! A checkpoint points to states, and does so only when all of one is stored; each part has its
-//! checksum there. They are as disposable as it is: without one a Task's log is read whole. A
-//! Task's state is wanted when it has many commits since the last one, and is kept once in the time
-//! between two checkpoints, however many commits there are.
+//! A checkpoint points to a snapshot only once all its parts are stored; the pointer has each
+//! part's checksum. Snapshots are as disposable as checkpoints: without one a Task's log is read
+//! whole. The journal wants a snapshot of a Task that has many commits since the last one, and at
+//! most once between two checkpoints, however many commits there are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store, Unread};
 use super::index::Index;
 use crate::request::RequestError;
 
-/// Where the state of a Task is.
+/// Where the snapshot of a Task is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
     /// The last event in it.
@@ -71,13 +71,13 @@ impl Store {
         Ok(parts.concat())
     }
 
-    /// Who takes a partition reads many states: the server is asked for a few parts at a time.
+    /// A new owner reads many snapshots, so it asks the server for a few parts at a time.
     async fn part(&self, stream: &Stream<()>, slot: u32, checksum: u32) -> Result<Bytes, Unread> {
         let _turn = self.turns.acquire().await; // It is never closed.
         self.message(stream, self.slot(slot), Some(checksum)).await
     }
 
-    /// Empties slots that no checkpoint points to any more.
+    /// Empties slots to which no checkpoint points any more.
     pub(super) async fn empty(
         &self,
         index: &RwLock<Index>,
@@ -92,7 +92,7 @@ impl Store {
 }
 
 impl Checkpoints {
-    /// Has the states of Tasks kept that have many commits since their last ones, if anybody folds
+    /// Asks for snapshots of Tasks that have many commits since their last ones, if anybody makes
     /// them.
     pub(super) async fn store_snapshots(&self) {
         let Some(wants) = self.wants.lock().clone() else { return };
@@ -106,7 +106,7 @@ impl Checkpoints {
         }
     }
 
-    /// Keeps a state, which the next checkpoint points to.
+    /// Stores a snapshot, to which the next checkpoint points.
     pub(super) async fn keep(
         &self,
         key: &TaskKey,
@@ -116,11 +116,11 @@ impl Checkpoints {
             return Ok(());
         }
         self.store.keep(&self.index, key, folded).await?;
-        self.commits.fetch_add(1, Ordering::AcqRel); // There is something new to be written.
+        self.commits.fetch_add(1, Ordering::AcqRel); // Now there is something new for a checkpoint.
         Ok(())
     }
 
-    /// The state of a Task, as far as it is whole, of an event up to this one.
+    /// The snapshot of a Task, if it is sound and of an event up to `until`.
     pub(super) async fn kept(&self, key: &TaskKey, until: u64) -> Option<EncodedSnapshot> {
         let stored: Arc<Stored> = self.index.read().state(key)?;
         if stored.wal_seq > until {
@@ -133,7 +133,7 @@ impl Checkpoints {
                 self.forget(key);
                 None
             }
-            // It may be as good as ever: another time.
+            // The snapshot may be sound; it is tried again another time.
             Err(Unread::Unanswered(why)) => {
                 tracing::warn!(task = %key, why, "its state is not used now");
                 None
@@ -141,15 +141,15 @@ impl Checkpoints {
         }
     }
 
-    /// Has the state of a Task kept anew, as this one is of no use.
+    /// Has a new snapshot of the Task stored, as this one is of no use.
     pub(super) fn forget(&self, key: &TaskKey) {
         self.index.write().forget_state(key);
     }
 }
 
 impl JetStreamJournal {
-    /// Has the states of long Tasks of a partition kept now, not when it is time, if it is owned
-    /// here. The next [checkpoint](Self::checkpoint) points to them.
+    /// Asks now, not when it is time, for snapshots of long Tasks of a partition, if this node owns
+    /// it. The next [checkpoint](Self::checkpoint) points to them.
     pub async fn store_snapshots(&self, partition: u32) {
         let found = self.partitions.lock().get(partition as usize).cloned().flatten();
         if let Some(found) = found {

@@ -1,4 +1,4 @@
-//! Reading a part of a partition's stream in order, into an index.
+//! Reads a part of a partition's stream in order, into an index.
 
 use std::time::Duration;
 
@@ -15,29 +15,30 @@ use super::index::{Index, IndexHit};
 use super::read::{Frames, silence};
 use crate::request::{RequestError, within};
 
-/// Messages and bytes that are asked for at once. An ordered consumer asks for messages without regard
-/// to their bytes.
+/// How many messages are pulled at once, and how many bytes. With an ordered consumer the bytes
+/// could not be bounded.
 const PULLED_MAX: (usize, usize) = (2_000, 4 << 20);
-/// Streams that are asked at a time: the server cuts off a client that is more than 64 MiB behind.
+/// How many streams are read at a time: the server cuts off a client that is more than 64 MiB
+/// behind.
 pub(super) const PULLS_AT_ONCE: usize = 4;
-/// Consumers in a row that may bring nothing.
+/// How many consumers in a row may bring nothing.
 const IDLE_MAX: u32 = 3;
 
-/// How long a server that lags behind its leader is given.
+/// How long to wait for a server that lags behind its leader.
 const LAG: Duration = Duration::from_millis(200);
-/// How long a consumer that nobody asks stays.
+/// How long a consumer stays that is no longer used.
 const INACTIVE_MIN: Duration = Duration::from_secs(30);
 
-/// Why the stream of a partition does not say what was asked.
+/// Why the stream of a partition could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// JetStream does not answer, or refuses.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A frame of it could not be had.
+    /// A frame of it could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A message is no frame that this program reads.
+    /// A message is no frame that this program can read.
     #[error("{stream}: message {at}: {error}")]
     Frame {
         /// The stream.
@@ -52,7 +53,7 @@ pub enum StreamError {
     Short {
         /// The stream.
         stream: String,
-        /// Where it ends.
+        /// The last message of the stream.
         last: u64,
         /// The last message that is known to have been acknowledged.
         acknowledged: u64,
@@ -62,27 +63,27 @@ pub enum StreamError {
 /// How the reading with a consumer ended.
 enum TailEnd {
     Reached,
-    /// It does not go on: another has to be made.
+    /// The consumer does not go on; another has to be made.
     Broken,
 }
 
-/// What a consumer brought at once.
+/// The result of one pull.
 #[derive(Default)]
 struct Pulled {
-    /// With their places in the stream.
+    /// Messages with their places in the stream.
     messages: Vec<(u64, Bytes)>,
-    /// Whether the server has no more.
+    /// Whether the server has no more messages.
     is_all: bool,
-    /// Whether some behind them were lost on their way.
+    /// Whether messages behind these were lost on their way.
     has_gap: bool,
 }
 
-/// Where a stream is read.
+/// A stream to be read.
 pub(super) struct StreamTail<'a> {
     pub(super) frames: Frames<'a>,
-    /// Of all who read streams.
+    /// Permits to read a stream, shared by all readers.
     turns: &'a Semaphore,
-    /// A frame of which some chunks have been read.
+    /// The chunks of a frame that have been read so far.
     parts: ChunkJoiner,
 }
 
@@ -114,7 +115,7 @@ impl<'a> StreamTail<'a> {
         Ok(())
     }
 
-    /// Reads with one consumer until it has all, or does not go on.
+    /// Reads with one consumer until it has everything, or the consumer does not go on.
     async fn read_on(
         &mut self,
         index: &mut Index,
@@ -151,8 +152,9 @@ impl<'a> StreamTail<'a> {
         }
     }
 
-    /// The messages behind `reached` that a consumer, which began behind `start`, brings at once.
-    /// They are taken in without the turn: other frames may be asked for then, and not come.
+    /// Pulls the messages behind `reached` with a consumer that began behind `start`. They are
+    /// taken in only after this has given its permit back: taking them in may ask for other frames,
+    /// which may not come.
     async fn pull(
         &self,
         consumer: &PullConsumer,
@@ -167,12 +169,12 @@ impl<'a> StreamTail<'a> {
         let Ok(Ok(mut pulled)) = timeout(wait, pulled.expires(wait).messages()).await else {
             return Ok(found);
         };
-        // It ends with an error where the next message would be too many bytes.
+        // The pull ends with an error if the next message would exceed the bytes.
         while let Ok(Some(Ok(message))) = timeout(wait, pulled.next()).await {
             let info = message.info().map_err(RequestError::failed)?;
             let is_first = last == start && info.consumer_sequence == 1;
-            // What is missing before the consumer's first is not there; what is missing before any
-            // other was lost on its way.
+            // A gap before the consumer's first message is in the stream; a gap before any other
+            // means that messages were lost on their way.
             found.has_gap = info.stream_sequence != last + 1 && !is_first;
             if found.has_gap {
                 break;
@@ -186,8 +188,8 @@ impl<'a> StreamTail<'a> {
         Ok(found)
     }
 
-    /// The server that was read has no more, though the stream went on to `to`: either that is not there
-    /// any more, or this server lags behind its leader, which is asked.
+    /// Judges why the server that was read has no more messages, although the stream went on to
+    /// `to`: either that message is gone, or this server lags behind its leader, which is asked.
     async fn judge_end(&self, to: u64) -> TailEnd {
         let leader = Frames { asks_leader: true, ..self.frames };
         match leader.message(to).await {
@@ -199,8 +201,9 @@ impl<'a> StreamTail<'a> {
         }
     }
 
-    /// A message whose header is damaged is damage that its Tasks' chains will show. One that a later
-    /// program wrote is none: who cannot read it must not own it.
+    /// Takes in a message. If the header of its frame is damaged, the chains of its Tasks will show
+    /// that. A frame that a later program wrote is an error: a node that cannot read it must not
+    /// own the partition.
     async fn take_message(
         &mut self,
         index: &mut Index,
@@ -232,7 +235,7 @@ impl<'a> StreamTail<'a> {
         Ok(())
     }
 
-    /// A Task that had ended goes on: it gets its row again.
+    /// Gives a Task its row again that had ended and goes on.
     async fn adopt(&self, index: &mut Index, key: &TaskKey) -> Result<(), ReadError> {
         let IndexHit::Among(among) = index.find(key) else { return Ok(()) };
         if let Some(row) = self.frames.row(key, &among).await? {

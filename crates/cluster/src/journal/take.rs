@@ -1,14 +1,15 @@
-//! Taking a partition: read it to its end, from its newest checkpoint on if there is a sound one, then
-//! write an owner record there. The record's place in the stream is the epoch; nothing of an earlier
-//! owner is accepted behind it (mechanisms 3).
+//! Takes a partition: reads its stream to the end, from the newest sound checkpoint on if there is
+//! one, and then writes an owner record there. The record's place in the stream is the epoch;
+//! behind it the server accepts nothing of an earlier owner (mechanisms 3).
 //!
-//! A stream that ends before what was acknowledged has lost data, and nobody writes there: the way on is
-//! that of who looks after the store. How far it was acknowledged a node knows by itself, from the newest
-//! checkpoint, and from the others, who tell each other in Redis (mechanisms 1).
+//! A stream that ends before an acknowledged message has lost data. Nobody writes there until an
+//! operator has restored the store. A node knows the last acknowledged message by itself, from the
+//! newest checkpoint, and from other nodes, which share it in Redis (mechanisms 1).
 //!
-//! The record says in which version the owner writes: the newest one that all live nodes read, but none
-//! older than what is there, which stays as it is. So the newest record tells whether a node reads the
-//! partition; who does not has no business there (mechanisms 17). There is one version so far.
+//! The record says in which version the owner writes: in the newest version that all live nodes can
+//! read, but in none older than the one already there. So the newest record tells whether a node
+//! can read the partition; a node that cannot must not take it (mechanisms 17). There is one
+//! version so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,11 +32,11 @@ use super::{JetStreamJournal, LogSettings, OwnedPartition, REQUESTS_MAX, TakeErr
 use crate::append::{AppendOutcome, Appender};
 use crate::request::within;
 
-/// Timeouts for which the fate of an owner record is waited for.
+/// For how many timeouts to wait for the fate of an owner record.
 const RECORD: u32 = 4;
 
 impl JetStreamJournal {
-    /// As [`take_at`](Self::take_at), where all nodes read what this one does.
+    /// As [`take_at`](Self::take_at), assuming that all nodes read what this one does.
     ///
     /// # Errors
     /// See [`TakeError`].
@@ -43,9 +44,9 @@ impl JetStreamJournal {
         self.take_at(partition, self.settings.reads).await
     }
 
-    /// Takes a partition: reads it to its end, and writes an owner record there, which fences every
-    /// earlier owner. Answers the new epoch. `lowest` is the newest version of what is stored that all
-    /// live nodes read.
+    /// Takes a partition: reads its stream to the end, and writes an owner record there, which
+    /// fences every earlier owner. Answers the new epoch. `lowest` is the newest version of the
+    /// stored format that all live nodes can read.
     ///
     /// # Errors
     /// See [`TakeError`].
@@ -97,7 +98,7 @@ impl JetStreamJournal {
             index: Arc::clone(&index),
             wal: stream.clone(),
             slot: tokio::sync::Mutex::new(slot),
-            commits: AtomicU64::new(1), // What was read behind the last one.
+            commits: AtomicU64::new(1), // For what was read behind the last checkpoint.
             due: Notify::new(),
             wants: Arc::clone(&self.wants),
         });
@@ -142,25 +143,26 @@ impl JetStreamJournal {
         Ok(epoch)
     }
 
-    /// The last message of a partition that was acknowledged to anybody, as far as this node knows.
+    /// The last message of a partition that was acknowledged to any node, as far as this node
+    /// knows.
     pub(crate) fn acknowledged(&self, partition: u32) -> u64 {
         let place = self.places.get(partition as usize);
         place.map_or(0, |place| place.acknowledged.load(Ordering::Acquire))
     }
 
-    /// A message of a partition was acknowledged to some node.
+    /// Notes that a message of a partition was acknowledged to some node.
     pub(crate) fn note_acknowledged(&self, partition: u32, seq: u64) {
         if let Some(place) = self.places.get(partition as usize) {
             place.acknowledged.fetch_max(seq, Ordering::AcqRel);
         }
     }
 
-    /// The newest version of what is stored that this node reads.
+    /// The newest version of the stored format that this node can read.
     pub(crate) fn reads(&self) -> u32 {
         self.settings.reads
     }
 
-    /// The newest version in which a partition is written that is owned here.
+    /// The newest version in which a partition of this node is written.
     pub(crate) fn level(&self, partition: u32) -> Option<u32> {
         let found = self.partitions.lock().get(partition as usize)?.clone()?;
         let level = found.index.read().level();
@@ -170,7 +172,7 @@ impl JetStreamJournal {
 
 /// Why a taking failed.
 enum TakeFailure {
-    /// It may go better another time.
+    /// Another attempt may succeed.
     Passing(String),
     /// The store has lost data.
     Lost(String),
@@ -185,25 +187,25 @@ impl<E: std::error::Error> From<E> for TakeFailure {
 struct Taking<'a> {
     tail: StreamTail<'a>,
     settings: &'a LogSettings,
-    /// What a checkpoint says; empty without one.
+    /// The index that a checkpoint holds; empty without one.
     index: Index,
-    /// The last message that was ever acknowledged to anybody, as far as this node knows.
+    /// The last message that was ever acknowledged to any node, as far as this node knows.
     acknowledged: u64,
-    /// What all live nodes read.
+    /// The newest version that all live nodes can read.
     lowest: u32,
-    /// Names this taking.
+    /// A unique name of this taking.
     taking: String,
 }
 
 impl Taking<'_> {
-    /// Answers with the index of all that is stored, and the epoch.
+    /// Answers with the index of everything that is stored, and the epoch.
     async fn take(
         mut self,
         mut appender: Appender,
         is_wanted: impl Fn() -> bool,
     ) -> Result<(Index, Appender, u64), TakeFailure> {
         let mut read_to = self.index.covered();
-        // What a checkpoint covers was acknowledged, to this node or another.
+        // A checkpoint covers only what was acknowledged, to this node or another.
         let known = self.acknowledged.max(read_to);
         loop {
             let last = self.tail.frames.last_seq().await?;
@@ -220,8 +222,8 @@ impl Taking<'_> {
             }
             let write_level = self.write_level()?;
             let record = self.record(write_level)?;
-            // A record that is stored late fences an owner, who takes the partition again; nobody may
-            // wait for its fate for ever.
+            // This does not wait for ever for the fate of the record: a record that is stored late
+            // only fences an owner, who then takes the partition again.
             let record = std::slice::from_ref(&record);
             let outcome = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
             let Ok(outcome) = outcome.await else {
@@ -235,7 +237,7 @@ impl Taking<'_> {
                     self.index.cover(epoch);
                     return Ok((self.index, appender, epoch));
                 }
-                AppendOutcome::Superseded => {} // Another has written meanwhile: read on.
+                AppendOutcome::Superseded => {} // Another node has written meanwhile: read on.
                 AppendOutcome::Refused(why) | AppendOutcome::Unsettled(why) => {
                     return Err(TakeFailure::Passing(why));
                 }

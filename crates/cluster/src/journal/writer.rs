@@ -1,4 +1,5 @@
-//! The writer of a partition: commits that wait become one frame, one append is in flight.
+//! The writer of a partition: it joins the commits that wait into one frame, and has one append in
+//! flight. It stands between the [`Journal`](tenure_ports::Journal) port and the [`Appender`].
 
 use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
@@ -25,18 +26,17 @@ use super::index::{Index, IndexLookup, Newest};
 use crate::append::{AppendOutcome, Appender};
 use crate::owned::Owned;
 
-/// Commits of a frame.
+/// How many commits a frame has at most.
 const COMMITS_MAX: usize = 1_000;
 
-/// Appends of a node that are on their way at a time. Where many partitions have something to write,
+/// How many appends of a node are in flight at a time. If many partitions have something to write,
 /// the others gather more meanwhile: fewer appends, each longer, cost less.
 pub(super) const APPENDS_AT_ONCE: usize = 3;
 
-/// So long an append may hold up others: where appends are slow, as many are on their way as there are
-/// partitions.
+/// How long an append may delay others. Where appends are slower, each partition has one in flight.
 const SLOW: Duration = Duration::from_millis(4);
 
-/// What a frame will say of a commit, as far as the one who made it knows.
+/// What the maker of a commit knows of its head in a frame.
 #[derive(Debug)]
 pub(super) struct PendingHead {
     first_seq: u64,
@@ -49,7 +49,7 @@ pub(super) struct PendingHead {
 }
 
 impl PendingHead {
-    /// Of a commit whose lines take `len` bytes.
+    /// The head of a commit whose lines take `len` bytes.
     pub(super) fn of(commit: &Commit, len: usize) -> Result<Self, AppendError> {
         let len =
             u32::try_from(len).map_err(|_| AppendError::Failed("a commit is too long".into()))?;
@@ -64,7 +64,7 @@ impl PendingHead {
         };
         for event in &commit.events {
             match &event.body {
-                // A later one takes the place of an unfinished creation (IDEM-10).
+                // A later `task_created` replaces an unfinished creation (IDEM-10).
                 Body::TaskCreated(created) if commit.first_seq == 1 => {
                     let task = &created.task;
                     let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
@@ -79,7 +79,7 @@ impl PendingHead {
         Ok(head)
     }
 
-    /// Whether it is the creation of a Task, under its own names.
+    /// Whether the commit creates a Task, with this key and name.
     pub(super) fn creates(&self, key: &TaskKey, wal_name: &WalName) -> bool {
         self.named.as_ref().is_some_and(|(of, named)| of == key && named.wal_name == *wal_name)
     }
@@ -131,20 +131,20 @@ pub(super) fn encoded(
     Ok((lines.into(), heads))
 }
 
-/// Commits of a Task that follow event `after`.
+/// Commits of a Task that follow event `after`, to be written.
 #[derive(Debug)]
 pub(super) struct AppendRequest {
     pub(super) key: TaskKey,
     pub(super) after: u64,
-    /// What was known of the Task, unless it goes on: an older ended one has no row in the index.
+    /// What was known of the Task, unless it is live: an older ended Task has no row in the index.
     pub(super) known: IndexLookup,
     pub(super) heads: Vec<PendingHead>,
-    /// The lines of all of them.
+    /// The lines of all these commits.
     pub(super) lines: Bytes,
     pub(super) reply: AppendWaiter,
 }
 
-/// Where an answer goes, and the capacity that is held until it is given.
+/// The receiver of an answer, and the capacity that is held until then.
 #[derive(Debug)]
 pub(super) struct AppendWaiter {
     pub(super) to: oneshot::Sender<Result<(), AppendError>>,
@@ -153,8 +153,8 @@ pub(super) struct AppendWaiter {
 
 impl AppendWaiter {
     fn send(self, result: Result<(), AppendError>) {
-        drop(self.capacity); // Who is answered finds it free.
-        let _ = self.to.send(result); // Whoever asked may have gone.
+        drop(self.capacity); // Freed first, so that the caller finds it free.
+        let _ = self.to.send(result); // The caller may have gone.
     }
 }
 
@@ -164,28 +164,28 @@ pub(super) struct Writing {
     pub(super) appender: Appender,
     pub(super) epoch: u64,
     pub(super) index: Arc<RwLock<Index>>,
-    /// The last message of the stream, as far as this writer knows: it has written it.
+    /// The last message of the stream that this writer knows of, as it wrote it.
     pub(super) last_seq: Arc<AtomicU64>,
-    /// Bytes of a message.
+    /// How many bytes a message may have.
     pub(super) message_bytes: usize,
-    /// The stream.
+    /// The name of the stream.
     pub(super) name: String,
     pub(super) owned: Arc<Owned>,
     pub(super) partition: u32,
     /// The last message that was ever acknowledged to this node.
     pub(super) acknowledged: Arc<AtomicU64>,
     pub(super) checkpoints: Arc<Checkpoints>,
-    /// Of all writers of the node.
+    /// Permits to append, shared by all writers of the node.
     pub(super) turns: Arc<Semaphore>,
-    /// Who is told what is written.
+    /// The observer, which gets the times of appends.
     pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
-/// What goes into one append.
+/// The commits of one append.
 #[derive(Debug, Default)]
 struct Gathered {
     heads: Vec<CommitHead>,
-    /// The lines of all commits, and their bytes.
+    /// The lines of all commits, and how many bytes they have.
     lines: Vec<Bytes>,
     bytes: usize,
     tasks: HashSet<TaskKey>,
@@ -193,8 +193,8 @@ struct Gathered {
 }
 
 impl Writing {
-    /// Serves requests until it is told that there will be no more, or another node owns the
-    /// partition. Whatever was accepted before gets its answer.
+    /// Serves requests until the partition closes or another node owns it. Every request that was
+    /// accepted before gets its answer.
     pub(super) async fn run(
         mut self,
         mut requests: mpsc::Receiver<AppendRequest>,
@@ -205,7 +205,7 @@ impl Writing {
             if waiting.is_empty() {
                 let request = tokio::select! {
                     request = requests.recv() => request,
-                    // One that has gone without a word has left as well.
+                    // If the sender of `closes` has been dropped, the partition was left as well.
                     _ = closes.wait_for(|closes| *closes), if !requests.is_closed() => {
                         requests.close();
                         continue;
@@ -245,8 +245,8 @@ impl Writing {
         }
     }
 
-    /// Takes what fits into a frame. A Task's second request waits for the next one: whether it
-    /// follows is known only then.
+    /// Takes the requests that fit into a frame. A Task's second request waits for the next frame:
+    /// only then is it known whether it follows.
     fn gather(&self, waiting: &mut VecDeque<AppendRequest>) -> Gathered {
         let mut gathered = Gathered::default();
         let mut index = self.index.write();
@@ -274,7 +274,7 @@ impl Writing {
         gathered
     }
 
-    /// Appends a frame and answers. An error is why this writer must not go on.
+    /// Appends a frame and answers. An error says why this writer must stop.
     async fn append(&mut self, gathered: Gathered) -> Result<(), WriterStop> {
         let Gathered { heads, lines, bytes, replies, .. } = gathered;
         let header = Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads };
@@ -334,7 +334,8 @@ impl Writing {
         }
     }
 
-    /// Writes no more: whoever is answered finds that the partition is not owned here.
+    /// Stops this writer: a caller that gets its answer finds that this node does not own the
+    /// partition.
     fn stop(
         &self,
         replies: Vec<AppendWaiter>,
@@ -348,7 +349,7 @@ impl Writing {
     }
 }
 
-/// Why a writer does not go on.
+/// Why a writer stops.
 struct WriterStop {
     cause: Cause,
     why: String,
@@ -358,15 +359,15 @@ struct WriterStop {
 enum Cause {
     /// Another node owns the partition.
     Superseded,
-    /// What became of an append the next owner will know: this node or another.
+    /// The fate of an append is not known. The next owner finds it out: this node or another.
     InDoubt,
     /// The store has lost data: nobody may write there.
     Lost,
 }
 
 impl WriterStop {
-    /// What those are answered whose commits waited behind the append: nothing of them was written, and the
-    /// next owner takes the same.
+    /// The answer to requests that waited behind the append: nothing of them was written, and the
+    /// next owner can accept them.
     fn of_those_behind(&self) -> AppendError {
         match self.cause {
             Cause::Superseded | Cause::InDoubt => AppendError::NotOwner,
@@ -375,7 +376,7 @@ impl WriterStop {
     }
 }
 
-/// Appends while others wait for their turn, unless it takes too long.
+/// Appends while it holds the permit, but gives the permit back if that takes too long.
 async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, append: impl Future<Output = T>) -> T {
     let mut append = pin!(append);
     if let Ok(done) = timeout(SLOW, append.as_mut()).await {

@@ -1,4 +1,4 @@
-//! Whether a Redis can be used for leases.
+//! Checks at the start of a node whether a Redis can be used for leases.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::redis_at::{RedisConnection, stays};
 /// Why Redis cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisOpenError {
-    /// It does not answer, or cannot yet.
+    /// Redis does not answer, or cannot yet.
     #[error("redis: {0}")]
     Unavailable(String),
-    /// It does not let this node in, or the settings are wrong: no waiting mends that.
+    /// Redis refuses this node, or the settings are wrong: waiting does not help.
     #[error("redis: {0}")]
     Refused(String),
-    /// It drops keys when memory runs short: leases would vanish in silence.
+    /// Redis drops keys when memory runs short: leases would vanish silently.
     #[error(
         "redis evicts keys (maxmemory-policy {0}), and leases are keys: set maxmemory-policy to \
          noeviction"
@@ -26,7 +26,7 @@ pub enum RedisOpenError {
 }
 
 impl RedisOpenError {
-    /// Whether the same may go well in a moment, with nobody's help.
+    /// Whether trying again may succeed, with nobody's help.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
@@ -37,7 +37,7 @@ impl RedisOpenError {
     }
 }
 
-/// Makes sure that no key is ever evicted.
+/// Makes sure that Redis never evicts a key.
 pub(super) async fn refuse_eviction(redis: &mut RedisConnection) -> Result<(), RedisOpenError> {
     let mut ask = redis::cmd("INFO");
     ask.arg("memory");

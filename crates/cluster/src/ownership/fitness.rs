@@ -1,52 +1,54 @@
-//! Whether a node should have partitions: it hears Redis in time, it reaches the log, its clock is right,
-//! and it does not lose again and again what it takes.
+//! Whether a node should have partitions: Redis answers it in time, the log answers it, its clock
+//! is right, and it does not lose again and again what it takes.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a node rests that has lost partitions twice, and at most: each loss doubles it.
+/// How long a node rests that has lost partitions twice, and the longest rest: each loss doubles
+/// it.
 const REST: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-/// So long after its rest the losses of a node are forgotten.
+/// After how long behind its rest the losses of a node no longer count.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
-/// What is known of this node's own standing.
+/// What this node knows of its own fitness.
 #[derive(Debug, Default)]
 pub(super) struct NodeFitness {
-    /// Its last poll was answered in time. What was sent before that says nothing: Redis may hear a node
-    /// that does not hear Redis.
+    /// Redis answered its last poll in time. What it sent before that does not show it alive: Redis
+    /// may receive from a node to which its answers do not come.
     pub(super) hears: bool,
-    /// Its clock was off Redis' at the last answer.
+    /// Its clock differed from Redis' at the last answer.
     pub(super) is_off: bool,
-    /// The log has not answered it for some leases.
+    /// The log has not answered it for some leases' time.
     pub(super) is_cut_off: bool,
     losses: Losses,
 }
 
 impl NodeFitness {
-    /// Whether it may be given partitions, or take them before others.
+    /// Whether the node may be given partitions, or take them before others.
     pub(super) fn is_candidate(&self) -> bool {
         self.can_take() && !self.rests()
     }
 
-    /// Whether it may take what nobody else would.
+    /// Whether the node may take what nobody else would.
     pub(super) fn can_take(&self) -> bool {
         self.hears && !self.is_off && !self.is_cut_off
     }
 
-    /// Whether it takes nothing for a while, and keeps what it has.
+    /// Whether the node takes nothing for a while, and keeps what it has.
     pub(super) fn rests(&self) -> bool {
         self.losses.rests()
     }
 
-    /// It has lost partitions that it did not give away; for how long it rests.
+    /// Notes that the node has lost partitions that it did not give away. Answers how long it
+    /// rests.
     pub(super) fn note_loss(&mut self) -> Duration {
         self.losses.note()
     }
 }
 
-/// Losses of partitions, not far apart: each of them costs their Tasks a moment.
+/// Losses of partitions in a short time: each of them costs their Tasks a moment.
 #[derive(Debug, Default)]
 struct Losses {
     often: u32,
@@ -61,7 +63,7 @@ impl Losses {
             self.often = 0;
         }
         let doublings = self.often.saturating_sub(1).min(10);
-        // One loss may happen to anybody: a machine was busy, a process was held.
+        // One loss may happen to any node: the machine was busy, the process was stopped.
         let rest = match self.often {
             0 => Duration::ZERO,
             _ => REST.0.saturating_mul(1 << doublings).min(REST.1),
@@ -84,7 +86,8 @@ mod tests {
         NodeFitness { hears: true, ..NodeFitness::default() }
     }
 
-    /// Mechanisms 3: who does not hear Redis, does not reach the log, or has a wrong clock is no candidate.
+    /// Mechanisms 3: a node that gets no answers from Redis or from the log, or has a wrong clock,
+    /// is no candidate.
     #[test]
     fn each_fault_is_enough() {
         assert!(fitness().is_candidate() && fitness().can_take());
@@ -97,8 +100,8 @@ mod tests {
         }
     }
 
-    /// Mechanisms 3: a node that loses its partitions again and again takes none for a while, each time for
-    /// longer, unless there is nobody else.
+    /// Mechanisms 3: a node that loses its partitions again and again takes none for a while, each
+    /// time for longer, unless there is no other node.
     #[tokio::test(start_paused = true)]
     async fn a_node_that_loses_often_rests() {
         let mut fitness = fitness();

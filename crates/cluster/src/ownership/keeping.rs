@@ -1,4 +1,4 @@
-//! The thread that renews what a node owns, and decides what it takes and gives.
+//! The thread that renews a node's leases on partitions, and decides which ones it takes and gives away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,38 +22,39 @@ use crate::journal::JetStreamJournal;
 use crate::redis_at::{RedisClient, RedisConnection};
 use crate::request::{RequestError, within};
 
-/// Polls in which a lease must be seen to have ended before the first in order takes it.
+/// In how many polls a lease must be seen to have ended before the first node in order takes it.
 const ENDED_POLLS: usize = 2;
 
-/// Polls in which a better owner must have been alive before it is handed a partition.
+/// In how many polls a better owner must have been alive before it is given a partition.
 const SETTLED_POLLS: usize = 4;
 
-/// How long a hand-over waits for appends in flight. The next owner's record settles what is left.
+/// How long giving a partition away waits for appends in flight. The next owner's record settles the rest.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Leases after which a node that no log answers, or that does not look at the answers, is cut off. The
-/// connection finds another server of NATS sooner than that, if there is one, and one stream without a leader is
-/// no silence.
+/// After so many leases' time a node counts as cut off if no log answers it, or if it does not look at the
+/// answers. The connection finds another NATS server sooner than that, if there is one; and one stream
+/// without a leader does not count.
 const SILENT_LEASES: u32 = 3;
 
-/// How far the clocks of a node that takes partitions and of Redis may be apart.
+/// How far the clock of a node that takes partitions may differ from Redis'.
 const APART: Duration = Duration::from_secs(5);
 
 /// How long a rehearsal of a poll may take.
 const REHEARSAL: Duration = Duration::from_secs(2);
 
-/// Polls of a node that ends which may fail before it ends without having handed over.
+/// How many polls of a node that is ending may fail before it ends without having given its partitions
+/// away.
 const LAST_POLLS_FAILED: usize = 3;
 
-/// What is said of a Redis that does not answer.
+/// The error text for a Redis that does not answer.
 const LATE: &str = "no answer in time";
 
 fn script() -> Script {
     Script::new(include_str!("own.lua"))
 }
 
-/// Whether the script may run, and write: a node of nobody lives, takes a partition and lets it go, and
-/// leaves, all beside what is owned.
+/// Whether the script may run, and write. Under keys of its own, a node `doctor` announces itself, takes a
+/// partition, lets it go, and leaves.
 pub(crate) async fn rehearse(redis: &mut RedisConnection, name: &str) -> Result<(), RequestError> {
     let script = script();
     for what in ["lives", "leaves"] {
@@ -76,16 +77,16 @@ pub(super) struct Keeping {
     script: Script,
     redis: Option<RedisConnection>,
     partitions: u32,
-    /// Partitions whose lease is this node's, as of the last answer.
+    /// Partitions whose lease this node has, as of the last answer.
     mine: BTreeSet<u32>,
     takings: Takings,
-    /// Partitions that are being handed over, and to whom: their leases are renewed until their
-    /// appends have returned.
+    /// Partitions that are being given away, and to whom: their leases are renewed until their appends have
+    /// returned.
     leaving: BTreeMap<u32, Option<String>>,
     settling: JoinSet<u32>,
-    /// Since when Redis has answered without a break: what it says of others counts after a lease.
+    /// Since when Redis has answered without a break: after a lease's time its word on other nodes counts.
     sure_since: Option<Instant>,
-    /// It was said that Redis does not answer, and not yet that it does.
+    /// It was logged that Redis does not answer, and not yet that it does again.
     is_unsure: bool,
     /// In how many polls the lease of a partition was seen to have ended.
     ended: BTreeMap<u32, usize>,
@@ -93,23 +94,23 @@ pub(super) struct Keeping {
     settled: BTreeMap<u32, usize>,
     /// In how many polls this node was cut off from the log, and others were not.
     outlived: usize,
-    /// Whether everything is handed over, and nothing taken any more.
+    /// The node is ending: it gives everything away, and takes nothing any more.
     ends: bool,
     /// Whether this node should have partitions.
     fitness: NodeFitness,
 }
 
-/// What a poll answers: live nodes, owners with the rest of their leases, who could not take what,
-/// Redis' time, the newest version of what is stored that each of the live nodes reads, and how far
-/// each partition's log was acknowledged to anybody.
+/// The answer to a poll: live nodes; owners with the rest of their leases; who could not take what; Redis'
+/// time; the newest version of the stored format that each live node can read; and how far each partition's
+/// log was acknowledged to any node.
 type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<u32>, Vec<u64>);
 
-/// Something to ask for in a poll.
+/// A change to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PollRequest {
     Take(u32),
     LetGo(u32),
-    /// Let it go, for it cannot be taken: for so long others come first.
+    /// Let it go, as it cannot be taken here: for so long others come first.
     Avoid(u32, Duration),
     Give(u32, String),
 }
@@ -122,12 +123,12 @@ impl PollRequest {
     }
 }
 
-/// Why there is a poll.
+/// The reason for a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// It was time: what is counted in polls counts these alone.
+    /// The interval has passed. What is counted in polls counts only these.
     Tick,
-    /// There is something to be said or learned at once.
+    /// There is something to be said or asked at once.
     Haste,
 }
 
@@ -186,7 +187,7 @@ impl Keeping {
             }
             self.fitness.hears = polled.is_ok();
             self.note_redis(begun, polled.as_ref().err());
-            // What it has heard again it says at once: it lives, and keeps what is still its own.
+            // Answered again, it says at once that it lives and keeps what is still its own.
             is_to_say = polled.is_ok() && !counts;
             match polled {
                 Ok(polled) => {
@@ -231,8 +232,9 @@ impl Keeping {
         call.key(key("reads")).key(key("acknowledged"));
         let lease = self.options.lease.as_millis().to_string();
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
-        // Redis may hear a node that does not hear Redis: only after an answer in time does it live, and
-        // keep what it has. One that is no candidate keeps what it has not given yet.
+        // Redis may receive from a node to which its answers do not come: so only after an answer in time
+        // the node counts as alive and keeps what it has. A node that is no candidate keeps what it has not
+        // given away yet.
         call.arg(match (self.fitness.hears, self.ends || !self.fitness.is_candidate()) {
             (false, _) => "asks",
             (true, true) => "leaves",
@@ -259,8 +261,8 @@ impl Keeping {
         within(wait, LATE, call.invoke_async(connection)).await
     }
 
-    /// Does what the answer means, and says what to ask for in the next poll.
-    /// `counts`: it was one that renews what is this node's, and is counted.
+    /// Acts on an answer, and returns what to ask for in the next poll. `counts`: the poll renewed this
+    /// node's leases, and is counted.
     fn judge(&mut self, polled: &Polled, cause: Cause, counts: bool) -> Vec<PollRequest> {
         let cause = if counts { cause } else { Cause::Haste };
         let (nodes, owners, failures, _, reads, acknowledged) = polled;
@@ -272,7 +274,7 @@ impl Keeping {
         let reads: BTreeMap<&String, u32> = nodes.iter().zip(reads.iter().copied()).collect();
         let is_sure = self.is_sure();
         let has_others = nodes.iter().any(|node| *node != me);
-        // Where the log answers nobody, nobody is left after a moment.
+        // If the log answers nobody, all nodes leave after a moment, so this counts only while others live.
         self.outlived = match (self.fitness.is_cut_off && has_others, cause) {
             (true, Cause::Tick) => self.outlived + 1,
             (true, Cause::Haste) => self.outlived,
@@ -284,7 +286,7 @@ impl Keeping {
             let (owner, left) = (&pair[0], pair[1].parse().unwrap_or(0_u64));
             let is_mine = *owner == me;
             if owner.is_empty() && !counts && self.mine.contains(&partition) {
-                continue; // A Redis that came back empty: it is told in the next poll.
+                continue; // A Redis that came back empty: the next poll tells it.
             }
             let level = self.journal.level(partition);
             let can_read = |node: &String| {
@@ -307,7 +309,7 @@ impl Keeping {
             }
             let has_ended = is_sure && (owner.is_empty() || left == 0);
             let seen = count(&mut self.ended, partition, has_ended, cause);
-            // One that rests takes what there is nobody else for.
+            // A node that rests takes only what no other node would.
             let may_take =
                 self.fitness.is_candidate() || (self.fitness.can_take() && !order.replaces(&me));
             if has_ended && may_take && seen >= ENDED_POLLS + order.rank(&me) {
@@ -317,7 +319,7 @@ impl Keeping {
             let is_due = is_mine && better.is_some() && !keeps;
             let seen = count(&mut self.settled, partition, is_due, cause);
             if cause == Cause::Tick && seen >= SETTLED_POLLS && self.leaving.is_empty() {
-                // One at a time: each is without service for a moment.
+                // One at a time, as each is without service for a moment.
                 self.begin_leaving(partition, better);
             }
         }
@@ -332,7 +334,7 @@ impl Keeping {
         changes
     }
 
-    /// Notes whether Redis answers in time, and says so when that has changed for a lease.
+    /// Notes whether Redis answers in time. Logs a change, an answering Redis only after a lease's time.
     fn note_redis(&mut self, begun: Instant, error: Option<&RequestError>) {
         if let Some(error) = error {
             self.sure_since = None;
@@ -348,13 +350,12 @@ impl Keeping {
         }
     }
 
-    /// Whether Redis has answered without a break for a lease.
+    /// Whether Redis has answered without a break for a lease's time.
     fn is_sure(&self) -> bool {
         self.sure_since.is_some_and(|since| since.elapsed() >= self.options.lease)
     }
 
-    /// Notes whether the log answers this node, and the node looks at what it answers; says so when that
-    /// changes.
+    /// Notes whether the log answers this node, and whether the node looks at the answers. Logs a change.
     fn note_the_log(&mut self) {
         let limit = self.options.lease * SILENT_LEASES;
         let (silent, unlooked) = self.shared.log_silence(self.options.lease);
@@ -375,7 +376,7 @@ impl Keeping {
         self.fitness.is_cut_off = is_cut_off;
     }
 
-    /// Notes whether this node's clock is off Redis', which answered within `took`.
+    /// Notes whether this node's clock differs from Redis', which answered within `took`.
     fn compare_clocks(&mut self, there: Millis, took: Duration) {
         if let Some(heard) = &self.options.heard {
             heard(there, took);
@@ -396,9 +397,9 @@ impl Keeping {
         self.fitness.is_off = is_off;
     }
 
-    /// The lease is this node's: has the journal take the partition, if it has not, and write what nodes
-    /// that read up to `lowest` can read. One that cannot be taken is let go where there is an `other` who
-    /// may; not where its log has lost data: nobody may write there.
+    /// This node has the lease: has the journal take the partition, unless it has done so, and write what
+    /// nodes that read up to `lowest` can read. A partition that cannot be taken is let go if there is an
+    /// `other` node for it; but not if its log has lost data, as nobody may write there.
     fn keep(&mut self, partition: u32, other: Option<&String>, lowest: u32) -> Option<PollRequest> {
         self.mine.insert(partition);
         if self.leaving.contains_key(&partition) {
@@ -407,7 +408,7 @@ impl Keeping {
         if self.fitness.is_cut_off {
             let other = other.filter(|_| self.outlived >= SETTLED_POLLS)?;
             self.mine.remove(&partition);
-            // What is in flight is settled by the record of the next owner.
+            // The record of the next owner settles what is in flight.
             self.journal.leave(partition);
             return Some(PollRequest::Give(partition, other.clone()));
         }
@@ -425,7 +426,7 @@ impl Keeping {
         None
     }
 
-    /// The lease is not this node's. Whether it was, or the partition was owned.
+    /// This node does not have the lease. Answers whether it had, or owned the partition.
     fn lose(&mut self, partition: u32, owner: &str) -> bool {
         let is_owned = self.journal.owned().epoch(partition).is_some();
         self.takings.forget(partition);
@@ -437,7 +438,7 @@ impl Keeping {
         is_lost
     }
 
-    /// Accepts nothing more for a partition; it is given when its appends have returned.
+    /// Accepts nothing more for a partition, which is given away once its appends have returned.
     fn begin_leaving(&mut self, partition: u32, to: Option<String>) {
         if self.leaving.contains_key(&partition) {
             return;
@@ -446,7 +447,7 @@ impl Keeping {
         self.mine.insert(partition);
         let journal = Arc::clone(&self.journal);
         let settle = async move {
-            // The next owner reads what lies behind it: it is owned while it is written.
+            // Written while the partition is owned; the next owner reads only what lies behind it.
             match timeout(SETTLE, journal.checkpoint(partition)).await {
                 Ok(Ok(())) => {}
                 _ => tracing::debug!(partition, "handed over without a checkpoint"),
@@ -458,11 +459,11 @@ impl Keeping {
         self.settling.spawn(guard("a hand-over", settle).map(move |()| partition));
     }
 
-    /// The appends of a partition have returned: it goes to whom it was meant for.
+    /// The appends of a partition have returned: it goes to the chosen node.
     fn give(&mut self, left: Result<u32, tokio::task::JoinError>) -> Option<PollRequest> {
         let partition = left.ok()?;
         let to = self.leaving.remove(&partition)?;
-        // It may have gone to another meanwhile.
+        // Another node may have taken it meanwhile.
         let is_mine = self.mine.remove(&partition);
         let change = match to {
             Some(to) => PollRequest::Give(partition, to),
@@ -471,7 +472,7 @@ impl Keeping {
         is_mine.then_some(change)
     }
 
-    /// Tells of what was given.
+    /// Notifies the nodes that were given partitions.
     fn tell(&self, changes: &[PollRequest]) {
         let Some(given) = &self.options.given else { return };
         let to = changes.iter().filter_map(|change| match change {
@@ -482,7 +483,7 @@ impl Keeping {
     }
 }
 
-/// Counts ticks in a row in which something held.
+/// Counts the ticks in a row in which a condition held.
 fn count(counts: &mut BTreeMap<u32, usize>, partition: u32, holds: bool, cause: Cause) -> usize {
     let count = counts.entry(partition).or_default();
     match (holds, cause) {

@@ -1,16 +1,17 @@
-//! For how long the log has not answered this node, as far as that can be said: whoever asks it runs on the
-//! node's runtime, and where that is held up, answers lie there unread.
+//! For how long the log has not answered this node. Those who ask the log run on the node's
+//! runtime; if that stands still, answers lie there unread, so this also knows when somebody last
+//! looked.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is known of the log.
+/// What is known of the log's answers.
 #[derive(Debug)]
 pub(super) struct LogHealth {
-    /// For how long it had answered nothing when it was looked at last.
+    /// For how long the log had answered nothing at the last look.
     silent: Duration,
-    /// When that was, or when it was asked what it has answered.
+    /// When the last look was, or when the question was asked that it answered last.
     looked: Instant,
 }
 
@@ -19,24 +20,25 @@ impl LogHealth {
         Self { silent: Duration::ZERO, looked: Instant::now() }
     }
 
-    /// It has answered what it was asked then.
+    /// Notes that the log has answered a question of that time.
     pub(super) fn note_answer(&mut self, asked: Instant) {
         (self.silent, self.looked) = (Duration::ZERO, asked.max(self.looked));
     }
 
-    /// All that it was asked is answered or given up: nothing of that takes longer than `most`, unless the
-    /// runtime was held up.
+    /// Notes that all questions have been answered or given up. They take no longer than `most`,
+    /// unless the runtime stood still.
     pub(super) fn note_look(&mut self, most: Duration) {
         self.silent = self.silent(most);
         self.looked = Instant::now();
     }
 
-    /// For how long it has answered nothing that was looked at.
+    /// For how long the log has answered nothing, counting only time in which somebody would have
+    /// looked.
     pub(super) fn silent(&self, most: Duration) -> Duration {
         self.silent + self.looked.elapsed().min(most)
     }
 
-    /// For how long nobody has looked: nothing runs there.
+    /// For how long nobody has looked: nothing runs on that runtime.
     pub(super) fn unlooked(&self) -> Duration {
         self.looked.elapsed()
     }
@@ -49,7 +51,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const MOST: Duration = Duration::from_millis(2_500);
 
-    /// OWN-09, mechanisms 3: what is asked and not answered is silence, all of it.
+    /// OWN-09, mechanisms 3: all the time of unanswered questions counts as silence.
     #[tokio::test(start_paused = true)]
     async fn the_log_is_silent_from_its_last_answer_on() {
         let mut log = LogHealth::new();
@@ -64,7 +66,7 @@ mod tests {
         assert_eq!(log.silent(MOST), Duration::ZERO);
     }
 
-    /// Mechanisms 3: a runtime that was held up has heard nothing of what the log may have answered.
+    /// Mechanisms 3: while the runtime stands still, the log does not count as silent.
     #[tokio::test(start_paused = true)]
     async fn a_runtime_that_is_held_up_is_no_silence_of_the_log() {
         let mut log = LogHealth::new();

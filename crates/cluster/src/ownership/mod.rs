@@ -1,33 +1,35 @@
-//! Who owns which partition.
+//! Decides which node owns which partition.
 //!
-//! A partition is held by a lease in Redis, renewed on a thread and a connection of its own: work that holds
-//! up the node's runtime for a moment costs no lease. The log is asked on that runtime, over the node's
-//! connection to NATS; one that is held up for some leases serves nobody, and gives its partitions away as one
-//! that the log does not answer. The lease only says who tries: what fences is the owner record in the stream
-//! (mechanisms 3). While Redis is away everybody keeps what he has, as nobody can take it.
+//! A node holds a partition by a lease in Redis. It renews the lease on a thread and a connection of its
+//! own, so that work that holds up the node's runtime for a moment costs no lease. The log is asked on
+//! that runtime, over the node's connection to NATS. A runtime that stands still for some leases' time
+//! serves nobody; the node then gives its partitions away as if the log did not answer it. The lease only
+//! says which node tries to be the owner; what fences is the owner record in the stream (mechanisms 3).
+//! While Redis is unreachable every node keeps what it has, as nobody can take it.
 //!
-//! Whether a node should have partitions at all is its [`fitness`]. What it says arrives in Redis even if
-//! it does not hear the answers in time: so only a poll that follows an answered one counts, others only
-//! ask. A node that the log does not answer gives what it has to those whom it answers.
+//! The [`fitness`] of a node says whether it should have partitions at all. Its polls may arrive in Redis
+//! although the answers do not come back in time. So only a poll that follows an answered one renews
+//! leases; others only ask. A node that the log does not answer gives its partitions to nodes that it
+//! answers.
 //!
-//! Which node should have a partition is decided by rendezvous hashing over the live nodes: a node
-//! that joins is handed its share by those that have it, and of several that see a lease end the
-//! first in that order takes it. A node that holds a lease and cannot take the partition, because
-//! its way to the log is broken, lets it go and comes last in that order for a while.
+//! Rendezvous hashing over the live nodes decides which node should have a partition. A node that joins
+//! is given its share by those that have it; of several nodes that see a lease end, the first in that
+//! order takes the partition. A node that holds a lease and cannot take the partition, because its way to
+//! the log is broken, lets it go and comes last in that order for a while.
 //!
-//! A hand-over: the partition is left, its appends in flight return, its lease is given to the next
-//! node at once, and that node is told ([`OwnershipOptions::given`]) so that it polls at once
-//! ([`Keeper::poke`]).
+//! To give a partition away a node leaves it, waits until its appends in flight have returned, gives its
+//! lease to the next node at once, and notifies that node ([`OwnershipOptions::given`]), which then polls
+//! at once ([`Keeper::poke`]).
 //!
-//! Where nodes ask different Redis, each could hold the lease of a partition, and take it from the others
-//! for ever. So a node asks before it takes one whether another answers for it ([`OwnershipOptions::rival`]), and
-//! leaves it to that one.
+//! If nodes use different Redis servers, each could hold the lease of a partition, and they would take it
+//! from each other for ever. So a node that is about to take a partition asks whether another node serves
+//! it ([`OwnershipOptions::rival`]), and leaves it to that one.
 //!
-//! With its name a node registers the newest version of what is stored that it reads. A new owner writes
-//! what all live nodes can read, and a node is not given what it cannot (mechanisms 17).
+//! With its name a node registers the newest version of the stored format that it can read. A new owner
+//! writes what all live nodes can read, and a node is not given what it cannot read (mechanisms 17).
 //!
-//! A node whose clock is more than 5 s off Redis' takes no partition, and gives those it has to others
-//! if there are any: nobody could believe its times.
+//! A node whose clock differs from Redis' by more than 5 s takes no partition, and gives those it has to
+//! others if there are any: nobody could trust its times.
 
 mod fitness;
 mod keeping;
@@ -55,16 +57,16 @@ use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;
 use crate::request::within;
 
-/// What is called with the name of a node that was given partitions.
+/// Called with the name of a node that was given partitions.
 pub type HandoverFn = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Names another node that answers for a partition and is sure to have its lease, if there is one.
+/// Answers which other node serves a partition and is sure to have its lease, if there is one.
 pub type Rival = Arc<dyn Fn(u32) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 /// Unix milliseconds by the clock that stamps what a node writes.
 pub type ClockFn = Arc<dyn Fn() -> Millis + Send + Sync>;
 
-/// What is told Redis' time, in Unix milliseconds, and how long the answer took.
+/// Called with Redis' time, in Unix milliseconds, and how long the answer took.
 pub type RedisTimeFn = Arc<dyn Fn(Millis, Duration) + Send + Sync>;
 
 /// How a node keeps its partitions.
@@ -72,23 +74,23 @@ pub type RedisTimeFn = Arc<dyn Fn(Millis, Duration) + Send + Sync>;
 pub struct OwnershipOptions {
     /// Where Redis is.
     pub redis: RedisAt,
-    /// What begins all keys.
+    /// The prefix of all keys.
     pub name: String,
-    /// This boot of this node: no other has the same.
+    /// The name of this boot of this node: no other boot has it.
     pub node: String,
-    /// How long a partition stays with a node that says nothing.
+    /// How long a partition stays with a node that does not poll.
     pub lease: Duration,
-    /// How often a node says something.
+    /// How often a node polls.
     pub every: Duration,
-    /// Called when this node has given partitions to another, with the other's name, so that the
-    /// other can be told to poll. It is called on the thread that renews the leases: it must not wait.
+    /// Called when this node has given partitions to another, with the other's name, so that the other
+    /// can be told to poll. It runs on the thread that renews the leases, so it must not wait.
     pub given: Option<HandoverFn>,
-    /// Asked before a partition is taken: Redis may be another than that of other nodes.
+    /// Asked before a partition is taken, as other nodes may use another Redis.
     pub rival: Option<Rival>,
-    /// What is compared with Redis' clock: a node whose times nobody could believe takes nothing.
+    /// The clock that is compared with Redis': a node whose times nobody could trust takes nothing.
     pub clock: ClockFn,
-    /// Told Redis' time with each answer, before `clock` is asked: it bears out, or contradicts, what the
-    /// system's clock says.
+    /// Called with Redis' time after each answer, before `clock` is asked: that time confirms or
+    /// contradicts the system's clock.
     pub heard: Option<RedisTimeFn>,
 }
 
@@ -118,7 +120,7 @@ fn system_time() -> Millis {
 impl std::fmt::Debug for OwnershipOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { redis, name, node, lease, every, given: _, rival: _, clock: _, heard: _ } = self;
-        let mut all = f.debug_struct("Options");
+        let mut all = f.debug_struct("OwnershipOptions");
         all.field("redis", redis).field("name", name).field("node", node);
         all.field("lease", lease).field("every", every).finish_non_exhaustive()
     }
@@ -130,18 +132,18 @@ pub enum KeepError {
     /// The address of Redis cannot be read.
     #[error(transparent)]
     Address(#[from] redis::RedisError),
-    /// There is no thread or runtime to be had.
+    /// The thread or its runtime could not be started.
     #[error(transparent)]
     Thread(#[from] std::io::Error),
 }
 
-/// How often an owner asks the streams of idle partitions whether it still is one (OWN-03).
+/// How often an owner asks the streams of idle partitions whether it still owns them (OWN-03).
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
 
-/// Logs that are asked each time for nothing but an answer.
+/// How many logs are asked each time only to see whether they answer.
 const PROBED: u32 = 3;
 
-/// Keeps the partitions of a node: takes those that are its, leaves those that are not.
+/// Keeps the partitions of a node: takes those that it should have, and leaves the others.
 #[derive(Debug)]
 pub struct Keeper {
     shared: Arc<KeeperShared>,
@@ -151,14 +153,14 @@ pub struct Keeper {
 #[derive(Debug)]
 struct KeeperShared {
     stops: AtomicBool,
-    /// Whether to hand everything over first.
+    /// Whether to give everything away first.
     hands_over: AtomicBool,
-    /// There is a reason to poll now.
+    /// Notified when there is a reason to poll now.
     poked: Notify,
-    /// Until when ownership is certain, on the clock that suspension does not stop: nobody can have
-    /// taken anything before.
+    /// Until when ownership is certain, on the clock that goes on during suspensions: no other node can
+    /// have taken anything before.
     certain_until: Mutex<Option<Duration>>,
-    /// What is known of the log.
+    /// What is known of the log's answers.
     log: Mutex<LogHealth>,
 }
 
@@ -173,12 +175,13 @@ impl KeeperShared {
         }
     }
 
-    /// The log has answered what it was asked then.
+    /// Notes that the log has answered a question of that time.
     fn note_log(&self, asked: Instant) {
         self.log.lock().note_answer(asked);
     }
 
-    /// For how long the log has answered nothing, and for how long this node has not looked.
+    /// For how long the log has answered nothing, and for how long this node has not looked at its
+    /// answers.
     fn log_silence(&self, patience: Duration) -> (Duration, Duration) {
         let log = self.log.lock();
         (log.silent(CONFIRM_EVERY + patience), log.unlooked())
@@ -200,7 +203,7 @@ impl KeeperShared {
 }
 
 impl Keeper {
-    /// Starts to keep partitions for this node. The journal is told what to take and to leave.
+    /// Starts to keep partitions for this node. It has the journal take and leave them.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -226,12 +229,12 @@ impl Keeper {
         self.shared.is_certain()
     }
 
-    /// Asks Redis now, not at the next tick: another node says that it has given this one a partition.
+    /// Polls Redis now, not at the next tick: another node says that it has given this one a partition.
     pub fn poke(&self) {
         self.shared.poked.notify_one();
     }
 
-    /// Hands every partition to the node that comes next, and ends.
+    /// Gives every partition to its next owner, and ends.
     pub async fn hand_over(&self) {
         self.shared.hands_over.store(true, Ordering::Release);
         self.shared.stop();
@@ -248,13 +251,14 @@ impl Drop for Keeper {
     }
 }
 
-/// Another may own what this node believes its own, however certain its leases are: Redis may have
-/// forgotten them, or be another than that of other nodes. The appends of a busy partition tell; of an
-/// idle one nobody would (mechanisms 3). That is one small request a second for each idle partition of
-/// the cluster: streams are not asked together, as each has a leader of its own.
+/// Asks the streams of idle partitions whether this node still owns them. Another node may own them,
+/// however certain the leases of this one are: Redis may have lost them, or be another than that of other
+/// nodes. For a busy partition its appends would tell, for an idle one nothing would (mechanisms 3). This
+/// costs one small request a second for each idle partition of the cluster; streams cannot be asked
+/// together, as each has a leader of its own.
 ///
-/// The answers say as well whether the log answers this node at all. Some logs are asked for that alone,
-/// by turns, as it may own nothing, and what it owns may have no leader.
+/// The answers also show whether the log answers this node at all. Some logs are asked for that alone, in
+/// turn: the node may own nothing, or what it owns may have no leader.
 async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<KeeperShared>, patience: Duration) {
     let mut ticks = interval(CONFIRM_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -266,7 +270,7 @@ async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<KeeperShared>, pati
         }
         let (asked, reached, is_certain) = (Instant::now(), journal.reached(), shared.is_certain());
         if reached.iter().any(|it| !before.contains(it)) {
-            shared.note_log(asked); // Something was written.
+            shared.note_log(asked); // An append of this node has been stored.
         }
         let idle = reached.iter().filter(|it| !is_certain || before.contains(*it));
         let confirmed = idle.map(async |it| {

@@ -1,13 +1,13 @@
-//! Which node should have which partition: rendezvous hashing.
+//! Decides which node should have which partition: rendezvous hashing.
 
-/// Nodes in the order in which they should have a partition: the highest hash of both first.
+/// The nodes in the order in which they should have a partition: the highest hash of both first.
 pub(super) fn by_rank(nodes: &[String], partition: u32) -> Vec<&String> {
     let weight = |node: &String| {
         let bytes = node.bytes().chain([0]).chain(partition.to_le_bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        // FNV leaves neighbours alike in their high bits: mixed once more, every bit counts.
+        // FNV leaves similar names with similar high bits, so the bits are mixed once more.
         let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         mixed ^ (mixed >> 33)
     };
@@ -16,16 +16,16 @@ pub(super) fn by_rank(nodes: &[String], partition: u32) -> Vec<&String> {
     order
 }
 
-/// The nodes that may have a partition, the best first: of those in `nodes` that read what it is written in,
-/// where that is known.
+/// The nodes that may have a partition, the best first: those in `nodes` that can read the version
+/// it is written in, where that is known.
 pub(super) struct Ranking<'a> {
     all: Vec<&'a String>,
-    /// So many of them did not fail to take it: the others come last.
+    /// How many of them did not fail to take it; the others come last.
     able: usize,
 }
 
 impl<'a> Ranking<'a> {
-    /// `has_failed`: it could not take the partition a while ago.
+    /// `has_failed`: the node could not take the partition a while ago.
     pub(super) fn of(
         nodes: &'a [String],
         partition: u32,
@@ -41,22 +41,22 @@ impl<'a> Ranking<'a> {
         Self { all, able }
     }
 
-    /// How many are better than this one.
+    /// How many nodes are better than this one.
     pub(super) fn rank(&self, me: &str) -> usize {
         self.all.iter().position(|node| *node == me).unwrap_or(self.all.len())
     }
 
-    /// The best one, if that is another.
+    /// The best node, if it is another than this one.
     pub(super) fn better(&self, me: &str) -> Option<&'a String> {
         self.all.first().copied().filter(|node| *node != me)
     }
 
-    /// The best one but this.
+    /// The best node other than this one.
     pub(super) fn other(&self, me: &str) -> Option<&'a String> {
         self.all.iter().find(|node| **node != me).copied()
     }
 
-    /// Whether another would take the partition in the place of this one.
+    /// Whether another node would take the partition instead of this one.
     pub(super) fn replaces(&self, me: &str) -> bool {
         self.all[..self.able].iter().any(|node| *node != me)
     }
@@ -66,7 +66,8 @@ impl<'a> Ranking<'a> {
 mod tests {
     use super::*;
 
-    /// Mechanisms 3, 17: a node is replaced by one that can read the partition, and did not fail to take it.
+    /// Mechanisms 3, 17: a node is replaced only by one that can read the partition and did not
+    /// fail to take it.
     #[test]
     fn who_cannot_take_a_partition_replaces_nobody() {
         let nodes = ["me", "one", "two"].map(str::to_owned);
@@ -84,7 +85,7 @@ mod tests {
         assert!(Ranking::of(&nodes, 0, all, |node| node == "two").replaces("me"));
     }
 
-    /// Every node gets a share, and a node that goes leaves the others where they are.
+    /// Every node gets a share, and when a node goes the partitions of the others stay.
     #[test]
     fn partitions_are_spread_and_stay() {
         let nodes: Vec<String> = (0..4).map(|n| format!("node-{n}")).collect();

@@ -1,4 +1,5 @@
-//! Takings of partitions: each for itself, so that one that is slow to be read holds up no other.
+//! Runs the takings of partitions: each for itself, so that one that is slow to be read delays no
+//! other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +12,26 @@ use tokio::runtime::Handle;
 use super::Rival;
 use crate::journal::{JetStreamJournal, TakeError};
 
-/// Takings in a row that must have failed, and for how long, before a node lets a partition go that
-/// it cannot take: JetStream may be electing a leader.
+/// How many takings in a row must have failed, and for how long, before a node lets a partition go
+/// that it cannot take: JetStream may be electing a leader.
 const FAILED: (u32, Duration) = (5, Duration::from_secs(2));
-/// Takings that are slow to fail: after so long two are enough.
+/// For takings that fail slowly: after so long two are enough.
 const FAILED_SLOWLY: (u32, Duration) = (2, Duration::from_secs(10));
-/// For how long others come first, when a taking has failed for the first time and at most.
+/// For how long other nodes come first, after the first failure and at most.
 const AVOID: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-/// When a partition whose log has lost data is looked at again: it stands still until somebody helps.
+/// After how long a partition whose log has lost data is tried again: it stands still until an
+/// operator helps.
 const AFTER_LOSS: Duration = Duration::from_secs(5);
-/// When one is that another node answers for.
+/// After how long a partition that another node serves is tried again.
 const AFTER_RIVAL: Duration = Duration::from_secs(1);
 
 /// The takings of a node.
 pub(super) struct Takings {
     journal: Arc<JetStreamJournal>,
-    /// Who knows whether another node has a partition.
+    /// Finds out whether another node serves a partition.
     rival: Option<Rival>,
-    /// Where they run: not on the thread that renews.
+    /// The runtime of the takings: not the thread that renews leases.
     runtime: Handle,
     each: Arc<Mutex<BTreeMap<u32, Taking>>>,
 }
@@ -38,23 +40,24 @@ pub(super) struct Takings {
 struct Taking {
     is_running: bool,
     failed: u32,
-    /// When the first of those that failed was begun.
+    /// When the first of those that failed began.
     since: Option<Instant>,
-    /// Until when it is let be.
+    /// Until when no taking is tried.
     rests_until: Option<Instant>,
-    /// How often it was let go since it was last taken.
+    /// How often the partition was let go since it was last taken.
     let_go: u32,
-    /// Why the last one failed: what stays so is said once.
+    /// Why the last taking failed: an unchanged reason is logged once.
     why: Option<String>,
 }
 
 impl Takings {
-    /// None yet; they will run where this is called.
+    /// No takings yet; they will run on the runtime of this call.
     pub(super) fn new(journal: Arc<JetStreamJournal>, rival: Option<Rival>) -> Self {
         Self { journal, rival, runtime: Handle::current(), each: Arc::default() }
     }
 
-    /// Has a partition taken, unless that is under way. `lowest` is what every live node reads.
+    /// Has a partition taken, unless that is under way. `lowest` is the newest version that every
+    /// live node can read.
     pub(super) fn begin(&self, partition: u32, lowest: u32) {
         let mut each = self.each.lock();
         let taking = each.entry(partition).or_default();
@@ -106,14 +109,14 @@ impl Takings {
             .any(|(often, long)| taking.failed >= *often && lasts >= *long)
     }
 
-    /// The partition is not this node's to take: what failed does not count any more.
+    /// The partition is not this node's to take: earlier failures no longer count.
     pub(super) fn forget(&self, partition: u32) {
         if let Some(taking) = self.each.lock().get_mut(&partition) {
             (taking.failed, taking.since) = (0, None);
         }
     }
 
-    /// The partition is let go: answers for how long others are to come first.
+    /// Notes that the partition is let go. Answers for how long other nodes should come first.
     pub(super) fn let_go(&self, partition: u32) -> Duration {
         let mut each = self.each.lock();
         let taking = each.entry(partition).or_default();
@@ -127,11 +130,11 @@ impl Takings {
 /// How a taking failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TakingFailure {
-    /// It may go better another time, or at another node.
+    /// It may succeed another time, or on another node.
     Passing,
     /// Its log has lost data.
     Lost,
-    /// Another node has it, whatever Redis says here.
+    /// Another node serves it, whatever this node's Redis says.
     Rival,
 }
 
@@ -152,7 +155,7 @@ impl TakingFailure {
         }
     }
 
-    /// How long it is let be, where another node would do no better and is not to try.
+    /// How long nothing is tried, if another node would do no better and should not try.
     fn rest(self) -> Option<Duration> {
         match self {
             Self::Passing => None,
@@ -163,8 +166,9 @@ impl TakingFailure {
 }
 
 impl Taking {
-    /// Answers whether that is news. That the log has lost data, or another node has the partition, is no
-    /// failure of this node: another would do no better, and might not know of it (mechanisms 1).
+    /// Notes a failure. Answers whether its reason is new. If the log has lost data, or another
+    /// node serves the partition, it is no failure of this node: another would do no better, and
+    /// might not know of it (mechanisms 1).
     fn note_failure(&mut self, why: &str, how: TakingFailure) -> bool {
         (self.is_running, self.failed) = (false, self.failed + 1);
         let rest = how.rest();
@@ -181,7 +185,8 @@ impl Taking {
 mod tests {
     use super::*;
 
-    /// Mechanisms 17: why a partition is not taken is said once, as long as it stays so.
+    /// Mechanisms 17: the reason why a partition is not taken is logged once, as long as it does
+    /// not change.
     #[test]
     fn what_stays_so_is_said_once() {
         let mut taking = Taking::default();

@@ -1,4 +1,4 @@
-//! What orchestrators and observers ask.
+//! Answers the requests of orchestrators and observers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,20 +28,21 @@ use uuid::Uuid;
 
 use super::{Gate, PartitionCall, in_time, read_in_time, say_answer};
 
-/// Bytes of commits, of views, or of what else comes in parts, in an answer.
+/// About how many bytes of commits, views or other parts an answer has.
 const LOG_BYTES: usize = 512 << 10;
 
-/// Bytes of the views of one Task: of more it is named as one that cannot be shown, and others are.
+/// How many bytes the views of one Task may have. A Task with more is listed as unreadable, and the
+/// others are shown.
 const VIEW_BYTES_MAX: usize = MESSAGE_MAX - (16 << 10);
 
-/// Tasks of which an answer tells what each says itself.
+/// For how many Tasks at most one answer reads logs.
 pub(super) const READ_LOGS_MAX: usize = 256;
 
 pub(super) type CallLink =
     ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
 impl Gate {
-    /// Says how the cluster is made.
+    /// Answers a hello with the layout of the cluster.
     pub(super) async fn welcome(&self, bytes: &[u8], reply: &str) {
         let node = self.node.as_str().into();
         let welcome = Welcome { node, partitions: self.partitions, placement: PLACEMENT };
@@ -49,7 +50,7 @@ impl Gate {
         say_answer(&self.intake, reply, &Answer::from(answer)).await;
     }
 
-    /// Carries out a request.
+    /// Reads a request, carries it out and answers it.
     pub(super) fn call(
         self: &Arc<Self>,
         name: ClientName,
@@ -87,17 +88,18 @@ impl Gate {
     }
 }
 
-/// One request of a caller.
+/// One request of a caller, with the link that carries it out.
 struct Call<'a> {
     gate: &'a Gate,
     link: CallLink,
-    /// Whether another node asks.
+    /// Whether the caller is another node.
     is_of_node: bool,
     asked: PartitionCall<'a>,
 }
 
 impl Call<'_> {
-    /// Whatever is asked is boxed: the future of every request would be as large as the largest.
+    /// What carries out the request is boxed, as otherwise the future of every request would be as
+    /// large as the largest.
     async fn run(self, request: Request) {
         let Request { head, ask } = request;
         match ask {
@@ -108,7 +110,7 @@ impl Call<'_> {
                 let leave = (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
                 match leave {
                     Ok(_leave) => Box::pin(self.read(&head, query)).await,
-                    // It says nothing of any Task.
+                    // This refusal says nothing of any Task.
                     Err(refused) => self.answer(true, Err::<(), _>(refused)).await,
                 }
             }
@@ -142,7 +144,7 @@ impl Call<'_> {
         self.gate.answer_in_short(&self.asked, false, answer, shorten).await;
     }
 
-    /// The Task of a request, which is of the partition asked.
+    /// The Task of a request. It must lie in the partition that was asked.
     fn task(&self, head: &RequestHead) -> Result<TaskId, Rejection> {
         let task = head.task_id.clone();
         self.placed(task.ok_or_else(|| Rejection::invalid("task_id", "task_id is missing"))?)
@@ -163,7 +165,7 @@ impl Call<'_> {
     }
 }
 
-/// How a query is answered here.
+/// How a node answers one kind of query.
 trait ServeQuery<Q: Query> {
     async fn served(&self, head: &RequestHead, query: Q) -> Result<Q::Output, Rejection>;
 }
@@ -248,7 +250,8 @@ impl ServeQuery<ReadLog> for Call<'_> {
 }
 
 impl ServeQuery<Views> for Call<'_> {
-    /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
+    /// Views of as many Tasks of the partition as an answer holds: if they are too long, it tries
+    /// again with half as many.
     async fn served(&self, _: &RequestHead, which: Views) -> Result<ViewPage, Rejection> {
         self.link.may_view()?;
         let overview =
@@ -289,11 +292,11 @@ impl ServeQuery<ReadParent> for Call<'_> {
 }
 
 impl ServeQuery<ReadEvents> for Call<'_> {
-    /// As many public events as an answer holds. Those to come are published for a while.
+    /// As many public events as an answer holds. The node publishes those to come for a while.
     async fn served(&self, head: &RequestHead, which: ReadEvents) -> Result<EventPage, Rejection> {
         let (task, after) = (self.task(head)?, which.after);
         let key = self.key(task.clone());
-        let stands = self.link.log(&task, u64::MAX).await?; // It is there.
+        let stands = self.link.log(&task, u64::MAX).await?; // Refused if there is no such Task.
         if after >= stands.version && stands.status.is_terminal() {
             let (version, status) = (stands.version, stands.status);
             return Ok(EventPage { events: Vec::new(), through: after, version, status });
@@ -312,8 +315,8 @@ impl ServeQuery<ReadEvents> for Call<'_> {
     }
 }
 
-/// As many of the first of these as an answer of several should hold, one at least, and no more than so
-/// many: what users write into them has no length that one could count on.
+/// The first of these that fit into one answer: at least one and at most `most`, as the texts of
+/// users may have any length.
 pub(super) fn first_of<T: Serialize>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
     let (mut first, mut bytes) = (Vec::new(), 0);
     for one in all.take(most) {
@@ -326,22 +329,22 @@ pub(super) fn first_of<T: Serialize>(all: impl Iterator<Item = T>, most: usize) 
     first
 }
 
-/// Whether an answer is longer than one of several should be.
+/// Whether an answer is longer than it should be.
 pub(super) fn is_long(answer: &impl Serialize) -> bool {
     encode(answer).map_or(true, |bytes| bytes.len() > LOG_BYTES)
 }
 
-/// What goes with a command. One that brings no id is given one: it cannot be repeated then.
+/// What goes with a command. A command without an id gets one, and so cannot be repeated.
 fn context(head: RequestHead) -> Result<Context, Rejection> {
     Ok(head.context(|| CommandId::new(Uuid::now_v7().to_string()))?)
 }
 
-/// The span that headers name, as tools of tracing write it: in letters of any case. Of several names,
-/// as of one that is none, nothing is taken.
+/// The span that a header names as tracing tools write it, in letters of any case. If there are
+/// several such headers, or an invalid one, it takes none.
 fn traceparent(headers: &HeaderMap) -> Option<SmolStr> {
     let is_it = |name: &str| name.eq_ignore_ascii_case("traceparent");
     let mut said = headers.iter().filter(|(name, _)| is_it(name.as_ref())).flat_map(|it| it.1);
     let text = said.next().filter(|_| said.next().is_none())?.as_str();
     TraceParent::parse(text)?;
-    Some(text[..TraceParent::LENGTH].into()) // What later versions say behind it has no bound.
+    Some(text[..TraceParent::LENGTH].into()) // What later versions of the header add has no bound.
 }

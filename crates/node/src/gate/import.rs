@@ -1,8 +1,9 @@
-//! Taking in the log of a Task that lived elsewhere.
+//! Imports the log of a Task that lived elsewhere.
 //!
-//! The parts are kept in memory until all of it has come; then it is judged as a history, and created
-//! with one append. So there is never half a log, which would be a Task that runs from somewhere in its
-//! past. Whoever goes on at a node that knows nothing of the parts is told to begin again.
+//! The node holds the parts in memory until the log is complete. Then it checks the log as a
+//! history, and creates the Task with one append. So there is never half a log, which would be a
+//! Task that runs from somewhere in its past. A node that does not have the earlier parts tells the
+//! client to begin again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,17 +24,18 @@ use tokio::time::{Instant, sleep};
 
 use super::{Gate, say_answer};
 
-/// Longest log that is taken in, and bytes of all that are on their way: they are kept in memory, and one
-/// append of a thousand messages of half a mebibyte is all that the store takes.
+/// How long a log may be, and how many bytes all logs on their way may have. They are held in
+/// memory, and JetStream takes at most a thousand messages of half a mebibyte in one append.
 const LOG_MAX: u64 = 384 << 20;
 
-/// Parts that nobody goes on with are dropped after so long.
+/// After so long without a next part the parts are dropped.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often a Task that was taken in is looked for: an actor that found nothing before may be ending.
+/// How often the node tries to read an imported Task: an actor that did not find it before may be
+/// ending.
 const LOOKS: u32 = 20;
 
-/// Logs on their way.
+/// Logs of which parts have come.
 #[derive(Debug, Default)]
 pub(crate) struct Imports(Mutex<HashMap<TaskKey, Upload>>);
 
@@ -43,20 +45,21 @@ struct Upload {
     len: u64,
     lines: Vec<u8>,
     heard: Instant,
-    /// All of it has come, and is judged and written now.
+    /// The log is complete, and is being checked and written.
     is_whole: bool,
 }
 
-/// What a part has brought.
+/// What a part has completed.
 enum Uploaded {
-    /// So many bytes are here.
+    /// So many bytes have come.
     Part(u64),
-    /// All of it.
+    /// The whole log has come.
     Whole(Vec<u8>),
 }
 
 impl Imports {
-    /// Takes a part. One that is here already is passed over, and what leaves a gap is not taken.
+    /// Takes a part. A part that has come before is ignored, and one that would leave a gap is not
+    /// taken.
     fn take(&self, key: &TaskKey, by: &ClientName, part: ImportLog) -> Result<Uploaded, Rejection> {
         let now = Instant::now();
         let mut all = self.0.lock();
@@ -105,13 +108,14 @@ impl Imports {
         Ok(Uploaded::Whole(std::mem::take(&mut coming.lines)))
     }
 
-    /// A log that had come is written, or will not be.
+    /// Removes a log that is written, or will not be.
     fn settle(&self, key: &TaskKey) {
         self.0.lock().remove(key);
     }
 }
 
-/// A log that has come is judged and written: whatever becomes of that, its place is free afterwards.
+/// A complete log that is being checked and written. Dropping this removes it from [`Imports`],
+/// however that went.
 struct Settling<'a>(&'a Imports, &'a TaskKey);
 
 impl Drop for Settling<'_> {
@@ -121,7 +125,7 @@ impl Drop for Settling<'_> {
 }
 
 impl Gate {
-    /// A part of a log comes.
+    /// Takes a part of a log, and answers.
     pub(super) fn import(
         self: &Arc<Self>,
         name: ClientName,
@@ -170,7 +174,7 @@ impl Gate {
         Ok(Imported { received: len, version })
     }
 
-    /// Judges a log and writes it. Answers with the version of its Task.
+    /// Checks a log and writes it. Answers with the version of its Task.
     async fn write_whole(&self, key: &TaskKey, lines: Vec<u8>) -> Result<Option<u64>, Rejection> {
         let journal = &self.fence.journal;
         let epoch = journal.epoch(key).ok_or_else(not_owner)?;
@@ -186,7 +190,7 @@ impl Gate {
         Ok(version)
     }
 
-    /// Lets a Task that was taken in go on, if it is live.
+    /// Has an imported Task go on, if it is live.
     async fn begin(&self, key: &TaskKey) {
         for _ in 0..LOOKS {
             match self.scheduler.read(key, |_| ()).await {
@@ -198,14 +202,14 @@ impl Gate {
     }
 }
 
-/// A log that is the history of a Task.
+/// A log that has been checked.
 struct ImportedLog {
     wal_name: WalName,
     commits: Vec<Arc<Commit>>,
 }
 
-/// Reads a log as it would be read when its Task is opened. It goes on in the epoch of this owner, who
-/// writes it here: what an earlier one appends is refused.
+/// Reads a log as when its Task is opened. Its commits get the epoch of this owner, which writes
+/// them: an earlier owner can append nothing to it.
 fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedLog, Rejection> {
     let bad = |at: usize, why: &dyn std::fmt::Display| {
         Rejection::invalid("lines", format!("line {} of the log: {why}", at + 1))
@@ -242,7 +246,8 @@ fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedLog, Rejecti
     }
 }
 
-/// Why a log was not written, as far as that is known: of one that may have been, the same again tells.
+/// Why a log was not written, as far as that is known. If it may have been, the client finds out by
+/// sending it again.
 fn not_written(key: &TaskKey, error: &AppendError) -> Rejection {
     match error {
         AppendError::TaskExists => exists(key),
@@ -324,7 +329,8 @@ mod tests {
         assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((0, false)), "it is gone");
     }
 
-    /// A log whose writing broke off comes again; one of which it is not known asks to be repeated (WAL-09).
+    /// A log whose write failed can be sent again; if the fate of the write is not known, the
+    /// answer asks to repeat it (WAL-09).
     #[test]
     fn a_log_may_come_again_whatever_became_of_writing_it() {
         let imports = Imports::default();
@@ -349,7 +355,8 @@ mod tests {
         assert_eq!((failed.code, failed.is_ambiguous()), (Code::StorageError, false));
     }
 
-    /// The bound is that of all logs on their way: the longest comes alone, until it is written.
+    /// The bound is for all logs on their way together: the longest comes alone, until it is
+    /// written.
     #[tokio::test(start_paused = true)]
     async fn the_longest_log_is_taken_in_alone() {
         let (imports, other) =

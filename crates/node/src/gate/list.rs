@@ -1,10 +1,10 @@
-//! Lists of Tasks, in pages.
+//! Answers lists of Tasks, in pages.
 //!
-//! `list_index` has what the index knows, in the order of ids; `task_list` is the agents' list, with
-//! what each Task itself says.
+//! `list_index` has what the index knows, in the order of ids; `task_list` is the agents' list,
+//! with what each Task itself says.
 //!
-//! Where many Tasks have ended, a list reads the stream of its partition once. It is kept for the
-//! pages that follow: each would read the stream again.
+//! Where many Tasks have ended, a list reads the stream of its partition once. The node caches the
+//! list for the pages that follow, as each page would read the stream again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use tokio::time::Instant;
 use super::Gate;
 use super::calls::{CallLink, READ_LOGS_MAX, first_of, is_long};
 
-/// Tasks in an answer.
+/// How many Tasks an answer has at most.
 const ENTRIES_MAX: usize = 1_000;
 
-/// Live Tasks that the index names at a time, the oldest first.
+/// How many live Tasks the index names at a time, the oldest first.
 const OLDEST_MAX: usize = 1_000;
 
-/// Tasks of a list that is kept: fewer fit into an answer, whatever they are called.
+/// Lists with so few Tasks are not cached: they fit into one answer, however long the names are.
 const KEPT_MIN: usize = 7;
 
-/// How long a list is kept for its next pages.
+/// How long a list is cached for its next pages.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// Tasks that all lists together may keep.
+/// How many Tasks all cached lists may have together.
 const KEPT_MAX: usize = 1 << 20;
 
-/// Lists whose next page may be asked for.
+/// Cached lists whose next page may be asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Lists(Mutex<VecDeque<CachedList>>);
 
@@ -47,7 +47,7 @@ pub(crate) struct Lists(Mutex<VecDeque<CachedList>>);
 struct CachedList {
     session: SessionId,
     partition: u32,
-    /// In which the partition was read.
+    /// The epoch in which the partition was read.
     epoch: u64,
     read: Instant,
     found: Arc<Vec<Found>>,
@@ -63,7 +63,7 @@ impl Lists {
         all.iter().find(is_it).map(|kept| Arc::clone(&kept.found))
     }
 
-    /// The oldest go where there are too many Tasks in all.
+    /// Caches a list. Drops the oldest lists if all together have too many Tasks.
     fn keep(&self, session: &SessionId, partition: u32, epoch: u64, found: &Arc<Vec<Found>>) {
         self.sweep();
         self.forget(session, partition);
@@ -82,14 +82,15 @@ impl Lists {
         self.0.lock().retain(|kept| kept.session != *session || kept.partition != partition);
     }
 
-    /// Gives up those that nobody has read to their end.
+    /// Drops lists that no caller has read to their end in time.
     pub(crate) fn sweep(&self) {
         self.0.lock().retain(|kept| kept.read.elapsed() < KEPT);
     }
 }
 
 impl Gate {
-    /// A page of the Tasks of a session in one partition, in the order of their ids.
+    /// A page of the Tasks of a session in one partition, in the order of their ids. Nothing else
+    /// is read than the index and, for ended Tasks, the stream.
     pub(super) async fn list(
         &self,
         link: &CallLink,
@@ -138,7 +139,7 @@ impl Gate {
             true => Some(self.turn_to_read_log().await?),
             false => None,
         };
-        let limits = Limits::default(); // The largest page is no setting.
+        let limits = Limits::default(); // The largest page is not configurable.
         let most = input.limit(&limits)?.saturating_add(input.offset).saturating_add(1);
         let unreadable = |error| tenure_scheduler::unreadable(&error);
         let mut oldest = None;
@@ -146,7 +147,7 @@ impl Gate {
             let found = self.fence.journal.oldest_in(partition, link.session(), None, most);
             let (found, more) = found.map_err(unreadable)?;
             let page = link.tasks_page(found, &input, READ_LOGS_MAX).await?;
-            // Unless some of them have ended since or cannot be read, and others take their places.
+            // Not if some of them have ended since or cannot be read, and others take their places.
             oldest = Some(page).filter(|page| page.truncated || !more);
         }
         let mut page = match oldest {
@@ -170,8 +171,7 @@ impl Gate {
         Ok(page)
     }
 
-    /// All Tasks of a session in one partition: as they were read for the page before, if this is
-    /// the next one.
+    /// All Tasks of a session in one partition: from the cache if this is the next page of a list.
     async fn with_ended(
         &self,
         session: &SessionId,
@@ -228,7 +228,8 @@ mod tests {
         Arc::new(vec![found; count])
     }
 
-    /// The oldest goes where they hold too much; one of the same partition takes the other's place.
+    /// Lists with too many Tasks together push out the oldest; a list of the same partition
+    /// replaces the other.
     #[test]
     fn lists_of_so_many_tasks_are_kept() {
         let (lists, session) = (Lists::default(), SessionId::new("s").unwrap());
@@ -244,7 +245,7 @@ mod tests {
         assert!(lists.get(&session, 2, 7).is_none());
     }
 
-    /// However often it is asked for.
+    /// A list is dropped however often it is asked for.
     #[tokio::test]
     async fn a_list_is_kept_for_a_time() {
         let (lists, session) = (Lists::default(), SessionId::new("s").unwrap());

@@ -1,4 +1,5 @@
-//! What operators ask: who the workers are, that some of them leave, and which leases there are.
+//! Answers the requests of operators: who the workers are, that some of them leave, and which
+//! leases there are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,18 +25,18 @@ use super::calls::first_of;
 use super::{Gate, say_answer};
 use crate::node::HEARTBEATS_MAX;
 
-/// Workers in an answer.
+/// How many workers an answer has at most.
 const WORKERS_MAX: usize = 4_000;
 
-/// Pools in an answer, beside them.
+/// How many pools an answer has besides, at most.
 const POOLS_MAX: usize = 400;
 
-/// Leases in an answer.
+/// How many leases an answer has at most.
 const LEASES_MAX: usize = 2_000;
 
 impl Gate {
-    /// Says what this node knows of workers, and what waits for them: by name only what is of the
-    /// session of whoever asks.
+    /// Answers what this node knows of workers and of what waits for them. Names only Tasks of the
+    /// caller's session.
     pub(super) async fn nodes(&self, name: &ClientName, bytes: &[u8], reply: &str) {
         let facts = match decode::<Nodes>(bytes) {
             Ok(Nodes { audit: false, .. }) => Ok(self.facts(&name.session, false)),
@@ -48,10 +49,12 @@ impl Gate {
         say_answer(&self.intake, reply, &Answer::from(facts)).await;
     }
 
-    /// What this node keeps for work that is under way. To count it is a read, and takes leave as one.
+    /// What this node holds for work that is under way. Counting it is a read, and takes the permit
+    /// of one.
     fn kept(&self) -> Result<RetainedWork, Rejection> {
         let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
-        let reads = in_use(self.reads_max, &self.reads); // This one is not left over.
+        // Counted before this read takes its own permit.
+        let reads = in_use(self.reads_max, &self.reads);
         let _leave = self.leave_to_read()?;
         Ok(RetainedWork {
             live: self.fence.journal.live_count() as u64,
@@ -92,7 +95,7 @@ impl Gate {
         self.served.lock().iter().copied().collect()
     }
 
-    /// Tells workers to leave.
+    /// Asks workers to leave.
     pub(super) async fn drain(self: &Arc<Self>, name: &ClientName, bytes: &[u8], reply: &str) {
         let drained = match wanted(name, bytes) {
             Ok(which) => {
@@ -113,8 +116,8 @@ impl Gate {
         say_answer(&self.intake, reply, &Answer::from(drained)).await;
     }
 
-    /// Leases and open Attempts of a session in a partition. The two are read one after the other:
-    /// an Attempt that begins or ends meanwhile may show one without the other.
+    /// Leases and open Attempts of a session in a partition. The two are read one after the other,
+    /// so an Attempt that begins or ends meanwhile may show only one of them.
     pub(super) async fn leases(
         &self,
         session: &SessionId,
@@ -138,7 +141,7 @@ impl Gate {
         Ok(page_of(rows, which.after))
     }
 
-    /// The leases that this node knows of. No Attempt is looked at but theirs.
+    /// The leases that this node knows of, the oldest first. It reads only their Attempts.
     async fn oldest_leases(
         &self,
         session: &SessionId,
@@ -169,7 +172,7 @@ impl Gate {
         Ok(LeasePage { more: more || leases.len() < count, leases })
     }
 
-    /// Some Attempts of a Task, which may have gone.
+    /// What `look` finds in a Task; nothing if the Task has gone.
     async fn look_at(
         &self,
         key: &TaskKey,
@@ -186,7 +189,7 @@ impl Gate {
         session: &SessionId,
         partition: u32,
     ) -> Result<Vec<(TaskKey, AttemptId, OpenAttempt)>, Rejection> {
-        // Those that have ended have none, and may be many: they are not looked up.
+        // Ended Tasks have no open Attempts, and may be many: they are not read.
         let known = self.fence.journal.overview_in(partition, session);
         let live = known.map_err(|error| tenure_scheduler::unreadable(&error))?.live;
         let mut found = Vec::new();
@@ -199,7 +202,7 @@ impl Gate {
     }
 }
 
-/// As many as fit of those that are behind an Attempt.
+/// As many rows as fit, of those behind an Attempt.
 fn page_of(rows: BTreeMap<AttemptId, LeaseRow>, after: Option<AttemptId>) -> LeasePage {
     let is_behind = |row: &LeaseRow| after.is_none_or(|after| row.attempt_id > after);
     let rows: Vec<LeaseRow> = rows.into_values().filter(is_behind).collect();
@@ -208,7 +211,7 @@ fn page_of(rows: BTreeMap<AttemptId, LeaseRow>, after: Option<AttemptId>) -> Lea
     LeasePage { more: leases.len() < count, leases }
 }
 
-/// As many workers and pools as an answer holds, and whether there are others.
+/// As many workers and pools as fit into an answer, and whether there are others.
 fn cut(
     workers: Vec<WorkerFacts>,
     pools: Vec<PoolFacts>,
@@ -255,7 +258,8 @@ fn open_attempt(attempt: &Attempt) -> (AttemptId, OpenAttempt) {
     (attempt.attempt_id, open)
 }
 
-/// Which workers are to leave; only an orchestrator may say so, and not of all.
+/// Which workers are to leave. Only an orchestrator may say so, and it must name a pool or a
+/// principal.
 fn wanted(name: &ClientName, bytes: &[u8]) -> Result<Drain, Rejection> {
     if name.role != Role::Orchestrator {
         let message = "an observer looks and never commands";
@@ -285,7 +289,7 @@ mod tests {
         AttemptId(Uuid::from_u128(number))
     }
 
-    /// A lease whose names are as long as they may be.
+    /// A lease whose names have the greatest length.
     fn row(number: u128) -> LeaseRow {
         let open = OpenAttempt {
             step_id: format!("s{:0>63}", number).parse().unwrap(),
@@ -297,8 +301,8 @@ mod tests {
         LeaseRow { task_id, attempt_id: attempt(number), left_ms: Some(1), open: Some(open) }
     }
 
-    /// Pages are cut by what they hold in number and in bytes; who goes on behind the last one is told of each
-    /// lease once.
+    /// Pages are cut by the number and the bytes of their rows. A caller that goes on behind the
+    /// last row gets each lease once.
     #[test]
     fn a_page_of_leases_goes_on_where_the_last_one_was_cut() {
         let all: BTreeMap<AttemptId, LeaseRow> =
@@ -318,7 +322,8 @@ mod tests {
         assert_eq!(page_of(all, after), LeasePage { leases: Vec::new(), more: false });
     }
 
-    /// There is no next page of workers and pools: that some are left out is said, and the answer can be sent.
+    /// There is no next page of workers and pools: the answer says that some are left out, and is
+    /// short enough to be sent.
     #[test]
     fn an_answer_about_workers_and_pools_says_that_it_was_cut() {
         let worker = |n: usize| WorkerFacts {

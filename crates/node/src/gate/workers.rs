@@ -1,4 +1,5 @@
-//! What workers say.
+//! Handles the messages of workers: hellos, capacity, heartbeats, reports, queries, looks and
+//! claims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::links::NodeLink;
 use crate::refused::{Speaker, in_short};
 
 impl Gate {
-    /// A worker asks for a link.
+    /// Opens a link for a worker.
     pub(super) async fn hello(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
         let opened = decode::<Hello>(bytes)
             .map_err(Rejection::from)
@@ -40,7 +41,7 @@ impl Gate {
         }
     }
 
-    /// Says to a worker in whose pool nobody can be why it gets no work.
+    /// Tells a worker whose subject names no possible pool or principal why it gets no work.
     pub(super) async fn answer_misnamed(&self, subject: &str) {
         if let Some(Misnamed { pool, principal, boot, why }) = misnamed(subject) {
             let who = Speaker { pool, principal: &principal, boot: &boot };
@@ -48,12 +49,12 @@ impl Gate {
         }
     }
 
-    /// Says to a worker why what it says without waiting for an answer cannot be taken: it would wait for work
-    /// for ever. Whoever looks after the node is told once.
+    /// Tells a worker why its message, for which it awaits no answer, cannot be accepted: otherwise
+    /// it would wait for work for ever. Logs this once.
     async fn turn_away(&self, who: Speaker<'_>, refused: Rejection) {
         let refused = in_short(refused);
         let inbox = format!("{}.d.{}", inbox(Role::Worker, who.principal, who.boot), self.node);
-        // A node that is full is no fault of a worker's.
+        // That a node is full is no fault of the worker's.
         if !refused.code.is_retryable() && self.refused.note(who, refused.clone()) {
             let worker = format_args!("{}.{}", who.principal, who.boot);
             tracing::warn!(%worker, pool = who.pool, %refused, "a worker gets no work");
@@ -61,7 +62,8 @@ impl Gate {
         say_answer(&self.control, &inbox, &Answer::<()>::from(Err(refused))).await;
     }
 
-    /// A worker says what capacity it has. One that speaks of another link is told of this one.
+    /// Notes the capacity that a worker states. A worker that speaks of another link is sent this
+    /// one.
     pub(super) async fn room(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
         let said = decode::<Capacity>(bytes).map_err(Rejection::from);
         match said.and_then(|room| Ok((room, self.links.of(name)?))) {
@@ -91,9 +93,9 @@ impl Gate {
             }
         }
         if mine.is_empty() {
-            return self.links.acknowledge(name); // Others answer for theirs.
+            return self.links.acknowledge(name); // The owners of these Attempts answer.
         }
-        // One that is not answered comes again.
+        // A worker repeats a heartbeat that was not answered.
         let leave = Arc::clone(&self.heartbeats).try_acquire_owned();
         let (Ok(link), Ok(leave)) = (self.links.of(name), leave) else { return };
         let gate = Arc::clone(self);
@@ -105,7 +107,8 @@ impl Gate {
         });
     }
 
-    /// What this node can say of Attempts: nothing of those of a partition that it may have lost.
+    /// What this node can say of Attempts. It says nothing of Attempts in a partition that it may
+    /// have lost.
     async fn pulses(&self, link: &NodeLink, held: Vec<(u32, Holding)>) -> Vec<Pulse> {
         let holdings: Vec<Holding> = held.iter().map(|(_, held)| held.clone()).collect();
         let beats = link.port.pulses(&holdings).await;
@@ -124,7 +127,7 @@ impl Gate {
         pulses
     }
 
-    /// Reports are sent to their Tasks in the order in which they came, and answered together.
+    /// Sends reports to their Tasks in the order in which they came, and answers them together.
     pub(super) fn report(
         self: &Arc<Self>,
         name: &WorkerName,
@@ -148,7 +151,7 @@ impl Gate {
             answers.push(checked.map(|()| send_report(&link, key, report, room.take())));
         }
         if let Some(room) = room {
-            link.port.credit(room); // There was no report to send it with.
+            link.port.credit(room); // There was no report to send the capacity with.
         }
         let gate = Arc::clone(self);
         tokio::spawn(async move {
@@ -156,8 +159,8 @@ impl Gate {
             let results = join_all(results).await;
             let Some(reply) = reply else { return };
             let is_written = results.iter().all(|it| it.as_ref().is_ok_and(|it| it.is_written));
-            // Who is told that its Attempt is over throws away what it did: a node that is behind must
-            // not say so of one that the next owner made (mechanisms 4).
+            // A worker that learns that its Attempt is over throws its work away. A node that is
+            // behind must not say so of an Attempt that the next owner made (mechanisms 4).
             let ends_one = |result: &Result<_, Rejection>| {
                 result.as_ref().is_err_and(|refused| refused.code.ends_attempt())
             };
@@ -170,7 +173,8 @@ impl Gate {
             let results = results.into_iter().map(said).collect();
             let reported = Ok(Reported { results });
             let asked = gate.of_worker("report", &reply, partition, since);
-            gate.answer(&asked, is_written || ends_any, reported).await; // Or it was looked at.
+            // If nothing was written, `is_owner` has checked the ownership.
+            gate.answer(&asked, is_written || ends_any, reported).await;
         });
     }
 
@@ -255,14 +259,15 @@ impl Gate {
             if let Ok((claim, _)) = &claimed
                 && let Err(BadMessage { why, .. }) = encode(&Answer::from(Ok(claim)))
             {
-                link.fail(claim, &why); // Nobody can be told of it; the answer says that it is too long.
+                // The worker cannot get this claim; the answer says that it is too long.
+                link.fail(claim, &why);
             }
             let asked = gate.of_worker("claim", &reply, partition, since);
             gate.answer(&asked, is_written, claimed.map(|(claim, _)| claim)).await;
         });
     }
 
-    /// A request of a worker.
+    /// The request of a worker, as a call on a partition.
     fn of_worker<'a>(
         &'a self,
         operation: &'static str,
@@ -280,7 +285,7 @@ impl Gate {
         }
     }
 
-    /// Refuses what says nothing about any Task.
+    /// Refuses a request with an answer that says nothing about any Task.
     fn refuse(self: &Arc<Self>, reply: String, refused: Rejection) {
         let gate = Arc::clone(self);
         tokio::spawn(async move {
@@ -321,7 +326,7 @@ fn send_report(
     }
 }
 
-/// A Run as the link of a worker names it.
+/// A Run of which only the ids are known, and the pool of the worker's link.
 fn offer_of(name: &WorkerName, session_id: SessionId, task_id: TaskId, run_id: RunId) -> RunOffer {
     RunOffer {
         session_id,

@@ -11,8 +11,8 @@ use crate::ask::{Done, WriteAnswer};
 use crate::handle::ambiguous;
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
-    /// An answer that gives up as much of itself as the caller has no capacity for. One without a budget
-    /// takes whatever the bus can send.
+    /// Shortens an answer until it fits into what the caller can take. Without a budget an answer
+    /// may be as long as the bus can send.
     pub(super) fn fit<T: Serialize>(&self, answer: T, shorten: impl FnMut(&mut T) -> bool) -> T {
         match self.max_bytes {
             Some(max_bytes) => fit(max_bytes, answer, answer_bytes, shorten),
@@ -20,7 +20,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         }
     }
 
-    /// What a write is answered with.
+    /// The answer to a write, within the budget.
     pub(super) fn answered(&self, answer: WriteAnswer) -> Result<Done, Rejection> {
         let summary = answer.summary.ok_or_else(ambiguous)?;
         let summary = self.fit(*summary, WriteSummary::shorten);

@@ -1,4 +1,5 @@
-//! Reads that look at more than how a Task stands: lists, explanations, histories.
+//! Answers to queries: about a Task as it stands, and about lists, histories and logs, which read
+//! more than one state.
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -23,16 +24,16 @@ use tokio::time::{Instant, timeout_at};
 use super::{ClientLink, PAGE_BYTES, PAGE_EVENTS, Stands};
 use crate::task::open::{load_until, unreadable};
 
-/// How long a page of a list takes, about: it is cut short then, and whoever asks for the rest finds that
-/// logs were read meanwhile.
+/// About how long a page of a list takes. Then it is cut short; the reading of logs goes on, and
+/// the caller that asks for the rest finds them read.
 pub(super) const LOOKS: Duration = Duration::from_secs(2);
-/// How long a page waits for one Task even then.
+/// How long a page waits for one Task even after that.
 const LOOK: Duration = Duration::from_millis(100);
-/// For how many, if it shows none.
+/// For how many Tasks a page that shows none waits so.
 const LATE_MAX: usize = 20;
 
-/// What a Task looks like, if that is known in time. Nobody waits longer for one of several: its log is
-/// read on, and was read when somebody asks again.
+/// What `look` finds in a Task, if its log is read in time. A request for several Tasks waits no
+/// longer for one: its log is read on in the background, and is there when the caller asks again.
 pub(super) async fn in_time<T>(
     until: Instant,
     look: impl Future<Output = Result<T, Rejection>>,
@@ -42,7 +43,7 @@ pub(super) async fn in_time<T>(
     looked.unwrap_or_else(|_| Err(Rejection::new(Code::StorageError, long)))
 }
 
-/// A commit as the lines that a log file has of it.
+/// A commit as the lines that a log file stores for it.
 #[derive(Debug)]
 pub(crate) struct EncodedCommit {
     last_seq: u64,
@@ -82,7 +83,7 @@ impl<J: Journal, L: Leases> Answers<ReplayInput> for ClientLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
-    /// Looks at a Task together with what is known of its leases, and of what claims need.
+    /// Reads a Task together with what is known of its leases, and of what claims need.
     pub(super) async fn look<T: Send + 'static>(
         &self,
         task: &TaskId,
@@ -102,9 +103,10 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.scheduler.read(&self.key(task), look).await
     }
 
-    /// `agent.task_list` of these Tasks of the session, at most so many. No log is read of a Task of
-    /// which the index tells that it is before the page, or of one behind it, and no more of ended ones
-    /// than `most`: where so many do not belong into the list, it is cut short (LIST-07).
+    /// `agent.task_list` of these Tasks of the session, at most `most`. It reads no log of a Task
+    /// that the index alone places before the page, or of one behind the page, and no more than
+    /// `most` logs of ended Tasks: where so many do not belong into the list, it is cut short
+    /// (LIST-07).
     ///
     /// # Errors
     /// Not for this caller; `validation_error` for the input.
@@ -179,10 +181,10 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     ) -> Result<Inspection, Rejection> {
         check_tool(&self.caller, InspectInput::TOOL)?;
         let key = self.key(task);
-        self.version(&key).await?; // There is such a Task.
+        self.version(&key).await?; // Refused if there is no such Task.
         let (first, last) = input.range().into_inner();
         let first = first.max(1);
-        // Of a commit that is longer than a page a part is told, as of the log.
+        // Of a commit that is longer than a page only a part is shown, as in `read_log`.
         let page = first..=last.min(first.saturating_add(PAGE_EVENTS - 1));
         let commits = self.commits_within(&key, page.clone(), PAGE_BYTES).await?;
         let told = timeline(&key.session_id, task, &commits, page);
@@ -213,7 +215,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.scheduler.read(key, |task| task.version()).await
     }
 
-    /// How a Task stands. Of one that has ended the index says it: its log is not read for that.
+    /// How a Task stands. For one that has ended the index answers, and its log is not read.
     pub(super) async fn stands(&self, key: &TaskKey) -> Result<Stands, Rejection> {
         let node = Arc::clone(&self.scheduler.node);
         if let Some(ended) = node.journal.ended(key).await {
@@ -230,9 +232,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.scheduler.read(key, stands).await
     }
 
-    /// `read_log`: as many commits as have so many bytes of lines, one at least. Of one that has more of them
-    /// only a part; its lines are kept for whoever asks for the next, as each part would cost as much as the
-    /// whole commit.
+    /// `read_log`: as many commits as have `most` bytes of lines, at least one. Of a longer commit
+    /// it sends only a part, and caches the lines for the caller that asks for the next part, as
+    /// encoding them again for each part would cost as much as the whole commit.
     ///
     /// # Errors
     /// Not for this caller, or the log cannot be read.
@@ -280,7 +282,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         })
     }
 
-    /// The first commit behind an event as lines, and as many of the next as have so many bytes with it.
+    /// The first commit behind an event as lines, and as many of the next as fit with it into
+    /// `most` bytes.
     async fn lines_behind(
         &self,
         key: &TaskKey,
@@ -316,9 +319,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         read.map_err(|error| Rejection::invalid("log", error.to_string()))
     }
 
-    /// The commits that have these events, from the first on, as many as a page has, and the one with
-    /// which they have so many bytes as a log has them. What lies before and behind a page is not read
-    /// for it.
+    /// The commits that have these events, from the first on: at most a page of them, up to the one
+    /// with which they reach `most` bytes as a log stores them. What lies before and behind the
+    /// page is not read.
     pub(super) async fn commits_within(
         &self,
         key: &TaskKey,

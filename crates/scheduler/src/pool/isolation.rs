@@ -1,9 +1,10 @@
-//! Which Steps another worker should get than the one whose turn it is.
+//! Gives a Step to another worker than the one whose turn it is, where that one suits it better.
 //!
-//! Steps that were lost before run apart from each other (LEASE-19): what ended one worker must not end
-//! with it, again and again, those that were only beside it. Those that were lost once do so where workers
-//! have places; those that were lost twice wait for one. Other Steps go where none is that was lost, as long as
-//! there is capacity. A Step whose last Attempts ended badly goes to a worker that had none of them (DISP-18).
+//! Steps that were lost before run apart from each other (LEASE-19): a Step that crashed a worker
+//! must not take other Steps along, again and again. A Step that was lost once runs alone where
+//! workers have places for such Steps; one that was lost twice waits for a place. Other Steps go to
+//! workers that have no lost Step in hand, as long as these have capacity. A Step whose last
+//! Attempts ended badly goes to a worker that had none of them (DISP-18).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use super::members::LOOKED_AT;
 use super::{CreditPermit, Pool, Worker};
 use crate::count::Hand;
 
-/// The longest that a place is kept for a Step: others that were lost twice wait for it.
+/// How long a place is held for a Step at most, as others that were lost twice wait for it.
 const KEPT_MAX: Duration = Duration::from_secs(30);
 
-/// The one place of a worker for a Step that was lost before. It is free again when this is dropped.
+/// The one place of a worker for a Step that was lost before. Dropping this frees the place.
 #[derive(Debug)]
 pub(crate) struct IsolationPermit {
     pool: Arc<Pool>,
@@ -33,7 +34,8 @@ impl IsolationPermit {
         is_taken.then(|| Self { pool: Arc::clone(pool), worker: Arc::clone(worker) })
     }
 
-    /// Keeps the place until the Step has run for so long, 30 s at most, or what is returned is dropped.
+    /// Holds the place until the Step has run for so long, 30 s at most, or the returned value is
+    /// dropped.
     pub(crate) fn keep_for(self, lasts: Duration) -> Reservation {
         Reservation(tokio::spawn(async move {
             tokio::time::sleep(lasts.min(KEPT_MAX)).await;
@@ -49,21 +51,22 @@ impl Drop for IsolationPermit {
     }
 }
 
-/// A place that is kept for a Step in hand.
+/// A place that is held for a Step in hand.
 #[derive(Debug)]
 pub(crate) struct Reservation(tokio::task::JoinHandle<()>);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.0.abort(); // What it owns is dropped with it.
+        self.0.abort(); // This drops the permit that the task owns.
     }
 }
 
-/// The rank for a Step that was lost of a worker whose place is taken.
+/// The rank of a worker whose place is taken, for a Step that was lost.
 const PLACE_TAKEN: u8 = 3;
 
-/// How well a worker suits a Step that was lost, the less the better (LEASE-19): it is idle; it has none in hand
-/// that was lost; it has its place free; it has not.
+/// How well a worker suits a Step that was lost; the least rank is the best (LEASE-19). 0: the
+/// worker is idle. 1: it has no lost Step in hand. 2: it has one, and its place is free. 3: its
+/// place is taken.
 fn rank_for_lost(hand: &Hand) -> u8 {
     match () {
         () if hand.is_isolating() => PLACE_TAKEN,
@@ -73,8 +76,9 @@ fn rank_for_lost(hand: &Hand) -> u8 {
 }
 
 impl CreditPermit {
-    /// A credit of another worker that suits the Step better, if one has capacity (DISP-18, LEASE-19). Of workers
-    /// that are alike, one comes first with which none of the Step's last Attempts ended badly.
+    /// A credit of another worker that suits the Step better, if one has capacity (DISP-18,
+    /// LEASE-19). Among equal workers, those come first with which none of the Step's last Attempts
+    /// ended badly.
     pub(crate) fn instead(&self, next_step_needs: &NextStepNeeds) -> Option<Self> {
         if next_step_needs.is_assigned {
             return None;
@@ -89,11 +93,12 @@ impl CreditPermit {
             false => u8::from(hand.has_lost()),
         };
         let below = match is_back {
-            true if next_step_needs.is_suspect => PLACE_TAKEN, // It waits for a place.
+            true if next_step_needs.is_suspect => PLACE_TAKEN, // Such a Step waits for a place.
             true => u8::MAX,
             false => rank(&own.hand),
         };
-        // Another order each time, and so in each node: several may lose Steps at the same time.
+        // The order is another each time, and so in each node, as several nodes may lose Steps at
+        // the same time.
         let order = next_step_needs.was_lost.then(RandomState::new);
         let key = |it: &Worker| {
             let (rank, is_tried) = (rank(&it.hand), next_step_needs.tried.contains(&it.id));

@@ -1,5 +1,5 @@
-//! The workers of a pool and the capacity of each. To give a Step out costs the same however many there are:
-//! workers without capacity are not looked at.
+//! The workers of a pool and the capacity of each. Dispatching a Step costs the same however many
+//! workers there are: the pool does not look at workers without capacity.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,31 +10,32 @@ use tenure_ports::bus::Credit;
 
 use super::Worker;
 
-/// So many workers with capacity are looked at for one that has no Step in hand that was lost.
+/// How many workers with capacity the pool checks for one that has no lost Step in hand.
 pub(super) const LOOKED_AT: usize = 64;
 
-/// A link of a worker: the same worker may come again before its older link has gone.
+/// A link of a worker: the same worker may join again before its older link has gone.
 type Seat = usize;
 
 fn seat(worker: &Worker) -> Seat {
-    std::ptr::from_ref(worker).addr() // Its own for as long as it sits here: it is held.
+    // Unique while the worker is a member, as the member holds an `Arc` of it.
+    std::ptr::from_ref(worker).addr()
 }
 
-/// How much a worker is given, whatever capacity it has (DISP-19).
+/// How much the pool gives a worker, whatever capacity the worker has (DISP-19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowance {
     /// What it has capacity for.
     All,
-    /// Nothing: it is suspended.
+    /// Nothing: the worker is suspended.
     Nothing,
-    /// One Step, to see how that goes.
+    /// One Step, as a trial.
     One,
-    /// Nothing until that one has ended.
+    /// Nothing until the trial Step has ended.
     Tried,
 }
 
 impl Allowance {
-    /// What comes of it when the Step that a worker was to be tried with was none.
+    /// The allowance after the trial has ended without saying anything: another trial.
     fn again(self) -> Self {
         if self == Self::Tried { Self::One } else { self }
     }
@@ -46,7 +47,7 @@ struct Member {
     credit: Credit,
     sent: u64,
     given: Allowance,
-    /// Whether it is among those with capacity.
+    /// Whether it is in [`Members::available`].
     is_queued: bool,
 }
 
@@ -72,11 +73,12 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     all: HashMap<Seat, Member>,
-    /// Those that had capacity when last looked at, in the order of their turns; who gets some is first.
+    /// Links that had capacity when they were last checked, in the order of their turns. One that
+    /// gets capacity comes first.
     available: VecDeque<Seat>,
-    /// The capacity of all.
+    /// The capacity of all members.
     free: u128,
-    /// Workers that are not given all that they have capacity for.
+    /// Workers with a smaller allowance than [`Allowance::All`].
     bounded: HashMap<AgentId, Allowance>,
 }
 
@@ -105,12 +107,13 @@ impl Members {
         let left = member.left();
         self.free = self.free - u128::from(before) + u128::from(left);
         if left > 0 && !std::mem::replace(&mut member.is_queued, true) {
-            // Who was just heard of is there; who said it long ago may not be.
+            // A worker that has just sent its capacity is there; one that sent it long ago may not
+            // be.
             self.available.push_front(seat);
         }
     }
 
-    /// Notes what a worker says of its capacity; an older word that comes later says nothing.
+    /// Notes the capacity that a worker states. A statement older than the last is ignored.
     pub(super) fn note(&mut self, worker: &Worker, credit: Credit) {
         self.change(worker, |member| {
             if credit.number > member.credit.number {
@@ -120,18 +123,18 @@ impl Members {
         });
     }
 
-    /// A worker is sent a Step that it may not have asked for.
+    /// Charges a worker for a Step that it may not have asked for.
     pub(super) fn charge(&mut self, worker: &Worker) {
         self.change(worker, |member| member.sent = member.sent.saturating_add(1));
     }
 
-    /// Credits that were taken and are not spent.
+    /// Takes back credits that were taken and not spent.
     pub(super) fn give_back(&mut self, worker: &Worker, credits: u64) {
         self.change(worker, |member| member.sent = member.sent.saturating_sub(credits));
         self.try_again(&worker.id);
     }
 
-    /// How much a worker is given from now on, on all links that it has and will have.
+    /// Sets the allowance of a worker, on all links that it has and will have.
     pub(super) fn give(&mut self, id: &AgentId, given: Allowance) {
         match given {
             Allowance::All => self.bounded.remove(id),
@@ -140,7 +143,7 @@ impl Members {
         self.set_given(id, |_| given);
     }
 
-    /// The Step that a suspended worker was tried with says nothing: it is given another.
+    /// The trial Step of a suspended worker said nothing: the worker gets another.
     pub(super) fn try_again(&mut self, id: &AgentId) {
         if let Some(given) = self.bounded.get_mut(id) {
             *given = given.again();
@@ -154,30 +157,30 @@ impl Members {
         }
     }
 
-    /// Whether a worker is here and is given all that it has capacity for.
+    /// Whether a worker is a member and gets all that it has capacity for.
     pub(super) fn is_trusted(&self, id: &AgentId) -> bool {
         self.trusted().any(|worker| worker.id == *id)
     }
 
-    /// Links of those that are.
+    /// The links of workers that get all that they have capacity for.
     pub(super) fn trusted(&self) -> impl Iterator<Item = &Worker> + Clone {
         let trusted = self.all.values().filter(|member| member.given == Allowance::All);
         trusted.map(|member| &*member.worker)
     }
 
-    /// Links of those that are not.
+    /// The links of workers that do not.
     pub(super) fn suspended(&self) -> impl Iterator<Item = &Worker> {
         let suspended = self.all.values().filter(|member| member.given != Allowance::All);
         suspended.map(|member| &*member.worker)
     }
 
-    /// Whether any worker is not given all that it has capacity for, here or gone.
+    /// Whether any worker's allowance is limited, whether it is a member now or not.
     pub(super) fn bounds_some(&self) -> bool {
         !self.bounded.is_empty()
     }
 
-    /// The pause of a suspended worker is over: it is given one Step, unless it has one. Answers whether it is
-    /// here.
+    /// The pause of a suspended worker is over: it gets one Step as a trial, unless it has one.
+    /// Answers whether the worker is a member.
     pub(super) fn try_one(&mut self, id: &AgentId) -> bool {
         let links = self.links_of(id);
         let is_idle = links.iter().all(|link| link.hand.is_idle());
@@ -195,12 +198,12 @@ impl Members {
         all.filter(|worker| worker.id == *id).map(Arc::clone).collect()
     }
 
-    /// What a worker would take now.
+    /// How many Steps a worker would take now.
     pub(super) fn left(&self, worker: &Worker) -> u64 {
         self.all.get(&seat(worker)).map_or(0, Member::left)
     }
 
-    /// Credits of a worker that were spent or are lent, and how many it has said to have seen.
+    /// How many credits of a worker were spent or are lent, and how many it has said to have seen.
     pub(super) fn sent_and_seen(&self, worker: &Worker) -> (u64, u64) {
         let member = self.all.get(&seat(worker));
         member.map_or((0, 0), |member| (member.sent, member.credit.seen))
@@ -211,13 +214,13 @@ impl Members {
         self.all.len()
     }
 
-    /// Credits there are.
+    /// The credits of all members.
     pub(super) fn free(&self) -> usize {
         usize::try_from(self.free).unwrap_or(usize::MAX)
     }
 
-    /// Takes a credit of the worker with the least key, the first in turn of those that are alike. Those without a
-    /// key do not suit. So many of those with capacity are looked at.
+    /// Takes a credit of the worker with the least key; among equal ones, of the first in turn.
+    /// Workers without a key do not suit. Checks at most `looked_at` of the workers with capacity.
     pub(super) fn take_best<K: Ord>(
         &mut self,
         looked_at: usize,
@@ -233,7 +236,7 @@ impl Members {
         Some(worker)
     }
 
-    /// The workers that may take a Step, by what a claim judges.
+    /// The workers that may take a Step, by the same conditions as a claim.
     pub(super) fn facts(&self, wanted: Wanted<'_>) -> WorkerCounts {
         let mut facts = WorkerCounts::default();
         for member in self.all.values().filter(|member| wanted.admits(&member.worker.id)) {
@@ -243,8 +246,8 @@ impl Members {
         facts
     }
 
-    /// Takes up to `wanted` credits, of one worker after another: of those that have a Step in hand
-    /// that was lost before only what the others have no capacity for (LEASE-19).
+    /// Takes up to `wanted` credits, of one worker after another. Of workers that have a lost Step
+    /// in hand it takes only what the others have no capacity for (LEASE-19).
     pub(super) fn take(
         &mut self,
         wanted: usize,
@@ -258,7 +261,8 @@ impl Members {
         (wanted - left, out)
     }
 
-    /// Takes credits of workers that suit, among so many. Answers how many are still wanted.
+    /// Takes credits of suitable workers among the first `looked_at`. Answers how many are still
+    /// wanted.
     fn take_of(
         &mut self,
         wanted: usize,
@@ -286,7 +290,8 @@ impl Members {
         left
     }
 
-    /// Takes credits of a member that is not queued now; it is again, as the last, if it has more.
+    /// Takes credits of a member that is not queued now. If it has more, it is queued again as the
+    /// last.
     fn take_from(&mut self, seat: Seat, credits: u64) {
         let Some(member) = self.all.get_mut(&seat) else { return };
         member.take(credits);

@@ -1,10 +1,10 @@
 //! Pools: where ready Steps meet workers that asked for work.
 //!
-//! A pool is an in-memory queue derived from the log, never stored. Workers state credits
+//! A pool is an in-memory queue derived from the log, and never stored. Workers state credits
 //! (absolute numbers, so a lost or doubled message does no harm); Tasks state how many ready Steps
 //! they have. The pool's actor pairs the two and sends credits to Tasks, which claim. A Task that
 //! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
-//! turn: otherwise fan-outs would be served one returned credit at a time.
+//! turn: otherwise a Task with many ready Steps would get one credit at a time, as each comes back.
 
 mod isolation;
 mod members;
@@ -41,12 +41,12 @@ pub struct Worker {
     pub id: AgentId,
     /// Its pool.
     pub pool: PoolId,
-    /// What it can run; none: everything.
+    /// The handlers that the worker has; none: it can run every Step.
     pub handlers: Option<Vec<HandlerName>>,
-    /// Its inbox. Unbounded, yet it never holds more than the worker's credits and the signals on
-    /// the Attempts they became.
+    /// Its inbox. It is unbounded, but never holds more than one grant or offer for each of the
+    /// worker's credits, and the signals on the Attempts that these became.
     pub(crate) inbox: UnboundedSender<Delivery>,
-    /// What it has in hand.
+    /// The worker's work in hand.
     pub(crate) hand: Arc<Hand>,
 }
 
@@ -55,7 +55,7 @@ pub struct Worker {
 pub struct WaitingStep {
     /// Its Task.
     pub task_id: TaskId,
-    /// Which.
+    /// Its id.
     pub step_id: StepId,
     /// Since when it has been ready.
     pub since: Millis,
@@ -73,28 +73,29 @@ struct PoolState {
 pub(crate) struct Pool {
     id: PoolId,
     state: Mutex<PoolState>,
-    /// Its actor has been told to look, and has not yet.
+    /// Its actor has been told to match, and has not done so yet.
     told: AtomicBool,
-    /// There are records of Attempts that failed: none that completes can be passed over (DISP-19).
+    /// There are records of Attempts that failed. Without any, an Attempt that completes need not
+    /// be noted (DISP-19).
     has_records: AtomicBool,
     actor: OnceLock<ActorRef<Msg>>,
     turnover: Arc<Turnover>,
 }
 
-/// Credits of a worker, handed to a Task. What is not spent goes back when it is dropped, wherever
-/// that happens: in the queue of an actor that stops, too.
+/// Credits of a worker that are lent to a Task. Dropping this gives back what was not spent,
+/// wherever that happens, even in the queue of an actor that stops.
 #[derive(Debug)]
 pub(crate) struct CreditPermit {
     pool: Arc<Pool>,
     pub(crate) worker: Arc<Worker>,
     credits: u64,
-    /// Its worker's place for a Step that was lost before.
+    /// The worker's place for a Step that was lost before, if this has it.
     isolation: Option<IsolationPermit>,
-    /// That place was wanted, and another Step had it.
+    /// This wanted that place, and another Step had it.
     wants_place: bool,
 }
 
-/// Credits handed to a Task.
+/// Credits lent to a Task.
 pub(crate) type Credits = Vec<CreditPermit>;
 
 impl CreditPermit {
@@ -102,18 +103,18 @@ impl CreditPermit {
         Self { pool: Arc::clone(pool), worker, credits, isolation: None, wants_place: false }
     }
 
-    /// How many Steps it is good for.
+    /// For how many Steps it is good.
     pub(crate) fn credits(&self) -> u64 {
         self.credits
     }
 
-    /// One of them.
+    /// Splits off one credit.
     pub(crate) fn take_one(&mut self) -> Option<Self> {
         self.credits = self.credits.checked_sub(1)?;
         Some(Self::of(&self.pool, Arc::clone(&self.worker), 1))
     }
 
-    /// Takes its worker's place for a Step that was lost before; answers whether it has it.
+    /// Takes the worker's place for a Step that was lost before. Answers whether this has it.
     pub(crate) fn take_isolation(&mut self) -> bool {
         if self.isolation.is_none() {
             self.isolation = IsolationPermit::try_take(&self.pool, &self.worker);
@@ -122,27 +123,28 @@ impl CreditPermit {
         self.is_isolated()
     }
 
-    /// Another credit of the same worker found its place taken: nothing of this Task fits until it is free.
+    /// Another credit of the same worker found its place taken: nothing of this Task fits until the
+    /// place is free.
     pub(crate) fn wants_place_as(&mut self, other: &Self) {
         self.wants_place |= other.wants_place;
     }
 
-    /// Whether what did not fit for want of a place may fit now.
+    /// Whether the place that was missing is free now.
     fn has_its_place_now(&self) -> bool {
         self.wants_place && !self.worker.hand.is_isolating()
     }
 
-    /// Whether it is for a Step that was lost before.
+    /// Whether it has the worker's place, and so is for a Step that was lost before.
     pub(crate) fn is_isolated(&self) -> bool {
         self.isolation.is_some()
     }
 
-    /// That place, for as long as the worker has the Step.
+    /// Gives up the place to the caller, which holds it for as long as the worker has the Step.
     pub(crate) fn hand_over_isolation(&mut self) -> Option<IsolationPermit> {
         self.isolation.take()
     }
 
-    /// The worker was sent its Step: it will tell when it has capacity again.
+    /// The worker was sent its Step, and will state its credits anew.
     pub(crate) fn spend(mut self) {
         self.credits = 0;
     }
@@ -166,12 +168,12 @@ impl Pool {
         Self { id, state, told, has_records, actor, turnover: Arc::default() }
     }
 
-    /// What its workers are given and are done with.
+    /// How many Attempts of the pool's workers are open and have ended.
     pub(crate) fn turnover(&self) -> &Arc<Turnover> {
         &self.turnover
     }
 
-    /// Names the actor that pairs Steps with credits.
+    /// Sets the actor that pairs Steps with credits.
     pub(crate) fn served_by(&self, actor: ActorRef<Msg>) {
         let _ = self.actor.set(actor); // There is one for the life of the node.
     }
@@ -182,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// Has the actor look, if somebody waits and it has not been told yet.
+    /// Has the actor match, if a Task waits and the actor has not been told yet.
     pub(crate) fn wake(&self) {
         let is_awaited = self.state.lock().turns.has_next();
         if is_awaited && !self.told.swap(true, Ordering::AcqRel) {
@@ -202,11 +204,11 @@ impl Pool {
         state.members.leave(worker);
         state.note_left(&self.id, &worker.id);
         drop(state);
-        self.wake(); // One that was suspended may be needed now.
+        self.wake(); // A suspended worker may be needed now.
     }
 
-    /// Notes what a worker says of its capacity, without waking anybody: a Task that is about to decide
-    /// for this worker's report may use it first.
+    /// Notes what a worker states of its capacity, without waking the actor: a Task that is about
+    /// to decide this worker's report may use it first.
     pub(crate) fn note_credit(&self, worker: &Worker, credit: Credit) {
         self.state.lock().members.note(worker, credit);
     }
@@ -220,7 +222,7 @@ impl Pool {
         self.lend(taken)
     }
 
-    /// A worker that did not suit some Steps may do so now.
+    /// A worker that did not suit some Steps may suit them now.
     fn suits_again(&self, worker: &Worker) {
         self.state.lock().turns.may_fit(&worker.id);
         self.wake();
@@ -230,24 +232,25 @@ impl Pool {
         taken.into_iter().map(|(worker, credits)| CreditPermit::of(self, worker, credits)).collect()
     }
 
-    /// A worker is sent a Step that it may not have asked for.
+    /// Charges a worker for a Step that it may not have asked for.
     pub(crate) fn charge(&self, worker: &Worker) {
         self.state.lock().members.charge(worker);
     }
 
-    /// To the very link they were taken from: on another they were never spent.
+    /// Gives credits back to the very link that they were taken from: on another link they were
+    /// never spent.
     pub(crate) fn give_back(&self, worker: &Worker, credits: u64) {
         self.state.lock().members.give_back(worker, credits);
     }
 
-    /// How much waits, where there is no capacity for any of it.
+    /// How many Steps and Runs wait, if no worker has capacity for any of them.
     pub(crate) fn hunger(&self) -> Option<u64> {
         let state = self.state.lock();
         let waits = state.turns.waiting();
         (waits > 0 && state.members.free() == 0).then_some(waits)
     }
 
-    /// Everything that can be counted, for whoever watches.
+    /// The numbers of the pool, for an observer.
     pub(crate) fn sample(&self, now: Millis) -> PoolSample {
         let state = self.state.lock();
         let oldest = state.turns.oldest(|_| true);
@@ -276,17 +279,17 @@ impl Pool {
         Some(WaitingStep { task_id, step_id, since: *since })
     }
 
-    /// What a worker would take now.
+    /// How many Steps a worker would take now.
     pub(crate) fn free_of(&self, worker: &Worker) -> u64 {
         self.state.lock().members.left(worker)
     }
 
-    /// Credits of a worker that were spent or are lent, and how many it has said to have seen.
+    /// How many credits of a worker were spent or are lent, and how many it has said to have seen.
     pub(crate) fn sent_and_seen(&self, worker: &Worker) -> (u64, u64) {
         self.state.lock().members.sent_and_seen(worker)
     }
 
-    /// What keeps ready Steps from its workers, and how many.
+    /// What keeps ready Steps from the pool's workers, and how many Steps each obstacle keeps.
     fn waits(
         &self,
         steps: &BTreeMap<&HandlerName, u64>,
@@ -307,39 +310,40 @@ impl Pool {
         self.state.lock().members.facts(wanted)
     }
 
-    /// How many workers there are, and what they would take now.
+    /// How many workers there are, and how many Steps they would take now.
     pub(crate) fn workers_and_free(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.members.count(), state.members.free())
     }
 }
 
-/// What a pool's actor is told.
+/// A message to a pool's actor.
 #[derive(Debug)]
 pub(crate) enum Msg {
     /// A Task has ready Steps for this pool that it has no credit for.
     Ready(TaskKey, Left),
-    /// None of a Task's ready Steps fits the worker of a permit; they are left for others.
+    /// None of a Task's ready Steps fits the worker of this permit; they are left for other
+    /// workers.
     Unfit(TaskKey, Left, CreditPermit),
-    /// Somebody has capacity.
+    /// A worker may have capacity.
     Match,
 }
 
-/// What a Task has left for the workers of a pool.
+/// What a Task has left for the workers of a pool, and sends to the pool.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) task: Address,
     pub(crate) priority: i32,
     /// Ready Steps and Runs to take.
     pub(crate) ready: usize,
-    /// How many of them are Steps, by the handler that they need.
+    /// How many of them are Steps, by handler.
     pub(crate) steps: Vec<(HandlerName, usize)>,
     /// The Step that is next in line, and since when it has been ready.
     pub(crate) next: Option<(Millis, StepId)>,
 }
 
 impl Left {
-    /// So many Steps and Runs of a pool.
+    /// What a Task has left for this pool, with `ready` Steps and Runs.
     pub(crate) fn of(task: &Task, at: &Address, pool: &PoolId, ready: usize) -> Self {
         Self {
             task: at.clone(),
@@ -382,11 +386,14 @@ impl Actor for PoolActor {
             Msg::Ready(key, left) => {
                 pool.state.lock().turns.put(key, left);
             }
-            // The permit goes back when this is done: not before it is noted that it does not fit.
+            // The permit goes back at the end of this arm, after it is noted that the worker does
+            // not fit.
             Msg::Unfit(key, left, ref permit) => {
                 let turns = &mut pool.state.lock().turns;
                 match permit.has_its_place_now() {
-                    true => turns.put(key, left), // Whoever freed it did not know that it was wanted.
+                    // Freeing the place notified nobody, as it was not noted yet that this Task
+                    // wanted it.
+                    true => turns.put(key, left),
                     false => turns.put_unfit(key, left, &permit.worker.id),
                 }
             }
@@ -398,8 +405,8 @@ impl Actor for PoolActor {
 }
 
 impl Pool {
-    /// Hands out credits as long as there are any and somebody waits. Exactly one credit wakes for
-    /// each ready Step.
+    /// Lends credits as long as there are any and a Task waits: exactly one credit for each ready
+    /// Step.
     fn pump(self: &Arc<Self>) {
         loop {
             let served = {
@@ -408,7 +415,8 @@ impl Pool {
             };
             let Some((key, task, taken)) = served else { return };
             if task.cast(TaskMsg::Credits(self.lend(taken))).is_err() {
-                self.state.lock().turns.remove(&key); // The Task has gone; its credits are back.
+                // The Task has left its address; its credits are back.
+                self.state.lock().turns.remove(&key);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Workers that are given nothing for a while, as they fail what others complete (DISP-19).
+//! Suspends workers: the pool gives nothing for a while to a worker that fails what others complete
+//! (DISP-19).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -11,8 +12,8 @@ use super::members::Allowance;
 use super::{Pool, PoolState, Worker};
 
 impl Pool {
-    /// Notes how an Attempt of one of its workers went; none: that says nothing of the worker. `now` is on the
-    /// steady line.
+    /// Notes how an Attempt of one of the pool's workers went; none: the end says nothing of the
+    /// worker. `now` is on the steady line.
     pub(crate) fn note_end(
         self: &Arc<Self>,
         worker: &AgentId,
@@ -21,7 +22,7 @@ impl Pool {
         now: Millis,
     ) {
         if went != Some(Went::Badly) && !self.has_records.load(Ordering::Acquire) {
-            return; // Nobody fails, so nobody is suspended.
+            return; // There are no failures on record, so nobody is suspended.
         }
         let mut state = self.state.lock();
         let PoolState { members, records, .. } = &mut *state;
@@ -43,7 +44,7 @@ impl Pool {
                 state.trust_who_is_needed(&self.id);
             }
             Some(WorkerVerdict::Trust) => state.trust(&self.id, worker, "it completed a step"),
-            // What it was tried with was cancelled, say.
+            // The trial Step was cancelled, for example.
             None if went.is_none() => state.members.try_again(worker),
             None => return,
         }
@@ -51,8 +52,8 @@ impl Pool {
         self.wake();
     }
 
-    /// Gives a suspended worker one Step when its pause is over; and another after each further pause, if this
-    /// node does not hear how that went.
+    /// Gives a suspended worker one Step as a trial when its pause is over, and another after each
+    /// further pause, if this node does not learn how the trial went.
     fn try_later(self: &Arc<Self>, worker: AgentId, suspension: Suspension) {
         let pool: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -62,11 +63,11 @@ impl Pool {
                 let mut state = pool.state.lock();
                 let PoolState { members, records, .. } = &mut *state;
                 if records.suspension(&worker) != Some(&suspension) {
-                    return; // It has completed something since, or failed again.
+                    return; // The worker has completed something since, or failed again.
                 }
                 if !members.try_one(&worker) {
                     records.forget(&worker);
-                    members.give(&worker, Allowance::All); // It has gone.
+                    members.give(&worker, Allowance::All); // The worker has left.
                     return;
                 }
                 drop(state);
@@ -75,20 +76,20 @@ impl Pool {
         });
     }
 
-    /// For what a worker is suspended, if it is.
+    /// The suspension of a worker, if it is suspended.
     pub(crate) fn suspension(&self, worker: &Worker) -> Option<Suspension> {
         self.state.lock().records.suspension(&worker.id).cloned()
     }
 }
 
 impl PoolState {
-    /// A worker has left: those that are suspended may be the only ones that can run something.
+    /// A worker has left: a suspended worker may now be the only one that can run something.
     pub(super) fn note_left(&mut self, pool: &PoolId, worker: &AgentId) {
         self.records.note_left(worker);
         self.trust_who_is_needed(pool);
     }
 
-    /// Gives Steps to suspended workers that can run what no other can.
+    /// Ends the suspension of workers that can run what no other can.
     pub(super) fn trust_who_is_needed(&mut self, pool: &PoolId) {
         while self.members.bounds_some() {
             let needed = self.members.suspended().find(|it| !self.can_do_without(it));

@@ -1,7 +1,7 @@
 //! Whose turn it is: Tasks with ready Steps, round robin within a priority (P16).
 //!
-//! A turn has the weight of an equal share of the free credits, or what the pool hands out in a moment if
-//! that is more. So Tasks with long Steps alternate Step by Step, and Tasks with short ones get
+//! A turn is worth an equal share of the free credits, or what the pool hands out in a moment if
+//! that is more. So Tasks with long Steps alternate Step by Step, and Tasks with short Steps get
 //! many at once: their reports then share appends, and the next Task waits no longer than a moment.
 
 use std::cmp::Reverse;
@@ -18,12 +18,12 @@ use crate::task::address::Address;
 /// The moment that a turn lasts where Steps are short.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// A Task with a place in a lane. Once it has no ready Step left it stays until its turn comes, so
-/// that it never has two places.
+/// A Task with a place in a lane. A Task without ready Steps stays until its turn comes, so that it
+/// never has two places.
 #[derive(Debug)]
 struct LaneEntry {
     has: Left,
-    /// Credits left of its turn; 0 before its turn begins.
+    /// How many credits are left of its turn; 0 before its turn begins.
     left: usize,
 }
 
@@ -32,13 +32,14 @@ struct LaneEntry {
 pub(super) struct Turns {
     lanes: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
     entries: HashMap<TaskKey, LaneEntry>,
-    /// Workers that none of the ready Steps of a Task fits, until it has others. Kept apart from its place,
-    /// which it loses while all that is known to be ready is lent to it.
+    /// Workers that fit none of a Task's ready Steps, until the Task has others. They are stored
+    /// apart from the Task's entry, which is removed while all that is known to be ready is lent to
+    /// it.
     unfit: HashMap<TaskKey, Vec<AgentId>>,
     pace: Pace,
 }
 
-/// Credits handed out in the current and in the last moment.
+/// How many credits were handed out in the current and in the last moment.
 #[derive(Debug)]
 struct Pace {
     since: Instant,
@@ -73,18 +74,18 @@ impl Turns {
         Self { lanes: BTreeMap::new(), entries: HashMap::new(), unfit: HashMap::new(), pace }
     }
 
-    /// Whether somebody waits. Lanes in which nobody does are dropped on the way.
+    /// Whether a Task waits. Drops lanes in which none does.
     pub(super) fn has_next(&mut self) -> bool {
         self.front().is_some()
     }
 
-    /// Ready Steps and Runs of all that wait.
+    /// How many Steps and Runs are ready, in all Tasks that wait.
     pub(super) fn waiting(&self) -> u64 {
         self.entries.values().map(|entry| entry.has.ready as u64).sum()
     }
 
-    /// Ready Steps of all that wait, by the handler that they need, as far as is known: which were given
-    /// out is not.
+    /// The ready Steps of all Tasks that wait, by handler. This is an estimate: when a Task is lent
+    /// credits, it is not known yet for which of its Steps it uses them.
     pub(super) fn steps(&self) -> BTreeMap<&HandlerName, u64> {
         let mut steps: BTreeMap<&HandlerName, u64> = BTreeMap::new();
         for entry in self.entries.values() {
@@ -98,7 +99,8 @@ impl Turns {
         steps
     }
 
-    /// The Step that has waited longest of those next in line, of some Tasks, and since when.
+    /// Of the Steps next in line of the chosen Tasks, the one that has waited longest, and since
+    /// when.
     pub(super) fn oldest(
         &self,
         is_meant: impl Fn(&TaskKey) -> bool,
@@ -109,13 +111,13 @@ impl Turns {
         next.min_by_key(|(key, (since, _))| (*since, *key))
     }
 
-    /// Notes how many ready Steps a Task has. They may be new, and fit anybody.
+    /// Notes how many ready Steps a Task has. They may be new, so they may fit any worker.
     pub(super) fn put(&mut self, key: TaskKey, has: Left) {
         self.unfit.remove(&key);
         self.place(key, has);
     }
 
-    /// Notes that none of what a Task has left fits a worker.
+    /// Notes that nothing that a Task has left fits a worker.
     pub(super) fn put_unfit(&mut self, key: TaskKey, has: Left, worker: &AgentId) {
         if has.ready == 0 {
             self.unfit.remove(&key);
@@ -125,12 +127,13 @@ impl Turns {
         self.place(key, has);
     }
 
-    /// A worker may be able to run more than when it was last thought of: it has another link.
+    /// A worker may fit Steps that it did not fit before, as it has a new link or its place is
+    /// free.
     pub(super) fn may_fit(&mut self, worker: &AgentId) {
         self.unfit.values_mut().for_each(|unfit| unfit.retain(|other| other != worker));
     }
 
-    /// One that waits already keeps its place, unless its priority has changed.
+    /// A Task that waits already keeps its place, unless its priority has changed.
     fn place(&mut self, key: TaskKey, has: Left) {
         if let Some(entry) = self.entries.get_mut(&key) {
             let (old, new) = (Reverse(entry.has.priority), Reverse(has.priority));
@@ -146,7 +149,7 @@ impl Turns {
         }
     }
 
-    /// A Task that no longer waits.
+    /// Notes that a Task no longer waits.
     pub(super) fn remove(&mut self, key: &TaskKey) {
         self.unfit.remove(key);
         if let Some(entry) = self.entries.get_mut(key) {
@@ -154,9 +157,9 @@ impl Turns {
         }
     }
 
-    /// Serves the Task whose turn it is. `take` gets how many credits it may have, and the workers
-    /// that do not fit; it answers how many there were. Nobody is served when `free` is 0 or no
-    /// free worker fits anybody.
+    /// Serves the Task whose turn it is. `take` gets how many credits the Task may have, and the
+    /// workers that do not fit it; it answers how many credits it took. Serves nobody if `free` is
+    /// 0 or no free worker fits any Task.
     pub(super) fn serve<T>(
         &mut self,
         free: usize,
@@ -197,17 +200,18 @@ impl Turns {
         None
     }
 
-    /// The weight of the turn of a Task, with so many others in its lane.
+    /// The weight of a Task's turn, with `others` more Tasks in its lane.
     fn weight(&mut self, key: &TaskKey, others: usize, free: usize) -> usize {
         let full = free.div_ceil(others + 1).max(self.pace.in_a_moment()).max(1);
-        // A turn that began while Steps were short has not as much weight when they no longer are.
+        // A turn that began while Steps were short loses weight when they no longer are.
         self.entries.get(key).map_or(full, |entry| match entry.left {
             0 => full,
             left => left.min(full),
         })
     }
 
-    /// A Task got so many credits: it keeps its turn while that has something left.
+    /// Notes that a Task got `given` credits. The Task keeps the turn while some of its weight is
+    /// left.
     fn spend(&mut self, key: &TaskKey, lane: Reverse<i32>, weight: usize, given: usize) {
         self.pace.note(given);
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -222,7 +226,8 @@ impl Turns {
     }
 
     /// Serves a Task that is about to use credits for `steps` ready Steps, without waiting for its
-    /// turn: any if nobody waits, those of its turn if it has the turn, else none.
+    /// turn. If no Task waits, it gets up to so many; if it has the turn, up to its weight; else
+    /// none.
     pub(super) fn serve_at_once<T: Default>(
         &mut self,
         key: &TaskKey,

@@ -1,4 +1,5 @@
-//! Where a Task is reached, whether an actor is busy with it or not.
+//! The address of a Task on its node. A message sent to it reaches the Task whether an actor is
+//! busy with the Task or not.
 
 use std::any::Any;
 use std::fmt;
@@ -11,10 +12,10 @@ use tenure_ports::journal::TaskKey;
 
 use super::{Begin, Msg};
 
-/// A Task on this node, from when it is read or made until it is over or left.
+/// A Task on this node, from when it is read or made until it is over or the node leaves it.
 ///
-/// Only a Task that is busy has an actor: one with which nothing happens rests, and the first message
-/// lends it an actor that is free. An actor and its mailboxes take as much memory as a small Task.
+/// Only a busy Task has an actor. A Task with which nothing happens rests, and the first message to
+/// it gets it a free actor: an actor and its mailboxes take as much memory as a small Task.
 #[derive(Clone)]
 pub(crate) struct Address(Arc<Stay>);
 
@@ -24,27 +25,27 @@ struct Stay {
 }
 
 enum ActorState {
-    /// With an actor, which has so many messages of it before it.
+    /// An actor serves it, which has so many messages for it to read.
     Busy { actor: ActorRef<ActorMessage>, unread: u64 },
-    /// Here.
+    /// No actor serves it; its state is here.
     Resting(Box<dyn Resting>),
-    /// No longer on this node, or with another address.
+    /// The Task is no longer on this node, or has another address.
     Over,
 }
 
 /// A Task without an actor.
 pub(crate) trait Resting: Any + Send {
-    /// An actor for it. None if the node is stopping.
+    /// Gets a free actor for the Task. None if the node is stopping.
     fn lend(&self) -> Option<ActorRef<ActorMessage>>;
 }
 
-/// What an actor of Tasks is sent.
+/// A message to an actor of Tasks.
 pub(crate) enum ActorMessage {
     /// Serve a Task that this node does not have yet.
     Begin(Address, Begin),
     /// Serve a Task that rested.
     Resume(Address, Box<dyn Resting>),
-    /// For a Task that is served.
+    /// A message for a Task that the actor serves.
     For(Address, Msg),
 }
 
@@ -82,10 +83,10 @@ impl Address {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Tells the Task.
+    /// Sends the Task a message.
     ///
     /// # Errors
-    /// The message, if the Task is not reached here any more, or the node is stopping.
+    /// The message, if the Task has no longer this address, or the node is stopping.
     pub(crate) fn cast(&self, msg: Msg) -> Result<(), Msg> {
         let place = &mut *self.0.place.lock();
         self.wake(place);
@@ -96,7 +97,7 @@ impl Address {
                 Ok(())
             }
             Err(MessagingErr::SendErr(ActorMessage::For(_, msg))) => Err(msg),
-            Err(_) => Ok(()), // An actor that has ended is all that can be met.
+            Err(_) => Ok(()), // The only possible error is that of an actor that has ended.
         }
     }
 
@@ -108,7 +109,7 @@ impl Address {
             let ActorState::Resting(state) = replace(place, ActorState::Over) else { return };
             *place = match actor.cast(ActorMessage::Resume(self.clone(), state)) {
                 Ok(()) => ActorState::Busy { actor, unread: 0 },
-                // It has ended; there are others.
+                // That actor has ended; there are others.
                 Err(MessagingErr::SendErr(ActorMessage::Resume(_, state))) => {
                     ActorState::Resting(state)
                 }
@@ -122,7 +123,7 @@ impl Address {
         matches!(&*self.0.place.lock(), ActorState::Busy { unread, .. } if *unread > 1)
     }
 
-    /// A message was handled. Answers whether there is no other.
+    /// Notes that the actor has handled a message. Answers whether there is no other.
     pub(super) fn note_read(&self) -> bool {
         match &mut *self.0.place.lock() {
             ActorState::Busy { unread, .. } => {
@@ -133,7 +134,7 @@ impl Address {
         }
     }
 
-    /// Has the Task rest, unless there is a message for it: then it is given back.
+    /// Has the Task rest. If there is a message for it, gives the state back.
     pub(super) fn rest<S: Resting>(&self, state: Box<S>) -> Result<(), Box<S>> {
         let place = &mut *self.0.place.lock();
         match place {
@@ -145,7 +146,7 @@ impl Address {
         }
     }
 
-    /// The Task is over, unless there is a message for it.
+    /// Ends the Task's stay, unless there is a message for it.
     pub(super) fn end(&self) -> bool {
         let place = &mut *self.0.place.lock();
         let is_unread = matches!(place, ActorState::Busy { unread, .. } if *unread > 0);
@@ -155,13 +156,13 @@ impl Address {
         !is_unread
     }
 
-    /// The Task is not on this node any more, whatever messages there are.
+    /// Ends the Task's stay on this node, whatever messages there are.
     pub(crate) fn close(&self) {
         *self.0.place.lock() = ActorState::Over;
     }
 
-    /// Does something with a Task that rests, which goes on resting if `look` says so. Answers
-    /// whether it rested.
+    /// Applies `look` to a Task that rests. The Task goes on resting if `look` answers true.
+    /// Answers whether the Task was resting.
     pub(crate) fn at_rest<S: Resting>(&self, look: impl FnOnce(&mut S) -> bool) -> bool {
         let place = &mut *self.0.place.lock();
         let ActorState::Resting(state) = place else { return false };

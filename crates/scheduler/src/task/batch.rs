@@ -1,4 +1,5 @@
-//! Deciding what has gathered, and sending it to the log as one append.
+//! The Task actor decides here what has gathered in its queue, and sends the commits to the log as
+//! one append.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Flight {
 }
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Decides everything that waits, in turn, and appends it together.
+    /// Decides what waits, in order, and appends it together.
     pub(super) fn flush(&mut self, myself: &Address) {
         if self.flight.is_some() {
             return;
@@ -52,8 +53,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         let mut flight = Flight::new();
         let after = self.version();
-        // The other half is decided when this is durable, and written while workers are busy with
-        // what this gives them: all at once, workers and disk would wait for each other.
+        // The rest is decided when this append is durable, and written while workers are busy with
+        // the Steps of this one. With everything in one append, workers and disk would wait for
+        // each other.
         let half = (self.waiting.len() / 2).max(BATCH_SOON);
         for _ in 0..half {
             if flight.commits.len() >= BATCH_MAX || flight.creates {
@@ -65,7 +67,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.claim_at_once(&mut flight);
         if flight.commits.is_empty() {
             if let Life::Known(task) = &mut self.life {
-                task.settle(); // What only memory has learnt waits for no append.
+                task.settle(); // Changes that exist only in memory need no append.
             }
             self.answer_refusals(myself, flight);
             self.set_timer(myself);
@@ -179,7 +181,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             flight.claimed.push(*attempt);
         }
         if flight.creates && flight.creation.is_none() {
-            // The id may turn out to exist: then this is asked again of the Task that has it.
+            // The id may turn out to exist: then the Task that has it decides this request.
             let ask = TaskRequest { what, envelope, digest, reply_to, lane, permit };
             flight.creation = Some(Box::new((ask, result)));
         } else {
@@ -190,7 +192,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Decides a command of the scheduler itself. Answers whether it did anything.
+    /// Decides a command of the scheduler itself. Answers whether it wrote anything.
     fn decide_alone(&mut self, flight: &mut Flight, command: &Command) -> bool {
         let Life::Known(task) = &mut self.life else { return false };
         let cx = Cx {
@@ -227,7 +229,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         decided
     }
 
-    /// Gives ready Steps to a worker that has capacity. What finds no Step goes back to the pool.
+    /// Claims ready Steps for a worker that has capacity. Credits for which there is no Step go
+    /// back to the pool.
     fn grant(&mut self, flight: &mut Flight, mut permit: CreditPermit) {
         while permit.credits() > 0 && self.may_claim() {
             let Some(mut one) = self.place(&mut permit) else { break };
@@ -244,8 +247,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// A credit for the next Step: of this worker, or of another that suits the Step better (DISP-18,
-    /// LEASE-19).
+    /// A credit for the next Step: of this worker, or of another that suits the Step better
+    /// (DISP-18, LEASE-19).
     fn place(&self, permit: &mut CreditPermit) -> Option<CreditPermit> {
         let Life::Known(task) = &self.life else { return None };
         let Worker { id, pool, handlers, .. } = &*permit.worker;
@@ -259,20 +262,21 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         let mut one = permit.take_one()?;
         if next_step_needs.was_lost {
-            one.take_isolation(); // Where that cannot be, and the Step was lost twice, the worker gets another.
+            // Without a place, a Step that was lost twice waits, and the worker gets another.
+            one.take_isolation();
             permit.wants_place_as(&one);
         }
         Some(one)
     }
 
-    /// Whether the scheduler claims by itself just now: not after an append that failed, and not while
-    /// nobody keeps leases.
+    /// Whether the scheduler claims by itself just now: not after an append that failed, and not
+    /// while the store of leases does not answer.
     fn may_claim(&self) -> bool {
         !self.pauses && self.node.keeps_leases()
     }
 
-    /// Attempts that are not open: those that never came to be, and those renewed once too often.
-    /// Their leases are dropped when the log says so too.
+    /// Takes out the Attempts that are not open: those that never came to be, and those that had
+    /// ended when their lease was renewed. Their leases are dropped once the append has returned.
     fn take_those_over(&self, attempts: &mut Vec<AttemptId>) -> Vec<AttemptId> {
         let Life::Known(task) = &self.life else { return Vec::new() };
         let is_open = |id: &AttemptId| task.attempt(*id).is_some_and(|a| a.outcome.is_none());
@@ -281,7 +285,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         over
     }
 
-    /// Whether a lease that a scan found over still is: its holder may have been heard while that waited.
+    /// Whether a lease that a scan found ended still is: its holder may have renewed it while the
+    /// command waited.
     fn is_lease_over(&self, attempt: AttemptId) -> bool {
         self.node.leases.left_ms(attempt).is_none_or(|left| left == 0)
     }
@@ -304,9 +309,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         Some(attempt)
     }
 
-    /// Claims in the append that made Steps ready, where credits wait and no other Task has the turn.
-    /// What has its answer from that append waits for the leases too: not where they are slow
-    /// (mechanisms 9).
+    /// Claims in the same append that made Steps ready, where credits wait and no other Task has
+    /// the turn. The answers of that append then wait for the leases too, so it does not claim
+    /// where leases are slow (mechanisms 9).
     fn claim_at_once(&mut self, flight: &mut Flight) {
         let Life::Known(task) = &self.life else { return };
         if flight.commits.is_empty() || !self.may_claim() || self.node.are_leases_slow() {
@@ -321,7 +326,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Nothing was written: refusals, replays and no-ops are answered.
+    /// Nothing was written: answers refusals, repetitions and commands that change nothing.
     fn answer_refusals(&mut self, myself: &Address, flight: Flight) {
         self.node.drop_leases(flight.ended);
         flight.told.into_iter().for_each(|event| self.node.tell(|| Some(event)));
@@ -329,11 +334,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         for held in flight.answers {
             self.answer(held);
         }
-        self.signal(); // A Run that is asked to stop writes nothing yet.
-        self.answer_late(); // Nor does one that ends with nothing claimed.
+        self.signal(); // Asking a Run to stop writes nothing.
+        self.answer_late(); // Nor does the end of a Run that claimed nothing.
     }
 
-    /// Sends the commits to the log, and takes the leases of new Attempts beside it.
+    /// Sends the commits to the log, and takes the leases of new Attempts at the same time.
     fn append(&mut self, myself: &Address, flight: Flight, after: u64) {
         let node = Arc::clone(&self.node);
         let under_way = Some(node.rounds.begin());
@@ -385,7 +390,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         })
     }
 
-    /// LEASE-04: those of holders whose reports ended nothing.
+    /// LEASE-04: leases that reports renew, of Attempts that this append does not end.
     pub(super) fn reported_leases(&self, flight: &Flight) -> Vec<Lease> {
         let mut leases = self.leases_by(flight, |body| match body {
             Body::StepStarted(started) => Some((started.attempt_id, started.lease_expires_at)),
@@ -396,7 +401,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         leases
     }
 
-    /// Leases as events say how long they last.
+    /// The leases that events state, with their durations.
     fn leases_by(
         &self,
         flight: &Flight,
@@ -412,11 +417,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         leases
     }
 
-    /// Offers Runs for credits that found no Step, and gives back what is left: the pool does not
-    /// send it here again before there are new ready Steps.
+    /// Offers Runs for credits that found no Step, and gives the rest back. The pool sends this
+    /// Task no such credit again before it has new ready Steps.
     pub(super) fn return_credits(&mut self, myself: &Address, unused: Credits) {
         if !unused.is_empty() && !self.node.keeps_leases() {
-            self.pause(myself); // Then it asks again.
+            self.pause(myself); // So the Task asks the pool again later.
         }
         for mut permit in unused {
             self.offer_runs(myself, &mut permit);
@@ -442,7 +447,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         mine.map_or(0, |(_, ready)| ready)
     }
 
-    /// A rejection that is no answer of the domain.
+    /// Answers every request of an append with a rejection that is not of the domain.
     pub(super) fn refuse_all(&self, mut flight: Flight, rejection: &Rejection) {
         self.node.note_refused(rejection);
         let creation = flight.creation.take().map(|creation| creation.0.reply_to);
@@ -452,12 +457,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         if self.is_owned() {
             let made = self.new_leases(&flight).into_iter().map(|lease| lease.attempt_id);
-            self.node.drop_leases(made.collect()); // Else they are the next owner's to drop.
+            // If another node owns the Task, that one drops them.
+            self.node.drop_leases(made.collect());
         }
     }
 }
 
-/// The Attempt that ends with an event.
+/// The Attempt that an event ends.
 fn ended(body: &Body) -> Option<AttemptId> {
     match body {
         Body::StepBlocked(p) => p.attempt_id,
@@ -469,7 +475,7 @@ fn ended(body: &Body) -> Option<AttemptId> {
     }
 }
 
-/// What the core is told of a worker that has capacity.
+/// The command with which the core claims a Step for a worker that has capacity.
 fn grant_to(worker: &Worker, may_be_suspect: bool) -> GrantCommand {
     GrantCommand {
         worker_id: worker.id.clone(),

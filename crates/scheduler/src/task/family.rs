@@ -1,9 +1,9 @@
-//! Parents and children, whichever partitions they live in: they tell each other what each must
-//! know, and each decides for itself (CANCEL-03, CANCEL-04, REL-05).
+//! Parents and children, whichever partitions they live in: each sends the other what it must know,
+//! and each decides for itself (CANCEL-03, CANCEL-04, REL-05).
 //!
-//! A parent records a child before that is made (`relations.rs`). A child asks its parent when it begins,
-//! when it is read from its log, and from time to time, so that nothing depends on a word that might get
-//! lost. A parent that is being closed tells its children at once.
+//! A parent records a child before the child is made (`relations.rs`). A child asks its parent when
+//! it begins, when it is read from its log, and from time to time, so that a lost message does no
+//! harm. A parent that is being closed notifies its children at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use crate::peers::FamilyNotice;
 const ASK: Duration = Duration::from_secs(30);
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Asks the parent now and from time to time, as long as the Task is here.
+    /// Asks the parent now and from time to time, as long as the Task is on this node.
     pub(super) fn watch_parent(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         if task.is_terminal() {
@@ -34,13 +34,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let is_spared = Arc::clone(self.spared.get_or_insert_default());
         tokio::spawn(async move {
             while !is_spared.load(Ordering::Acquire) {
-                // The logs of parents that have ended well are not read for ever.
+                // A parent that ended and spares its children need not be read again.
                 let ended = node.journal.entry(&parent).await.ok().flatten().and_then(|e| e.ended);
                 if ended.is_some_and(|end| end.status().spares_children()) {
                     return;
                 }
                 if actor.cast(Msg::AskParent).is_err() {
-                    return; // It is over here.
+                    return; // The Task has left this address.
                 }
                 tokio::time::sleep(ASK).await;
             }
@@ -60,7 +60,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let (child, id, answers) = (myself.clone(), self.key.task_id.clone(), parent.clone());
         let look = move |parent: Result<&View<'_>, &_>| {
             let Ok(parent) = parent else { return };
-            // Whoever is not reached asks again, or is asked again.
+            // If the message is lost, the child asks again, or its parent has it ask.
             if let Some(intent) = parent.closes_children() {
                 let _ = child.cast(Msg::ParentCloses(intent));
             } else if parent.adopts(&id).is_some() {
@@ -70,7 +70,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let _ = parent.cast(Msg::Read(Box::new(look)));
     }
 
-    /// Tells children that this Task is being closed, once.
+    /// Notifies the children that this Task is being closed, once for each intent.
     pub(super) fn tell_children(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let Some(intent) = task.durable().closes_children() else { return };
@@ -87,7 +87,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 }
 
-/// As [`ActorTask::ask_parent`], of a parent that another node has.
+/// As [`ActorTask::ask_parent`], for a parent that another node owns.
 async fn ask_elsewhere<J: Journal, L: Leases>(
     node: Arc<NodeShared<J, L>>,
     parent: TaskKey,
@@ -95,7 +95,7 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
     spared: Arc<AtomicBool>,
 ) {
     let (Some(peers), id) = (node.is_elsewhere(&parent), &child.key().task_id) else { return };
-    // It is asked again in a while.
+    // On an error the child asks again after [`ASK`].
     let Ok(known) = peers.parent(&parent, id).await else { return };
     if let Some(intent) = known.closes_children {
         let _ = child.cast(Msg::ParentCloses(intent));
@@ -105,9 +105,8 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
     spared.store(known.status.spares_children(), Ordering::Release);
 }
 
-/// Tells a child that its parent is being closed, which it then asks: of what became of a Task that was to be
-/// a child its parent knows nothing. One that has ended is left alone, and one that cannot be reached now will
-/// ask by itself.
+/// Notifies a child that its parent is being closed; the child then asks its parent, and decides. A
+/// child that has ended is left alone, and one that cannot be reached now will ask by itself.
 async fn tell<J: Journal, L: Leases>(node: Arc<NodeShared<J, L>>, child: TaskKey) {
     if let Some(peers) = node.is_elsewhere(&child) {
         return peers.tell(&child, FamilyNotice::ParentCloses);

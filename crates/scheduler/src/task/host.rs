@@ -1,4 +1,5 @@
-//! The actor that serves Tasks, one after another.
+//! The actor that serves Tasks, one after another. It reads the message, and passes it to the Task
+//! that it serves.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::address::{ActorMessage, Address, Resting};
 use super::{ActorTask, Begin, Msg, Waiting};
 use crate::node::NodeShared;
 
-/// The actor of a Task.
+/// The ractor actor; its state is [`ActorHost`].
 pub(crate) struct TaskActor<J, L>(std::marker::PhantomData<fn() -> (J, L)>);
 
 impl<J, L> TaskActor<J, L> {
@@ -29,7 +30,7 @@ pub(crate) struct ActorFailure {
     why: ActorProcessingErr,
 }
 
-/// What it keeps.
+/// The state of the actor: the Task that it serves, if any.
 pub(crate) struct ActorHost<J, L> {
     node: Arc<NodeShared<J, L>>,
     serves: Option<(Address, Box<ActorTask<J, L>>)>,
@@ -78,8 +79,8 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         Ok(())
     }
 
-    /// A node that stops has its appends finish. Who waits for one is told that its fate is not
-    /// known: the same command again, with the same id, says it.
+    /// Waits for the append in flight. Its callers learn that the fate of their command is not
+    /// known; they find out by sending it again with the same id.
     async fn post_stop(
         &self,
         _: ActorRef<ActorMessage>,
@@ -87,7 +88,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
     ) -> Result<(), ActorProcessingErr> {
         let flight = host.serves.as_mut().and_then(|(_, state)| state.flight.take());
         if let Some(append) = flight.and_then(|flight| flight.append) {
-            let _ = append.await; // Its panics were told.
+            let _ = append.await; // A panic in it has been logged.
         }
         Ok(())
     }
@@ -111,14 +112,14 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
         self.serves = Some((address, state));
     }
 
-    /// Lets go of a Task that is over.
+    /// Lets go of a Task that is over, and becomes free.
     fn retire(&mut self, myself: &ActorRef<ActorMessage>) {
         if let Some((_, state)) = self.serves.take_if(|(address, state)| state.retire(address)) {
             self.node.take_back(&state.key, myself);
         }
     }
 
-    /// Is free for others where nothing happens with the Task.
+    /// Lets the Task rest if nothing happens with it, and becomes free.
     fn rest(&mut self, myself: &ActorRef<ActorMessage>) {
         let Some((address, state)) = self.serves.take_if(|(_, state)| state.may_rest()) else {
             return;
@@ -130,12 +131,13 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
         }
     }
 
-    /// Hands a message for a Task that was left to its next address.
+    /// Sends a message for a Task that was left to the Task's new address.
     fn forward(&self, key: &TaskKey, msg: Msg) {
         match msg {
             Msg::Ask(_) | Msg::Read(_) | Msg::WaitForEnd(_) => {
                 if let Ok(successor) = self.node.task(key, Begin::Open) {
-                    let _ = successor.cast(msg); // If it is gone too, the caller is told.
+                    // If that one is gone too, the caller gets an error.
+                    let _ = successor.cast(msg);
                 }
             }
             // Credits go back to their pool by themselves.
@@ -181,7 +183,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Msg::Landed(landed) => self.land(myself, landed).await?,
             Msg::Timer(generation) => self.wake(myself, generation),
             Msg::Later => self.set_timer(myself),
-            // What is rare is kept apart: it would make every message's future large.
+            // Rare work is boxed, as it would make the future of every message large.
             Msg::Again => Box::pin(self.try_again(myself)).await,
             Msg::AskParent => self.ask_parent(myself),
             Msg::ParentCloses(intent) => self.gather(myself, Waiting::ParentCloses(intent)),

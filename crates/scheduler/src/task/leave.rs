@@ -10,8 +10,8 @@ use super::{ActorTask, Begin, Life, Waiting};
 use crate::node::not_owner;
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Ends the Task's stay once nothing of it is in flight. Who waits is told to ask the next owner; what
-    /// is offered here is offered no more.
+    /// Ends the Task's stay once it has no append in flight. Callers that wait are told to ask the
+    /// next owner, and the pools withdraw its Steps.
     ///
     /// `of` is the epoch that is over; a Task of a newer one stays.
     pub(crate) fn leave_epoch(&mut self, myself: &Address, of: Option<u64>) {
@@ -25,10 +25,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.is_left
     }
 
-    /// The same, whatever the epoch.
+    /// Ends the Task's stay, whatever its epoch.
     pub(super) fn leave(&mut self, myself: &Address) {
         if self.flight.is_some() || self.is_left {
-            return; // The append is fenced or goes through; this is looked at again when it lands.
+            // The append is fenced or succeeds; when it returns, the actor checks the ownership
+            // again.
+            return;
         }
         for waiting in std::mem::take(&mut self.waiting) {
             if let Waiting::Ask(ask) = waiting {
@@ -50,7 +52,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if let Some((_, timer)) = self.timer.take() {
             timer.abort();
         }
-        // Owned again meanwhile, in another epoch: whoever resumed the partition found this actor.
+        // If this node owns the partition again, in another epoch, the scheduler that resumed it
+        // found this address.
         if self.node.journal.epoch(&self.key).is_some_and(|epoch| epoch != self.epoch) {
             let _ = self.node.task(&self.key, Begin::Open); // The node may be stopping.
         }
@@ -73,7 +76,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 }
 
-/// The command stands; whoever waits for what it began asks again.
+/// The command stands; a caller that waits for what it began asks again.
 fn moved() -> Rejection {
     Rejection::in_doubt("the task has moved to another node; repeat the command with the same id")
 }

@@ -1,10 +1,10 @@
 //! The Task actor: decide, append, apply, answer, in that order (WAL-06).
 //!
 //! The actor is a thin shell around the pure Task. Its handler waits for nothing but the reading of
-//! its log: while an append is in flight, commands gather in a queue and are then decided together
-//! and appended together (group commit without speculation, mechanisms 2), and reads find the last
-//! durable state. A domain "no" is a reply. The actor fails only when it no longer knows its state;
-//! its supervisor then replays the log.
+//! its log. While an append is in flight, commands gather in a queue; then they are decided and
+//! appended together (group commit without speculation, mechanisms 2), and reads find the last
+//! durable state. A refusal of the domain is a reply. The actor fails only when it no longer knows
+//! its state; its supervisor then replays the log.
 
 pub(crate) mod address;
 mod batch;
@@ -41,49 +41,49 @@ use crate::pool::{CreditPermit, Credits, Worker};
 use crate::rounds::UnderWay;
 use address::Address;
 
-/// What is done with the last durable state of a Task. Nobody outside of the Task's actor sees another,
-/// so that nothing is told before it is durable (law 3).
+/// A function of the last durable state of a Task. Only the Task's actor sees any other state, so
+/// that nothing is answered or shown before it is durable (law 3).
 pub(crate) type ReadFn = Box<dyn FnOnce(Result<&View<'_>, &Rejection>) + Send>;
 
-/// What a Task's actor is told.
+/// A message to a Task's actor.
 pub(crate) enum Msg {
     /// A command.
     Ask(Box<TaskRequest>),
     /// Workers have capacity for ready Steps of this Task.
     Credits(Credits),
-    /// The worker of this Attempt has not said to have got its grant.
+    /// The worker of this Attempt has not acknowledged its grant.
     Unacknowledged(AttemptId),
-    /// Leases of these Attempts ended without a word, each then.
+    /// Leases of these Attempts ended without a report, each at its instant.
     Over(BTreeMap<AttemptId, Instant>),
     /// The append in flight has returned.
     Landed(Landed),
-    /// Decide what has gathered.
+    /// Decide what is in the queue.
     Flush,
     /// Something is due.
     Timer(u64),
-    /// What is due is due at another instant now.
+    /// What is due is due at another instant now, as the clock was set.
     Later,
-    /// The log may be written, or read, again after that failed.
+    /// The log could not be read or written; try again.
     Again,
-    /// Ask the parent how it is.
+    /// Ask the parent for its status.
     AskParent,
     /// The parent is being closed, or was.
     ParentCloses(Intent),
-    /// A Task was made whose parent this is.
+    /// A Task was made as a child of this one.
     Adopt(TaskId),
-    /// Look at the Task.
+    /// Read the Task.
     Read(ReadFn),
-    /// A worker has asked under a Run that it took.
+    /// This worker has asked under this Run.
     Asked(RunId, Arc<Worker>),
     /// A worker that took a Run may have been silent for too long.
     Silence,
-    /// Tell when the Task has ended.
+    /// Send a message when the Task has ended.
     WaitForEnd(oneshot::Sender<()>),
-    /// Leases of open Attempts may be gone: they are raised.
+    /// Leases of open Attempts may be gone: give each its full duration.
     Raise,
-    /// Leases of open Attempts that are missing are made.
+    /// Make the leases of open Attempts that are missing.
     Ensure,
-    /// The node does not own the Task any more: not in this epoch, or in any.
+    /// The node does not own the Task any more: not in this epoch, or, with none, not in any.
     Leave(Option<u64>),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Debug for Msg {
         let name = match self {
             Self::Ask(_) => "Ask",
             Self::Credits(_) => "Credits",
-            Self::Unacknowledged(_) => "Unheard",
+            Self::Unacknowledged(_) => "Unacknowledged",
             Self::Over(_) => "Over",
             Self::Landed(_) => "Landed",
             Self::Flush => "Flush",
@@ -121,7 +121,7 @@ pub(crate) struct Landed {
     pub(crate) leases: Result<(), LeaseError>,
 }
 
-/// Something to decide.
+/// Something to decide, in the queue of the actor.
 pub(crate) enum Waiting {
     Ask(Box<TaskRequest>),
     Credits(Credits),
@@ -133,7 +133,8 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Whether it goes on where there is no capacity for more: it ends work, or nobody would ask for it again.
+    /// Whether this may be appended where a partition has no capacity for more: it ends work, or
+    /// nobody would ask for it again.
     fn is_urgent(&self) -> bool {
         match self {
             Self::Ask(ask) => ask.lane.is_urgent(),
@@ -147,22 +148,22 @@ impl Waiting {
     }
 }
 
-/// Whether the Task can be worked on.
+/// What the actor knows of the Task.
 pub(crate) enum Life {
-    /// It does not exist yet.
+    /// The Task does not exist yet.
     New,
     /// Its state is known.
     Known(Box<Task>),
-    /// Its log cannot be read: everything is answered with this (RECOVER-04).
+    /// Its log cannot be read: this answers every request (RECOVER-04).
     Unreadable(Rejection),
 }
 
-/// How an actor begins.
+/// How an address begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Begin {
-    /// The Task may not exist; if it does, it is read.
+    /// The Task may not exist; if it does, the actor reads it.
     Create,
-    /// The Task is read from its log.
+    /// The actor reads the Task from its log.
     Open,
 }
 
@@ -170,47 +171,47 @@ pub(crate) struct ActorTask<J, L> {
     key: TaskKey,
     node: Arc<NodeShared<J, L>>,
     system: Caller,
-    /// The epoch in which the node owns the Task as this actor knows it.
+    /// The epoch in which the node owned the Task when this actor state was made.
     epoch: u64,
     life: Life,
     waiting: VecDeque<Waiting>,
     flush_is_due: bool,
     flight: Option<Flight>,
-    /// Pools that believe there are ready Steps here.
+    /// Pools that were told of ready Steps or Runs here.
     offered: Vec<PoolId>,
-    /// Open Attempts, as they count for their workers.
+    /// Open Attempts, as they count in the hands of their workers.
     held: HashMap<AttemptId, InHand>,
-    /// Open Attempts that their workers were told of once more: that one did not hear of it says
-    /// nothing of whether he is at work.
+    /// Open Attempts whose grant was sent once more. If such a grant is not acknowledged, the
+    /// worker may still be at work.
     notify_again: Vec<AttemptId>,
     /// Leases that were over at the last scan, and since when.
     over: BTreeMap<AttemptId, Instant>,
-    /// Answers that wait for the Task or a Run to end.
+    /// Answers that wait for the end of the Task or of a Run.
     late: Vec<(HeldAnswer, One)>,
     watchers: Vec<(oneshot::Sender<()>, One)>,
     /// What its Steps wait for, as the node counts it.
     waits: WaitShare,
-    /// Attempts whose worker was told to stop.
+    /// Attempts whose workers were asked to stop.
     told: Vec<AttemptId>,
-    /// Set once the parent has ended and leaves its children be; none of a Task without a parent.
+    /// Set once the parent has ended and spares its children; none for a Task without a parent.
     spared: Option<Arc<AtomicBool>>,
-    /// What children were told that this Task does to them.
+    /// The last intent of which the children were notified.
     children_notified: Option<Intent>,
     timer: Option<(Moment, JoinHandle<()>)>,
     timer_generation: u64,
-    /// What a failed append was to end, to be ended once the log can be written.
+    /// Attempts that a failed append was to end: they are ended once the log can be written.
     undone: Vec<(Vec<AttemptId>, LeaseEnd)>,
-    /// The log could not be written just now. Until it is tried again nothing is begun here but what
-    /// somebody asks for.
+    /// The log could not be written just now. Until the actor tries again, it begins nothing but
+    /// what a caller asks for.
     pauses: bool,
-    /// A look at who took a Run and is silent is under way.
+    /// A timer is set that checks for silent workers that took Runs.
     listens: bool,
-    /// How often the log could not be read.
+    /// How often reading the log has failed.
     failed_reads: u32,
-    /// Until when no Step fails by a time limit of its own, since the Task was read: on the node's steady
-    /// line.
+    /// Until when no Step fails by its own time limit, since the Task was read: on the node's
+    /// steady line.
     spared_until: Millis,
-    /// What the Task's steady line is ahead of the node's (mechanisms 17).
+    /// By how much the Task's steady line is ahead of the node's (mechanisms 17).
     lead: Millis,
     /// Left to another node.
     is_left: bool,
@@ -218,30 +219,30 @@ pub(crate) struct ActorTask<J, L> {
     ended_bytes: Option<u64>,
 }
 
-/// An append in flight, and what is to be done when it returns.
+/// An append in flight, and what to do when it returns.
 pub(crate) struct Flight {
     creates: bool,
-    /// Some of it may not be refused for want of capacity.
+    /// It contains something that may not be refused for want of capacity.
     is_urgent: bool,
-    /// The create itself, to be answered when it is durable, or asked again.
+    /// The request that creates the Task, to be answered when it is durable, or decided again.
     creation: Option<Box<(TaskRequest, Result<Decided, Rejection>)>>,
     commits: Vec<Arc<Commit>>,
     answers: Vec<HeldAnswer>,
-    /// Attempts made for workers that asked for work.
+    /// Attempts made for workers that had credits.
     grants: Vec<(Pos, CreditPermit)>,
     /// Attempts that workers claimed by themselves.
     claimed: Vec<Pos>,
     /// Attempts that end with it.
     ended: Vec<AttemptId>,
-    /// Attempts that it ends because nobody holds them any more.
+    /// Attempts that it ends because their workers no longer hold them.
     expired: Vec<(Vec<AttemptId>, LeaseEnd)>,
     /// Credits that found no Step.
     unused: Credits,
-    /// What is to be told that changes no Task.
+    /// Runtime events, which change no Task, to be sent when it returns.
     told: Vec<RuntimeEvent>,
     /// The append itself.
     append: Option<JoinHandle<()>>,
-    /// Until others were told of what it wrote.
+    /// Held until the commits have been published.
     _under_way: Option<UnderWay>,
 }
 
@@ -249,7 +250,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     fn new(key: TaskKey, node: Arc<NodeShared<J, L>>) -> Self {
         Self {
             system: Caller::system(key.session_id.clone()),
-            // Of an epoch that is none nothing is accepted.
+            // With this epoch the Task counts as not owned, and accepts nothing.
             epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
             waits: WaitShare::of(&node.waits),
             key,
@@ -280,8 +281,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Queues something to decide. What is in the mailbox behind it comes along: where there is
-    /// something, the flush is a message of its own.
+    /// Queues something to decide. If more messages are in the mailbox, the flush is a message
+    /// behind them, so that they are decided together.
     fn gather(&mut self, myself: &Address, waiting: Waiting) {
         self.waiting.push_back(waiting);
         if myself.has_more() {
@@ -313,7 +314,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     fn watch(&mut self, watcher: oneshot::Sender<()>) {
         match &self.life {
             Life::Known(task) if task.is_terminal() && self.flight.is_none() => {
-                let _ = watcher.send(()); // Nobody may be waiting any more.
+                let _ = watcher.send(()); // The watcher may have gone.
             }
             Life::Unreadable(_) => {}
             Life::New | Life::Known(_) => self.watchers.push((watcher, self.node.waiters.one())),
@@ -356,21 +357,22 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.timer = Some((at, sleeper));
     }
 
-    /// No Step fails by a time limit of its own until then, on the node's steady line, nor soon after the
-    /// Task was read.
+    /// Lets no Step fail by its own time limit until then, on the node's steady line, nor before
+    /// [`spared_until`](Self::spared_until).
     fn spare_steps(&mut self, until: Millis) {
         if let Life::Known(task) = &mut self.life {
             task.spare_steps_until(until.max(self.spared_until).saturating_add(self.lead));
         }
     }
 
-    /// Whether nothing happens with the Task that needs an actor: a message will tell of the next.
+    /// Whether the Task needs no actor now: the next message gets it one.
     fn may_rest(&self) -> bool {
         matches!(self.life, Life::Known(_)) && self.flight.is_none() && self.waiting.is_empty()
     }
 
-    /// Ends the stay of a Task that was left, or is over and nobody has just asked. Answers whether it has
-    /// ended. Who waited for its end, or that of one of its Runs, which end with it, has been told by then.
+    /// Ends the stay of a Task that was left, or that is over and has no unread message. Answers
+    /// whether the stay has ended. Callers that waited for the end of the Task or of its Runs have
+    /// been answered by then.
     fn retire(&mut self, myself: &Address) -> bool {
         if self.is_left {
             myself.close();

@@ -1,8 +1,8 @@
-//! Dispatched Runs find their workers (5.4 `take_run`).
+//! Offers dispatched Runs to workers (5.4 `take_run`).
 //!
-//! Who took a Run is in memory only (DISP-16): the offer is a message, the claim under it a command
-//! like any other. A worker that says nothing for one lease duration has lost the Run to whoever
-//! has capacity next.
+//! Which worker took a Run is in memory only (DISP-16): the offer is a message, and the claim under
+//! it a command like any other. If the worker says nothing for one lease duration, the next worker
+//! with capacity gets the Run.
 
 use tenure_core::Task;
 use tenure_core::id::{Millis, RunId};
@@ -27,7 +27,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             let run_id = offer.run_id;
             let inbox = &permit.worker.inbox;
             if inbox.unbounded_send(Delivery::Run(Box::new(offer))).is_err() {
-                return; // It has left; the Run waits for another.
+                return; // The worker has left; the Run waits for another.
             }
             task.take_run(run_id, (&permit.worker.id, &permit.worker.pool), until);
             self.node.tell(|| taken(task, run_id, self.node.clock.now()));
@@ -43,7 +43,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.node.clock.passed().saturating_add_unsigned(self.node.config.limits.lease_ms)
     }
 
-    /// A worker that asks under its Run keeps it; one that asks under a Run of nobody takes it.
+    /// Notes that a worker asks under a Run. It keeps its own Run, or takes one that nobody has.
     pub(super) fn note_asked(&mut self, myself: &Address, run: RunId, worker: &Worker) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
@@ -57,7 +57,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.listens = self.listens || listen_again(myself, self.node.clock.instant_of(until));
     }
 
-    /// Offers again what silent workers took.
+    /// Offers the Runs again that silent workers took.
     pub(super) fn end_silence(&mut self, myself: &Address) {
         self.listens = false;
         let Life::Known(task) = &mut self.life else { return };
@@ -79,7 +79,7 @@ fn taken(task: &Task, run: RunId, now: Millis) -> Option<RuntimeEvent> {
     Some(RuntimeEvent::of(&view, RuntimeName::RunTaken, run, now))
 }
 
-/// Has the actor look for silent workers at a moment.
+/// Has the actor check for silent workers at a moment.
 fn listen_again(actor: &Address, at: tokio::time::Instant) -> bool {
     let actor = actor.clone();
     tokio::spawn(async move {

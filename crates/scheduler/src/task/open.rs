@@ -1,4 +1,4 @@
-//! Reading a Task from its log (RECOVER).
+//! Reads a Task from its log, or from a snapshot and the log behind it (RECOVER).
 
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
@@ -20,15 +20,16 @@ use super::address::Address;
 use super::{ActorTask, Life, Waiting};
 use crate::count::InHand;
 
-/// How often a log is read again that could not be read, though it is not known to be damaged.
+/// How often the actor tries again to read a log that failed but is not known to be damaged.
 const UNREAD_MAX: u32 = 5;
-/// How often the wait for one that does not answer is doubled: it is read until it does.
+/// How often the wait for a log that does not answer doubles; the actor tries until it answers.
 const SILENT_MAX: u32 = 2;
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
-    /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09). In a cluster time
-    /// limits of Steps are judged as late as leases are: workers may have much to say (mechanisms 6).
+    /// Replays the log, without side effects (RECOVER-07). First the actor decides what an earlier
+    /// boot left open, and what fell due meanwhile (LEASE-15, RECOVER-09). In a cluster it spares
+    /// Steps their time limits for as long as leases: workers may have many reports to send
+    /// (mechanisms 6).
     pub(super) async fn open(&mut self, myself: &Address) {
         let ended = self.node.journal.ended(&self.key).await;
         self.ended_bytes = ended.as_ref().map(|ended| ended.bytes);
@@ -40,7 +41,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             self.life = Life::Known(task);
             return;
         }
-        // One that panics would be read again at once, and again.
+        // If a panic ended the actor, its supervisor would read the log again at once, and so on.
         let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
         self.life = match read.unwrap_or_else(|_| Err(ReadError::Failed("a defect".into()))) {
             Ok(task) => Life::Known(Box::new(task)),
@@ -58,7 +59,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                     _ => tracing::error!(task = %self.key, %error, "the task's log cannot be read"),
                 }
                 if let Some(times) = again {
-                    self.failed_reads = times; // It may pass.
+                    self.failed_reads = times; // The trouble may pass.
                     self.pause(myself);
                 }
                 Life::Unreadable(unreadable(&error))
@@ -96,8 +97,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 }
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Sends open Attempts to their workers again, which pass over what they have: the log may have
-    /// kept a claim that nobody was told of.
+    /// Sends grants of open Attempts again, as the log may hold a claim whose grant was never sent.
+    /// A worker ignores a grant that it has.
     fn grant_again(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
@@ -118,8 +119,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 }
 
-/// Folds a Task's log: from the newest state that was kept of it on, if there is one that can be
-/// used.
+/// Folds a Task's log: from the newest stored snapshot on, if there is one that can be used.
 ///
 /// # Errors
 /// The log does not exist, is damaged, or is not the history of a Task (RECOVER-05).
@@ -127,11 +127,11 @@ pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadEr
     if let Some(task) = kept(journal, key, u64::MAX).await {
         match fold(journal, key, Some(task), u64::MAX).await {
             Ok(task) => return Ok(task),
-            // What is wrong may be the state: the log says.
+            // The snapshot may be wrong: the whole log decides.
             Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
         }
         let task = load_until(journal, key, u64::MAX).await?;
-        journal.forget_snapshot(key); // It was not the log.
+        journal.forget_snapshot(key); // The log was fine, so the snapshot was wrong.
         return Ok(task);
     }
     load_until(journal, key, u64::MAX).await
@@ -149,8 +149,8 @@ pub async fn load_until<J: Journal>(
     fold(journal, key, None, seq).await
 }
 
-/// The Task as a state has it that was kept, of an event up to this one. None without one that is its own,
-/// and whole.
+/// The Task as of its newest stored snapshot at or before event `until`. None if there is none, or
+/// if it is damaged or another Task's; then it is forgotten.
 pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> Option<Task> {
     let EncodedSnapshot { version, bytes } = journal.kept(key, until).await?;
     let made = spawn_blocking(move || decode_snapshot(&bytes).map(Task::of_snapshot)).await;
@@ -169,7 +169,7 @@ pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> 
     None
 }
 
-/// Folds the commits behind a state, or all of them, up to the one that contains `seq`.
+/// Folds the commits behind a snapshot, or all of them, up to the one that contains `seq`.
 async fn fold<J: Journal>(
     journal: &J,
     key: &TaskKey,
@@ -201,8 +201,8 @@ async fn fold<J: Journal>(
     }
 }
 
-/// RECOVER-04: what every command and read on the Task is answered with. A log that does not answer is not
-/// one that cannot be replayed: a moment's wait helps.
+/// RECOVER-04: the answer to every command and read on the Task. A log that does not answer is not
+/// a damaged one: the caller may ask again in a moment.
 pub fn unreadable(error: &ReadError) -> Rejection {
     match error {
         ReadError::NotOwner => Rejection::new(Code::NotOwner, "this node does not own the task")
@@ -215,7 +215,7 @@ pub fn unreadable(error: &ReadError) -> Rejection {
     }
 }
 
-/// The log does not answer, and nothing came of what was asked for: a moment's wait helps.
+/// The log does not answer, and the request had no effect: the caller may ask again in a moment.
 pub(super) fn log_away(why: &str) -> Rejection {
     Rejection::new(Code::Unavailable, format!("the log does not answer: {why}"))
         .with("retry_after_ms", 500)

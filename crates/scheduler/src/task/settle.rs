@@ -1,4 +1,5 @@
-//! What happens when an append returns: answers, grants, signals, offers (WAL-06).
+//! What the Task actor does when an append returns: it sends answers, grants, signals and offers
+//! (WAL-06).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::handle::{ambiguous, overloaded};
 use crate::node::{not_owner, stopped};
 use crate::pool::{CreditPermit, Left, Msg as PoolMsg};
 
-/// How long after a failed append the scheduler tries again.
+/// How long after a failed append the actor tries again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
@@ -42,7 +43,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let leased = landed.leases;
                 if let Err(error) = &leased {
                     self.node.note_leases(false);
-                    // Claims of workers stand, and need theirs.
+                    // Claims that workers made stand, and need their leases.
                     self.node.note_leases_failed(LeaseCall::Acquire, error);
                 }
                 self.settle(myself, flight, leased.is_ok());
@@ -56,7 +57,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.leave(myself);
                 return Ok(());
             }
-            // Boxed, as it is rare: the future of every message would be as large.
+            // Boxed, as it is rare and would make the future of every message larger.
             Err(error) if flight.creates => {
                 Box::pin(self.not_created(myself, flight, error)).await;
             }
@@ -65,12 +66,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                     task.abort();
                 }
                 self.refuse_all(flight, &overloaded());
-                self.offer(myself); // Steps that were claimed with it are ready again.
+                self.offer(myself); // Steps that this append was to claim are ready again.
             }
             Err(AppendError::MustReread(error)) => {
                 let rejection = storage_error(RejectionKind::Ambiguous, &error);
                 self.refuse_all(flight, &rejection);
-                // The state is no longer known: the supervisor replays the log.
+                // The state is no longer known: the supervisor has the log replayed.
                 return Err(format!("append of unknown fate: {error}").into());
             }
             Err(error) => {
@@ -85,7 +86,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                     task.abort();
                 }
                 let mut flight = flight;
-                // Leases that are over the next scan finds, unless their holders were heard meanwhile.
+                // The next scan finds ended leases again, unless their holders renewed them
+                // meanwhile.
                 flight.expired.retain(|(_, why)| *why != LeaseEnd::LeaseExpired);
                 self.undone.append(&mut flight.expired);
                 self.pause(myself);
@@ -104,8 +106,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         Ok(())
     }
 
-    /// Those who asked may ask again. What the scheduler begins by itself it begins again, but not
-    /// at once: a disk that is full stays so for a while.
+    /// Has the actor begin nothing by itself until it tries again. Callers may ask again. The actor
+    /// does not try again at once: a disk that is full stays so for a while.
     pub(super) fn pause(&mut self, myself: &Address) {
         if std::mem::replace(&mut self.pauses, true) {
             return;
@@ -176,19 +178,20 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             let Some(claim) = self.node.claim(&view, attempt_id) else { continue };
             let worker = Arc::clone(&permit.worker);
             let isolation = permit.hand_over_isolation();
-            permit.spend(); // Also where nobody is there: no further Step goes there.
+            permit.spend(); // Spent also if the worker has left: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
                 let isolation = isolation.map(|isolation| isolation.keep_for(lasts));
                 let in_hand = InHand::new(Arc::clone(&worker.hand), was_lost, isolation);
                 self.held.insert(attempt_id, in_hand);
             } else {
-                // Nobody is there: the Step goes back at once (S26).
+                // The worker has left: the Step is released at once (S26).
                 self.waiting.push_back(Waiting::Expired(vec![attempt_id], LeaseEnd::Released));
             }
         }
     }
 
-    /// Undoes claims whose leases were not taken: a worker gets a Step only with its lease (law 5).
+    /// Undoes claims whose leases could not be taken: a worker gets a Step only with its lease (law
+    /// 5).
     fn take_back(&mut self, grants: Vec<(Pos, CreditPermit)>) {
         let Life::Known(task) = &self.life else { return };
         let attempts: Vec<AttemptId> =
@@ -198,7 +201,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Counts what workers claimed by themselves.
+    /// Counts Attempts that workers claimed by themselves as in hand.
     fn note_claimed(&mut self, claimed: &[Pos]) {
         let Life::Known(task) = &self.life else { return };
         for &at in claimed {
@@ -213,7 +216,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Drops leases of ended Attempts, and tells workers of those that others ended.
+    /// Drops the leases of ended Attempts, and notifies workers of those that others ended.
     fn end_attempts(&mut self, flight: &Flight) {
         if flight.ended.is_empty() {
             return;
@@ -224,7 +227,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             held.note_end();
             let Some(attempt) = task.attempt(*id) else { continue };
             let handler = &task.step_at(attempt.step).spec.handler;
-            let pool = &task.run_at(attempt.run).worker_pool_id; // The Step may have another since.
+            // The Step may have moved to another pool since.
+            let pool = &task.run_at(attempt.run).worker_pool_id;
             if let Some(pool) = self.node.pool_if_open(pool) {
                 let now = self.node.clock.passed();
                 pool.note_end(&attempt.worker_id, handler, Went::of(attempt), now);
@@ -237,8 +241,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.node.drop_leases(flight.ended.clone());
     }
 
-    /// Tells holders that they are asked to stop, once each: whoever carries it repeats it until it is
-    /// heard.
+    /// Asks holders to stop, once each: the link repeats the signal until the worker acknowledges
+    /// it.
     pub(super) fn signal(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
@@ -257,11 +261,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Answers now, or when what the caller waits for has happened.
+    /// Answers now, or once what the caller waits for has happened.
     pub(super) fn answer(&mut self, held: HeldAnswer) {
         self.node.note_refusal(&held.result);
         match held.waits {
-            // Whoever waits for long must not keep others out.
+            // A caller that waits for long gives its permit back, so as not to keep others out.
             Some(wait) if !self.has_happened(wait) => {
                 self.late.retain(|(late, _)| !late.reply_to.is_closed());
                 self.late.push((HeldAnswer { _permit: None, ..held }, self.node.waiters.one()));
@@ -313,11 +317,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Tells pools how many ready Steps and Runs wait for a worker: absolute numbers, so that repeating does
-    /// no harm. Those that were told of some and have none now are told so.
+    /// Sends the pools how many ready Steps and Runs wait for a worker. These are absolute numbers,
+    /// so that repeating them does no harm. A pool that was sent some before and has none now is
+    /// sent zero.
     pub(super) fn offer(&mut self, myself: &Address) {
         if self.flight.is_some() {
-            return; // What is ready in the end is told when the append returns.
+            return; // The numbers are sent when the append has returned.
         }
         let Life::Known(task) = &self.life else { return };
         let ready = task.open_pools().filter(|_| !self.pauses);
@@ -348,14 +353,16 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.refuse_all(flight, &rejection);
     }
 
-    /// The id exists: the Task is read, and judges whether this is a repeat or a conflict.
+    /// The id exists: reads the Task, which judges whether the create is a repetition or a
+    /// conflict.
     async fn created_before(&mut self, myself: &Address, mut flight: Flight) {
         let again = flight.creation.take().map(|creation| creation.0);
         let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
         self.refuse_all(flight, &conflict);
         self.open(myself).await;
         if let Life::New = self.life {
-            // Its creation broke off before anybody could read it: only a restart can tell.
+            // Its creation broke off before anybody could read it: only a restart can tell what
+            // became of it.
             if let Some(ask) = again {
                 let _ = ask.reply_to.send(Err(stopped("the creation of this task"))); // As above.
             }
@@ -365,7 +372,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 }
 
-/// What an append says of the disk: a log that is not the expected one says nothing.
+/// What an append says of the storage. An error that means only that the log is another than
+/// expected says nothing.
 fn trouble(append: &Result<(), AppendError>) -> Option<String> {
     match append {
         Err(
@@ -385,7 +393,7 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
     }
 }
 
-/// WAL-09: whether it was written the next owner will find.
+/// WAL-09: the next owner will find whether it was written.
 fn unsettled(message: &str) -> Rejection {
     Rejection::in_doubt(format!("what becomes of it is not known yet: {message}"))
 }

@@ -83,7 +83,7 @@ impl NatsSettings {
 
 impl fmt::Debug for NatsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("NatsSettings")
             .field("url", &without_secrets(&self.url))
             .field("credentials", &self.credentials)
             .field("ca", &self.ca)

@@ -1,4 +1,4 @@
-//! Exporters and the resource, out of settings.
+//! Makes the exporters and the resource from the settings.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::settings::{ExportSettings, ExportTarget, Protocol};
 
-/// Why there are no exporters.
+/// Why the exporters could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExporterError {
     /// The file of certificates cannot be read.
@@ -33,18 +33,19 @@ pub(super) enum ExporterError {
     /// A certificate of the file is damaged.
     #[error(transparent)]
     Pem(#[from] pem::Error),
-    /// TLS cannot be set up so, or a certificate is none of an authority.
+    /// TLS cannot be set up with these settings, or a certificate is not that of an authority.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// The machine has no thread or runtime left, or does not say whom it trusts.
+    /// No thread or runtime could be started, or the machine's trusted authorities could not be
+    /// read.
     #[error(transparent)]
     Machine(#[from] io::Error),
-    /// The exporter does not take its settings.
+    /// The exporter does not accept its settings.
     #[error(transparent)]
     Settings(#[from] ExporterBuildError),
 }
 
-/// What talks to the collector, by signal.
+/// The exporters, by signal.
 #[derive(Debug)]
 pub(super) struct Exporters {
     pub(super) traces: Option<SpanExporter>,
@@ -53,8 +54,8 @@ pub(super) struct Exporters {
 }
 
 impl Exporters {
-    /// Makes them, within the runtime that they will use. Nothing is sent yet. Headers they read from
-    /// the environment themselves.
+    /// Makes the exporters, within the runtime that they will use. Sends nothing yet. The exporters
+    /// read headers from the environment themselves.
     pub(super) fn connect(
         settings: &ExportSettings,
         resource: &Resource,
@@ -84,7 +85,7 @@ fn one<T>(
     target.map(build).transpose()
 }
 
-/// An exporter without TLS settings of its own would trust nobody.
+/// An exporter without TLS settings trusts no authority, so they are always given.
 fn by_grpc<B: WithExportConfig + WithTonicConfig>(
     builder: B,
     target: &ExportTarget,
@@ -100,7 +101,7 @@ fn by_grpc<B: WithExportConfig + WithTonicConfig>(
     Ok(builder.with_tls_config(tls))
 }
 
-/// The client that an exporter has of its own speaks no TLS.
+/// The exporters' default client has no TLS, so they get one that has.
 fn by_http<B: WithExportConfig + WithHttpConfig>(
     builder: B,
     target: &ExportTarget,
@@ -131,7 +132,7 @@ fn tls(target: &ExportTarget) -> Result<ClientConfig, ExporterError> {
     Ok(builder.with_no_client_auth())
 }
 
-/// The authorities that settings name, of which there is at least one.
+/// The authorities in the file that the settings name: at least one.
 fn trusted(target: &ExportTarget) -> Result<Option<Vec<u8>>, ExporterError> {
     let Some(file) = &target.certificate else { return Ok(None) };
     let pem = std::fs::read(file)
@@ -142,8 +143,8 @@ fn trusted(target: &ExportTarget) -> Result<Option<Vec<u8>>, ExporterError> {
     }
 }
 
-/// Who this is. What the environment says (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`) goes
-/// before what the process knows of itself.
+/// What this process is. What the environment says (`OTEL_SERVICE_NAME`,
+/// `OTEL_RESOURCE_ATTRIBUTES`) goes before what the process knows itself.
 pub(super) fn resource(settings: &ExportSettings) -> Resource {
     let said = Resource::builder().build();
     let is_said = |key: &'static str| {
@@ -162,7 +163,7 @@ pub(super) fn resource(settings: &ExportSettings) -> Resource {
     Resource::builder().with_attributes(own).build()
 }
 
-/// What the machine is called; nothing where it does not say.
+/// The name of the machine; empty if it is not known.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

@@ -1,4 +1,4 @@
-//! What the thread of telemetry does: a loop for each signal.
+//! The loops on the thread of telemetry: one for each signal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ use crate::health::{ExportError, Health, Signal};
 use crate::logs::{Dropped, ScopedRecord};
 use crate::trace;
 
-/// Spans, or records, that go to the collector at a time: as SDKs do.
+/// How many spans, or records, one export has at most; SDKs use the same number.
 const BATCH: usize = 512;
 
 /// How long an export may take with all its retries.
@@ -40,7 +40,7 @@ pub(super) struct LoopShared {
 }
 
 impl LoopShared {
-    /// Waits for an export, and notes what became of it. Whether it was taken.
+    /// Waits for an export, and notes the result. Answers whether the collector accepted it.
     async fn note(
         &self,
         signal: Signal,
@@ -58,17 +58,17 @@ impl LoopShared {
         result.is_ok()
     }
 
-    /// Waits until telemetry is to end; forever, once that was heard.
+    /// Waits until telemetry is to end; for ever, if that is known already.
     async fn stop(&mut self, heard: bool) {
         if heard {
             return std::future::pending().await;
         }
-        // Whoever could say so may have gone without a word: that says it too.
+        // If the sender has gone, telemetry is to end as well.
         let _ = self.stopping.wait_for(|stops| *stops).await;
     }
 }
 
-/// Waits for what is to be sent by then; forever, where there is nothing.
+/// Waits until something is due; for ever, if nothing is.
 async fn due(at: Option<Moment>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -76,11 +76,11 @@ async fn due(at: Option<Moment>) {
     }
 }
 
-/// Makes traces of ended Tasks.
+/// Makes traces of ended Tasks, and sends them.
 #[derive(Debug)]
 pub(super) struct TraceLoop {
     pub(super) tasks: UnboundedReceiver<Queued>,
-    /// How often some were lost.
+    /// How often something was lost.
     pub(super) lost: Arc<AtomicU64>,
     pub(super) delay: Duration,
 }
@@ -101,7 +101,7 @@ impl TraceLoop {
                     continue;
                 }
                 () = line.stop(stops) => {
-                    self.tasks.close(); // What is in it still comes.
+                    self.tasks.close(); // What is in the queue is still received.
                     stops = true;
                     continue;
                 }
@@ -121,13 +121,14 @@ impl TraceLoop {
     }
 }
 
-/// Spans that are not sent yet.
+/// Spans that have not been sent yet.
 #[derive(Debug)]
 struct SpanBatch {
     to: SpanExporter,
     line: LoopShared,
     spans: Vec<SpanData>,
-    /// Those who want to know when all that came before they asked is sent: with these at the latest.
+    /// Those who asked when everything before their question has been sent: at the latest with
+    /// these spans.
     asked: Vec<oneshot::Sender<u64>>,
     lost: Arc<AtomicU64>,
 }
@@ -160,7 +161,7 @@ impl SpanBatch {
 
     fn answer(&mut self) {
         for asked in self.asked.drain(..) {
-            let _ = asked.send(self.lost.load(Ordering::Acquire)); // Nobody may wait any more.
+            let _ = asked.send(self.lost.load(Ordering::Acquire)); // Nobody may be waiting.
         }
     }
 }
@@ -169,7 +170,7 @@ impl SpanBatch {
 #[derive(Debug)]
 pub(super) struct LogLoop {
     pub(super) records: Receiver<ScopedRecord>,
-    /// Those that never came here.
+    /// Records that were dropped before they came here.
     pub(super) dropped: Arc<Dropped>,
     pub(super) delay: Duration,
 }
@@ -255,7 +256,7 @@ pub(super) async fn metrics(
     }
 }
 
-/// A reader that the loop shares with the provider.
+/// A reader of metrics that the loop shares with the provider.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedReader(Arc<ManualReader>);
 

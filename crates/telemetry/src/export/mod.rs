@@ -1,8 +1,8 @@
 //! The thread that exports, and the guard that owns it.
 //!
-//! Exporters live on a runtime of their own: what they wait for holds nobody up, and a shutdown never
-//! waits on a runtime for itself. Each signal has a queue with a bound and a loop; a collector that
-//! does not answer fills the queue, and then what comes is counted and dropped.
+//! Exporters run on a runtime of their own, so that their waiting delays nobody, and a shutdown
+//! never waits on the runtime that it blocks. Each signal has a queue with a bound and a loop. A
+//! collector that does not answer fills the queue; after that new entries are counted and dropped.
 
 mod connect;
 mod loops;
@@ -31,15 +31,15 @@ use crate::logs::{self, JsonLines, Processor};
 use crate::settings::ExportSettings;
 use crate::watch::SchedulerWatch;
 
-/// What made the telemetry: its instrumentation scope.
+/// The instrumentation scope of this telemetry.
 pub(crate) const SCOPE: &str = "tenure";
 
-/// Why nothing is exported although it was asked for.
+/// Why telemetry did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("telemetry did not start: {0}")]
 pub struct ExportError(ExporterError);
 
-/// Running telemetry. Dropped, it sends what it has, but waits for a moment only.
+/// Running telemetry. When dropped it sends what it has, but waits only for a moment.
 #[derive(Debug)]
 pub struct Telemetry {
     watch: Arc<SchedulerWatch>,
@@ -50,14 +50,14 @@ pub struct Telemetry {
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// How long what is left may take.
+/// How long sending what is left may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 impl Telemetry {
-    /// Starts exporting as the settings say; none where they say nothing.
+    /// Starts to export as the settings say; none if they name no endpoint.
     ///
     /// # Errors
-    /// An endpoint is no URL, or there can be no further thread.
+    /// An endpoint is not a valid URL, or no thread could be started.
     pub fn start(settings: ExportSettings) -> Result<Option<Self>, ExportError> {
         if settings.is_off() {
             return Ok(None);
@@ -107,7 +107,7 @@ impl Telemetry {
         Ok(Some(Self { watch, gauges, logs, health, stop, ended }))
     }
 
-    /// What a scheduler tells what it does.
+    /// The observer of a scheduler.
     pub fn observer(&self) -> Arc<dyn Observer> {
         if let Some(counts) = &self.watch.counts {
             counts.begin();
@@ -115,18 +115,19 @@ impl Telemetry {
         Arc::clone(&self.watch) as Arc<dyn Observer>
     }
 
-    /// What a worker tells what it does.
+    /// The observer of a worker.
     pub fn worker_observer(&self) -> Arc<dyn WorkerObserver> {
         Arc::clone(&self.watch) as Arc<dyn WorkerObserver>
     }
 
-    /// What is read whenever metrics are sent. It runs on the thread of telemetry.
+    /// Sets the source of the numbers that are read whenever metrics are sent. It runs on the
+    /// thread of telemetry.
     pub fn sample_from(&self, source: impl Fn() -> Sample + Send + Sync + 'static) {
         self.gauges.set_source(Some(Box::new(source)));
     }
 
-    /// Log records go to the collector through this layer: those that `filter` (as `TENURE_LOG`) lets
-    /// through. What the exporters log themselves never does.
+    /// The layer that sends log records to the collector: those that `filter` (as in `TENURE_LOG`)
+    /// lets through. It never sends what the exporters log themselves.
     pub fn log_layer<S>(
         &self,
         filter: &str,
@@ -137,13 +138,13 @@ impl Telemetry {
         self.logs.as_ref().map(|provider| logs::layer(provider, filter))
     }
 
-    /// How lines of JSON are written that name the traces of Tasks.
+    /// The format of JSON log lines that name the traces of Tasks.
     pub fn json_lines(&self) -> JsonLines {
         JsonLines(self.watch.belonging.clone())
     }
 
-    /// Sends what there is, for a moment at most; answers why something was not taken, if anything
-    /// was not since the start. Blocks its thread.
+    /// Sends what is left, for a moment at most. Answers why an export failed, if any did since the
+    /// start. Blocks its thread.
     pub fn end(self) -> Option<String> {
         self.finish();
         self.health.lost()
@@ -151,14 +152,14 @@ impl Telemetry {
 
     fn finish(&self) {
         self.gauges.set_source(None);
-        let _ = self.stop.send(true); // It may have ended.
+        let _ = self.stop.send(true); // The thread may have ended.
         if self.ended.lock().recv_timeout(LAST_WORDS).is_err() {
             self.health.note_unanswered(LAST_WORDS);
         }
     }
 }
 
-/// What the thread has to do.
+/// The work of the thread.
 struct Work {
     settings: ExportSettings,
     resource: Resource,
@@ -169,7 +170,8 @@ struct Work {
 }
 
 impl Work {
-    /// Starts the thread, and waits until it can export. What is answered says when it has ended.
+    /// Starts the thread, and waits until it can export. The answer receives a message when the
+    /// thread has ended.
     fn start(self) -> Result<mpsc::Receiver<()>, ExporterError> {
         let (tell, started) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -179,11 +181,11 @@ impl Work {
                 Ok(runtime) => runtime.block_on(self.export(&tell)),
                 Err(error) => tell.send(Err(error.into())).unwrap_or_default(),
             }
-            let _ = end.send(()); // Nobody may wait any more.
+            let _ = end.send(()); // Nobody may be waiting.
         };
         let thread = std::thread::Builder::new().name("telemetry".into());
         thread.spawn(work)?;
-        // Without a word it has gone before it could start.
+        // An error here means that the thread ended before it could start.
         started.recv().map_err(io::Error::other)??;
         Ok(ended)
     }
@@ -194,7 +196,7 @@ impl Work {
             Ok(exporters) => exporters,
             Err(error) => return tell.send(Err(error)).unwrap_or_default(),
         };
-        let _ = tell.send(Ok(())); // Whoever started this waits for it.
+        let _ = tell.send(Ok(())); // The starter waits for this.
         tokio::join!(
             self.traces.run(exporters.traces, self.line.clone()),
             loops::metrics(self.metrics, exporters.metrics, self.line.clone()),

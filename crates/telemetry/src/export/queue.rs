@@ -1,4 +1,4 @@
-//! Ended Tasks that wait to become traces.
+//! The queue of ended Tasks that wait to become traces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,29 +10,30 @@ use crate::counts::Instruments;
 use crate::health::Signal;
 use crate::trace::EndedTask;
 
-/// Attempts and Tasks that may wait: some 20 MB of them.
+/// How many Attempts and Tasks may wait: some 20 MB of them.
 const WAITING_MAX: usize = 65_536;
 
-/// What is in the queue.
+/// An entry of the queue.
 #[derive(Debug)]
 pub(crate) enum Queued {
-    /// A Task, with its place.
+    /// An ended Task, with its permit.
     Ended(EndedTask, QueuePermit),
-    /// Is told, once what was in the queue before it has been sent, how often some was lost.
+    /// A question: how often something was lost. It is answered once everything before it in the
+    /// queue has been sent.
     Asked(oneshot::Sender<u64>),
 }
 
-/// The way into the queue. What has no capacity is counted and dropped; nobody waits.
+/// The sending end of the queue. What exceeds its capacity is counted and dropped; nobody waits.
 #[derive(Debug)]
 pub(crate) struct ExportQueue {
     sender: UnboundedSender<Queued>,
     used: Arc<AtomicUsize>,
-    /// How often something had no capacity, or was not taken.
+    /// How often something exceeded the capacity, or was not accepted.
     lost: Arc<AtomicU64>,
     counts: Option<Arc<Instruments>>,
 }
 
-/// Capacity in the queue, given back when dropped.
+/// A part of the queue's capacity. Dropping this gives it back.
 #[derive(Debug)]
 pub(crate) struct QueuePermit {
     used: Arc<AtomicUsize>,
@@ -51,8 +52,8 @@ impl ExportQueue {
         (Self { sender, used: Arc::default(), lost: Arc::default(), counts }, receiver)
     }
 
-    /// Capacity for a Task with so many Attempts. One that is larger than the whole queue gets in where it
-    /// is alone.
+    /// Capacity for a Task with so many Attempts. A Task that is larger than the whole queue gets
+    /// it if the queue is empty.
     pub(crate) fn capacity_for(&self, attempts: usize) -> Option<QueuePermit> {
         let size = attempts + 1;
         let take = |used: usize| {
@@ -73,20 +74,21 @@ impl ExportQueue {
         let _ = self.sender.send(Queued::Ended(task, capacity)); // Telemetry may have ended.
     }
 
-    /// Answers, when what was put in so far has been sent, how often some was lost.
+    /// Answers, once everything that is in the queue now has been sent, how often something was
+    /// lost.
     pub(crate) fn taken(&self) -> oneshot::Receiver<u64> {
         let (reply, answer) = oneshot::channel();
         let _ = self.sender.send(Queued::Asked(reply)); // As above.
         answer
     }
 
-    /// How often something was lost: whoever sends what is in the queue counts here too.
+    /// The count of losses, to which the loop that sends adds its own.
     pub(crate) fn lost(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.lost)
     }
 }
 
-/// Spans of a Task with so many Attempts, if no worker said when it began.
+/// How many spans a Task with so many Attempts has, if no worker reported a start.
 fn spans_of(attempts: usize) -> u64 {
     1 + 3 * attempts as u64
 }

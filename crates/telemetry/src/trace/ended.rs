@@ -1,4 +1,4 @@
-//! What is kept of an ended Task until its trace is made.
+//! The facts of an ended Task that its trace is made from.
 
 use smol_str::SmolStr;
 use tenure_core::Task;
@@ -17,13 +17,13 @@ pub struct EndedTask {
     pub task_id: TaskId,
     /// Its kind, as its maker wrote it.
     pub kind: Option<SmolStr>,
-    /// The span of whoever made it.
+    /// The span that the Task's maker named.
     pub parent: Option<ParentSpan>,
-    /// How it ended.
+    /// The status with which it ended.
     pub status: TaskStatus,
-    /// Why, as a code.
+    /// Why it ended so, as a code.
     pub code: Option<SmolStr>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Millis,
     /// When it ended.
     pub ended_at: Millis,
@@ -33,14 +33,14 @@ pub struct EndedTask {
     pub attempts: Vec<EndedAttempt>,
 }
 
-/// An Attempt of it.
+/// An Attempt of an ended Task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedAttempt {
     /// Its id.
     pub attempt_id: AttemptId,
     /// Its Step.
     pub step_id: StepId,
-    /// What the Step runs.
+    /// The handler of the Step.
     pub handler: HandlerName,
     /// Its pool.
     pub pool: PoolId,
@@ -50,23 +50,23 @@ pub struct EndedAttempt {
     pub ordinal: u32,
     /// How it ended.
     pub outcome: Option<Outcome>,
-    /// Why, as a code.
+    /// Why it ended so, as a code.
     pub code: Option<SmolStr>,
-    /// Since when the Step had been ready.
+    /// When the Step had become ready.
     pub ready_at: Millis,
-    /// The claim.
+    /// When the Step was claimed.
     pub started_at: Millis,
-    /// Since when its handler ran, where the worker said so, and how that ended. Of the others nobody
-    /// knows how long they ran.
+    /// When the handler began, if the worker reported both its start and its end. Otherwise nobody
+    /// knows how long it ran.
     pub handler_at: Option<Millis>,
-    /// The end.
+    /// When the Attempt ended.
     pub ended_at: Millis,
-    /// Where in the list the Attempt of the same Step before it is.
+    /// The index of the previous Attempt of the same Step.
     pub previous: Option<usize>,
 }
 
 impl EndedTask {
-    /// Of a Task in its last state; none if it has not ended.
+    /// The facts of a Task in its last state; none if it has not ended.
     pub fn of(task: &Task) -> Option<Self> {
         let (head, view) = (task.head(), task.durable());
         let ended_at = head.ended_at?;

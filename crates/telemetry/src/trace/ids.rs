@@ -1,4 +1,4 @@
-//! Ids of traces and spans, out of ids of Tasks and Attempts.
+//! Makes the ids of traces and spans from the ids of Tasks and Attempts.
 
 use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest as _, Sha256};
@@ -6,7 +6,7 @@ use tenure_core::id::{AttemptId, SessionId, TaskId};
 
 use super::ParentSpan;
 
-/// The trace of a Task: that of whoever made it, or its own.
+/// The trace of a Task: that of its maker's span, or its own.
 pub fn trace_of(session: &SessionId, task: &TaskId, parent: Option<ParentSpan>) -> TraceId {
     parent.map_or_else(|| TraceId::from_bytes(digest("trace", session, task)), |it| it.trace)
 }
@@ -30,8 +30,8 @@ fn digest<const N: usize>(what: &str, session: &SessionId, task: &TaskId) -> [u8
     hash(&[what.as_bytes(), session.as_str().as_bytes(), task.as_str().as_bytes()])
 }
 
-/// The first bytes of a SHA-256 of parts with zero bytes between them. Ids that are all zeros mean
-/// nothing, and do not come up.
+/// The first bytes of a SHA-256 over the parts with a zero byte behind each. Ids of zeros alone are
+/// invalid, and are avoided.
 fn hash<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     let mut hasher = Sha256::new();
     for part in parts {

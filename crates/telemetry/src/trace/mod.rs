@@ -1,8 +1,8 @@
-//! An ended Task as a trace: a pure function of what the log says of it.
+//! Makes the trace of an ended Task: a pure function of its log.
 //!
-//! Nothing here looks at a clock, and ids follow from ids: two owners that both saw a Task end make
-//! the same spans. Whoever made the Task may have named a span of its own (W3C `traceparent`): then
-//! the Task is a part of that trace, below that span; otherwise it is a trace of its own.
+//! This reads no clock, and ids follow from ids: two owners that both saw a Task end make the same
+//! spans. If the maker of the Task named a span of its own (W3C `traceparent`), the Task is a part
+//! of that trace, below that span; otherwise it is a trace of its own.
 
 mod ended;
 mod ids;
@@ -23,7 +23,7 @@ use smol_str::{SmolStr, format_smolstr};
 use tenure_core::id::AttemptId;
 use tenure_core::view::View;
 
-/// Where spans of an Attempt's handler go: the traceparent of the Attempt's own span.
+/// The traceparent of an Attempt's own span, below which its handler's spans go.
 pub fn traceparent(task: &View<'_>, attempt: AttemptId, sampler: Sampler) -> SmolStr {
     let head = task.head();
     let parent = head.trace.as_deref().and_then(ParentSpan::parse);

@@ -1,16 +1,16 @@
-//! The span of whoever made a Task.
+//! The span that the maker of a Task named.
 
 use opentelemetry::trace::{SpanId, TraceId};
 use tenure_core::TraceParent;
 
-/// A span elsewhere.
+/// A span of another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParentSpan {
     /// Its trace.
     pub trace: TraceId,
     /// The span.
     pub span: SpanId,
-    /// Whether its trace is kept.
+    /// Whether that trace is sampled.
     pub is_sampled: bool,
 }
 

@@ -1,15 +1,15 @@
-//! Which Tasks become traces.
+//! Decides which Tasks become traces.
 
 use opentelemetry::trace::TraceId;
 
 use super::ParentSpan;
 
-/// Decides by the trace's id: everybody who asks gets the same answer.
+/// Decides by the id of the trace, so that every process decides the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// Whoever made the Task has decided already, if it named a span.
+    /// If the maker of the Task named a span, the sampling flag of that span decides.
     pub follows_parent: bool,
-    /// Share of the traces that are kept, from 0 to 1.
+    /// The share of traces that are sent, from 0 to 1.
     pub share: f64,
 }
 
@@ -20,7 +20,8 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// As `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` name it; none where they name none.
+    /// The sampler that `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` name; none if they name
+    /// none.
     pub fn named(name: &str, argument: Option<&str>) -> Option<Self> {
         let follows_parent = name.starts_with("parentbased_");
         let share = match name.trim_start_matches("parentbased_") {
@@ -32,7 +33,7 @@ impl Sampler {
         (0.0..=1.0).contains(&share).then_some(Self { follows_parent, share })
     }
 
-    /// Whether a trace is kept.
+    /// Whether a trace is sent.
     pub fn takes(self, trace: TraceId, parent: Option<ParentSpan>) -> bool {
         match parent.filter(|_| self.follows_parent) {
             Some(parent) => parent.is_sampled,
@@ -40,7 +41,7 @@ impl Sampler {
         }
     }
 
-    /// As the SDKs of OpenTelemetry decide, so that services of one share agree.
+    /// Decides as the SDKs of OpenTelemetry do, so that services with one share agree.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 2^63.
     fn is_within(self, trace: TraceId) -> bool {
         if self.share >= 1.0 {
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn a_share_of_traces_is_kept_and_it_is_always_the_same() {
         let sampler = Sampler::named("traceidratio", Some("0.25")).unwrap();
-        // Spread over all ids.
+        // The ids are spread over all values.
         let ids = (1..=4_000_u128)
             .map(|n| trace(n.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_0C44_9E37_79B9)));
         let kept = ids.filter(|id| sampler.takes(*id, None)).count();

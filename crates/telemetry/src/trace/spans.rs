@@ -1,4 +1,4 @@
-//! The spans of an ended Task.
+//! Makes the spans of an ended Task.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,7 +30,7 @@ pub fn spans<'a>(task: &'a EndedTask, scope: &InstrumentationScope) -> SpansOf<'
     SpansOf { task, trace, scope: scope.clone(), next, at: 0 }
 }
 
-/// Spans one by one: those of a large Task need not be in memory at a time.
+/// Spans one by one: those of a large Task need not be in memory together.
 #[derive(Debug)]
 pub struct SpansOf<'a> {
     task: &'a EndedTask,
@@ -42,7 +42,7 @@ pub struct SpansOf<'a> {
     at: usize,
 }
 
-/// Spans of an Attempt at most: its own, and its parts.
+/// How many spans an Attempt has at most: its own, and its parts.
 const OF_ATTEMPT: usize = 4;
 
 impl Iterator for SpansOf<'_> {
@@ -109,14 +109,15 @@ impl SpansOf<'_> {
         with_error(SpanData { attributes, links, ..span }, attempt)
     }
 
-    /// An Attempt in the hands of its worker: what tools that know messaging look for.
+    /// The span of the time in which the worker has the Attempt, with what tools for messaging look
+    /// for.
     fn lease(&self, of: &EndedAttempt) -> SpanData {
         let span = self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at);
         let attributes = messaging(of);
         with_error(SpanData { span_kind: SpanKind::Consumer, attributes, ..span }, of)
     }
 
-    /// A span below that of an Attempt, which says all else.
+    /// A span below that of an Attempt, which has all other attributes.
     fn part(&self, of: &EndedAttempt, name: &'static str, from: Millis, to: Millis) -> SpanData {
         let context = self.context(part_span(name, of.attempt_id));
         let span = self.span(context, name.into(), from, to);
@@ -153,7 +154,7 @@ impl SpansOf<'_> {
     }
 }
 
-/// What an Attempt is.
+/// The attributes of an Attempt.
 fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
     vec![
         text(names::STEP_ID, attempt.step_id.as_str()),
@@ -165,7 +166,7 @@ fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
     ]
 }
 
-/// The same in the words of messaging.
+/// The same in the terms of messaging.
 fn messaging(attempt: &EndedAttempt) -> Vec<KeyValue> {
     vec![
         KeyValue::new(names::MESSAGING_SYSTEM, "tenure"),
@@ -176,7 +177,7 @@ fn messaging(attempt: &EndedAttempt) -> Vec<KeyValue> {
     ]
 }
 
-/// An error, with a code, where the Attempt is one.
+/// Marks the span as an error, with a code, if the Attempt went wrong.
 fn with_error(mut span: SpanData, attempt: &EndedAttempt) -> SpanData {
     if let Some(
         outcome @ (Outcome::Failed | Outcome::Lost | Outcome::TimedOut | Outcome::Abandoned),

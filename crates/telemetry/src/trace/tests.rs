@@ -28,7 +28,8 @@ fn attempt(n: u128, ordinal: u32, outcome: Outcome, previous: Option<usize>) -> 
     }
 }
 
-/// A Step that was lost, failed after its worker had said that it had begun, and then completed.
+/// A Task with a Step that was lost, failed after its worker had reported its start, and then
+/// completed.
 fn task() -> EndedTask {
     EndedTask {
         session_id: SessionId::new("main").unwrap(),
@@ -108,7 +109,8 @@ fn what_went_wrong_is_an_error_with_a_code_and_attempts_name_each_other() {
     assert_eq!(links, [vec![ids[1]], vec![ids[0], ids[2]], vec![ids[1]]]);
 }
 
-/// What tools that know messaging look for: from the claim on, for what waits is not processed.
+/// What tools for messaging look for. It begins with the claim, as a waiting Step is not being
+/// processed.
 #[test]
 fn an_attempt_in_the_hands_of_its_worker_is_a_message_from_its_pool() {
     let spans = made(&task());

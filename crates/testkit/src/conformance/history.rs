@@ -1,4 +1,4 @@
-//! Histories of small Tasks: every commit fits what came before it.
+//! Histories of small Tasks, in which every commit fits the ones before it.
 
 use std::sync::Arc;
 
@@ -22,29 +22,29 @@ pub struct History {
     pub key: TaskKey,
     /// The name of its log.
     pub wal_name: WalName,
-    /// Everything so far.
+    /// All commits so far.
     pub commits: Vec<Arc<Commit>>,
-    /// The epoch of the commits to come.
+    /// The epoch of later commits.
     pub epoch: u64,
 }
 
-/// Time of the first commit; each later one is a millisecond younger.
+/// The time of the first commit; each later one is a millisecond later.
 const START: Millis = 1_700_000_000_000;
 
 impl History {
-    /// Of a Task that is not created yet.
+    /// The history of a Task that is not created yet.
     pub fn of(session: &str, task: &str) -> Self {
         Self::named(session, task, task)
     }
 
-    /// The same with a log of its own name.
+    /// The same, with a name for the log.
     pub fn named(session: &str, task: &str, wal_name: &str) -> Self {
         let session_id = SessionId::new(session).unwrap();
         let key = TaskKey { session_id, task_id: TaskId::new(task).unwrap() };
         Self { key, wal_name: WalName::new(wal_name).unwrap(), commits: Vec::new(), epoch: 0 }
     }
 
-    /// The same with commits to come of the epoch in which a journal owns the Task.
+    /// Has later commits made in the epoch in which a journal owns the Task.
     pub fn on<J: Journal>(mut self, journal: &J) -> Self {
         self.epoch = journal.epoch(&self.key).unwrap_or(0);
         self
@@ -85,7 +85,7 @@ impl History {
         CommitId(Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()))
     }
 
-    /// The Task is created and runs.
+    /// Adds the commit that creates the Task and has it run.
     pub fn create(&mut self) -> Arc<Commit> {
         let task = Arc::new(self.spec());
         let created =
@@ -95,7 +95,7 @@ impl History {
         self.commit([created, ready, running])
     }
 
-    /// Something is reported, in so many events.
+    /// Adds a commit of progress reports, in so many events.
     pub fn work(&mut self, events: usize) -> Arc<Commit> {
         let text = format!("{} events, \"line one\"\nline two, ünïcode \u{1f980}", events);
         let progress = Some(Progress { summary: Some(text), ..Progress::default() });
@@ -103,18 +103,18 @@ impl History {
         self.commit((0..events).map(|_| Body::TaskProgress(Box::new(report.clone()))))
     }
 
-    /// The Task ends.
+    /// Adds the commit that completes the Task.
     pub fn complete(&mut self) -> Arc<Commit> {
         self.commit([Body::TaskCompleted(Box::<Ended>::default())])
     }
 
-    /// It is lost.
+    /// Adds the commit with which the Task counts as lost.
     pub fn lose(&mut self) -> Arc<Commit> {
         let reason = Some(Reason::new("lost", "nobody is left"));
         self.commit([Body::TaskFailed(Box::new(Ended { reason, ..Ended::default() }))])
     }
 
-    /// Its result is delivered.
+    /// Adds the commit that the Task's result is delivered.
     pub fn deliver(&mut self) -> Arc<Commit> {
         let delivery_state = DeliveryState::Delivered;
         self.commit([Body::TaskDeliveryUpdated(DeliveryUpdated {
@@ -123,7 +123,7 @@ impl History {
         })])
     }
 
-    /// It is archived.
+    /// Adds the commit that archives the Task.
     pub fn archive(&mut self) -> Arc<Commit> {
         self.commit([Body::TaskArchived(Archived::default())])
     }

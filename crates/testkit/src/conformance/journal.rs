@@ -1,4 +1,4 @@
-//! What every journal does.
+//! The conformance suite of journals.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -59,7 +59,7 @@ where
     );
 }
 
-/// What a journal does where names are files (STORE-14).
+/// Checks a journal in which the names of logs are names of files (STORE-14).
 pub async fn names_suite<J, G, F>(make: impl Fn() -> F)
 where
     J: Journal,
@@ -282,8 +282,8 @@ async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
     }
 }
 
-/// Mechanisms 5: a state that is kept is the newest that was given, of a place in the log; a journal
-/// that wants states keeps them.
+/// Mechanisms 5: a journal that wants snapshots stores them. It returns the newest one that it was
+/// given, of a place in the log.
 async fn a_kept_state_is_read_as_it_was_given<J: Journal>(journal: &J) {
     let wants = journal.wanted().is_some();
     let mut history = History::of("s", "t").on(journal);

@@ -1,4 +1,4 @@
-//! What every store of leases does.
+//! The conformance suite of stores of leases.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, Leases};
 use uuid::Uuid;
 
-/// A lease of the suite: long enough that a call takes no time beside it.
+/// How long a lease of the suite lasts: much longer than a call takes.
 const LEASE_MS: u64 = 600;
 
 /// The contract of [`Leases`]. `make` gives an empty store and what must outlive it. Waits on

@@ -1,7 +1,7 @@
 //! One suite per port, run by every adapter, and histories to run it with.
 //!
-//! A suite takes a function that makes a fresh adapter, with whatever must live as long as it
-//! does (a temporary directory, say). It panics where the contract is broken.
+//! A suite takes a function that makes a fresh adapter, with whatever must live as long as the
+//! adapter (a temporary directory, for example). It panics if the adapter breaks the contract.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // This is test code that other crates share.
 

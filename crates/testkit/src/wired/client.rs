@@ -1,4 +1,4 @@
-//! A caller's end.
+//! A client port whose calls cross the bus as bytes.
 
 use std::future::ready;
 
@@ -15,21 +15,22 @@ use tenure_wire::bus::request::{Ask, Committed, Request, RequestHead};
 
 use super::{answered, crossed, misread};
 
-/// A caller whose words, and whatever it is told, are bytes on their way.
+/// A client port that encodes its requests, and everything that comes back, to bytes and decodes
+/// them again.
 ///
-/// Not what a network gathers from partitions or sends in parts: lists of the index, views and logs
-/// are handed on as they are.
+/// It passes on unchanged what a network gathers from partitions or sends in parts: lists of the
+/// index, views and logs.
 #[derive(Debug, Clone)]
 pub struct Client<C>(C);
 
 impl<C: ClientPort> Client<C> {
-    /// This caller.
+    /// Wraps a client port.
     pub fn new(inner: C) -> Self {
         Self(inner)
     }
 }
 
-/// What is asked of a Task, as it arrives.
+/// A query about a Task as it arrives.
 fn asked(task: &TaskId, ask: impl Into<Ask>) -> Result<Request, Rejection> {
     Request::read(&Request::new(Some(task.clone()), None, ask).write()?)
 }

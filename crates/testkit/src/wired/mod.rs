@@ -1,7 +1,7 @@
-//! A bus in process on which everything is bytes on its way, as over a network (mechanisms 18).
+//! A bus in process that encodes every message to bytes, as a network does (mechanisms 18).
 //!
-//! For tests: what a message does not carry is missed without a server too. A call goes to the end
-//! inside as it arrives, and its answer comes back the same way.
+//! With it a test fails without a server too if a message lacks a field. A call reaches the inner
+//! port as it arrives, and its answer comes back the same way.
 
 mod client;
 mod worker;
@@ -14,12 +14,12 @@ use tenure_wire::bus::{Answer, decode, encode};
 pub use client::Client;
 pub use worker::Worker;
 
-/// A message as it arrives.
+/// The message after encoding and decoding.
 fn crossed<T: Serialize + DeserializeOwned>(message: &T) -> Result<T, Rejection> {
     Ok(decode(&encode(message)?)?)
 }
 
-/// An answer as it arrives.
+/// The answer after encoding and decoding.
 fn answered<T>(answer: Result<T, Rejection>) -> Result<T, Rejection>
 where
     T: Serialize + DeserializeOwned,
@@ -27,7 +27,7 @@ where
     crossed(&Answer::from(answer))?.into_result()
 }
 
-/// What was said is read as something else.
+/// The refusal of a request that was decoded as another operation.
 fn misread() -> Rejection {
     Rejection::invalid("operation", "another operation arrives than was sent")
 }

@@ -1,4 +1,4 @@
-//! A worker's end.
+//! A worker port whose calls and deliveries cross the bus as bytes.
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
@@ -22,19 +22,19 @@ use tokio::sync::oneshot;
 
 use super::{answered, crossed, misread};
 
-/// A worker whose words, and whatever it is sent, are bytes on their way.
+/// A worker port that encodes its calls, and the deliveries to it, to bytes and decodes them again.
 #[derive(Debug)]
 pub struct Worker<W> {
     inner: Arc<W>,
-    /// With it ends the way to the worker: the scheduler learns that nobody is there.
+    /// Dropping this closes the inbox: the scheduler learns that nobody is there.
     _here: oneshot::Sender<()>,
 }
 
 type Answer = BoxFuture<'static, Result<Recorded, Rejection>>;
 
 impl<W: WorkerPort> Worker<W> {
-    /// This worker. What it is sent in messages that are too long gets lost. To be called within a
-    /// runtime.
+    /// Wraps a worker port. Deliveries that are too long for a message get lost. Must be called
+    /// within a runtime.
     pub fn new(
         inner: W,
         deliveries: UnboundedReceiver<Delivery>,
@@ -45,7 +45,7 @@ impl<W: WorkerPort> Worker<W> {
         (Self { inner: Arc::new(inner), _here: here }, arriving)
     }
 
-    /// Has a word of a holder carried, and said to the end inside as it arrives.
+    /// Encodes and decodes a holder's report, and gives it to the inner port.
     fn tell(
         &self,
         task: &TaskKey,
@@ -61,14 +61,15 @@ impl<W: WorkerPort> Worker<W> {
         match said {
             Ok(answer) => answer.map(|it| Recorded::of(crossed(&Recorded::said(it))?)).boxed(),
             Err(refused) => {
-                room.into_iter().for_each(|room| self.inner.credit(room)); // Said all the same.
+                // The capacity counts even if the report is refused.
+                room.into_iter().for_each(|room| self.inner.credit(room));
                 ready(Err(refused)).boxed()
             }
         }
     }
 }
 
-/// Carries what a worker is sent, as long as it is there.
+/// Carries deliveries to a worker, as long as it is there.
 async fn carry(
     mut deliveries: UnboundedReceiver<Delivery>,
     to_worker: UnboundedSender<Delivery>,

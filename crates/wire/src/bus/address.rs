@@ -16,7 +16,7 @@ pub struct UserLogin {
 impl fmt::Debug for UserLogin {
     /// Without the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").finish_non_exhaustive()
+        f.debug_struct("UserLogin").finish_non_exhaustive()
     }
 }
 

@@ -91,7 +91,8 @@ fn every_setting_that_loses_history_is_told() {
     }
 }
 
-/// The stream of checkpoints loses with less than the log: nodes start slowly, and nothing is gone.
+/// Settings of the stream of checkpoints are less grave than those of the log: with wrong ones
+/// nodes start slowly, and nothing is lost.
 #[test]
 fn the_stream_of_checkpoints_is_judged_too() {
     let index = |changes: Value| {
@@ -181,7 +182,7 @@ fn silent<T>() -> Result<T, RequestError> {
     Err(RequestError::Silent("no answer".into()))
 }
 
-/// What is told of a log of which these partitions were not read, and the others are sound.
+/// The findings on a log of which these partitions could not be read, and the others are sound.
 fn unread(which: &str, why: &'static str) -> Vec<(&'static str, Verdict, &'static str)> {
     let not = &*format!("{which}: not looked into").leak();
     let later = ["log.settings", "log.replicas", "log.room"];
@@ -198,7 +199,7 @@ fn streams_that_could_not_be_read_are_not_called_good() {
     let half = judge_streams(&settings(), false, &[silent(), sound]);
     assert_eq!(told(&half), unread("partition 0", "partition 0: not known: no answer"));
 
-    // What is wrong with one that was read is told all the same.
+    // What is wrong with a stream that was read is reported all the same.
     let lossy = Ok(Some(stream(json!({"config": {"storage": "memory"}}))));
     let found = judge_streams(&settings(), false, &[silent(), lossy]);
     assert_eq!(told(&found)[1], ("log.settings", Verdict::Bad, "partition 1: kept in memory"));

@@ -21,7 +21,7 @@ fn taken(from: (usize, Vec<(Arc<Worker>, u64)>)) -> Vec<(String, u64)> {
     taken
 }
 
-/// What is free is the sum of what each has left, after any change.
+/// After any change, the free credits are the sum of what each member has left.
 fn check(members: &Members) {
     let sum: u128 = members.all.values().map(|member| u128::from(member.left())).sum();
     assert_eq!(members.free, sum);
@@ -70,7 +70,7 @@ fn those_that_do_not_fit_keep_their_room() {
     assert_eq!(taken(members.take(2, &[])), [("a".into(), 1)]);
 }
 
-/// LEASE-19: of a worker that has a Step that was lost, as it says, only what others have no capacity for.
+/// LEASE-19: a worker that says it has a lost Step gets only what others have no capacity for.
 #[test]
 fn room_beside_a_step_that_was_lost_is_the_last() {
     let mut members = Members::default();
@@ -90,8 +90,8 @@ fn room_beside_a_step_that_was_lost_is_the_last() {
     check(&members);
 }
 
-/// What was said on a link that has gone is no capacity on the next, and what comes back late is not
-/// given to it.
+/// Capacity stated on a link that has gone does not count on the next link, and credits that come
+/// back late are not added to it.
 #[test]
 fn another_link_of_a_worker_is_another_member() {
     let mut members = Members::default();
@@ -119,7 +119,7 @@ fn another_link_of_a_worker_is_another_member() {
     assert_eq!((members.free(), members.available.len()), (0, 0));
 }
 
-/// DISP-19: whatever is done to a worker that is suspended, and on whichever of its links.
+/// DISP-19: this holds whatever a suspended worker does, on any of its links.
 #[test]
 fn a_suspended_worker_is_given_nothing_then_one() {
     let mut members = Members::default();

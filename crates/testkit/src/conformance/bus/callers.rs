@@ -1,4 +1,4 @@
-//! What a bus does for callers.
+//! Checks what a bus does for callers.
 
 use std::fmt::Debug;
 
@@ -34,7 +34,7 @@ async fn next<S: Stream + Unpin>(told: &mut S) -> S::Item {
     timeout(SOON, told.next()).await.expect("something is told").expect("there is more")
 }
 
-/// IDEM-01, IDEM-03: the same command again is answered as the first time, and carried out once.
+/// IDEM-01, IDEM-03: a repeated command gets the first answer, and is carried out once.
 pub(super) async fn a_command_is_carried_out_once<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let client = &caller.client;
@@ -85,7 +85,7 @@ pub(super) async fn refusals_name_their_reason<B: Bus>(bus: &B) {
     assert_eq!(code(client.write(&task, context("w"), pause()).await), Code::TaskTerminal);
 }
 
-/// Mechanisms 10: how long a Task may be is for the scheduler to say, not for the bus.
+/// Mechanisms 10: the scheduler limits how long a Task may be, and not the bus.
 pub(super) async fn a_long_task_comes_whole<B: Bus>(bus: &B) {
     const STEPS: usize = 15;
     let caller = Caller::of(bus, "s").await;
@@ -108,8 +108,8 @@ pub(super) async fn a_long_task_comes_whole<B: Bus>(bus: &B) {
     assert_eq!((was.steps.len(), was.left_out), (STEPS, None), "no more is left out than must be");
 }
 
-/// EVENT, mechanisms 11: whoever follows a Task hears its public events, those of no other, each once and
-/// in order. What got lost on the way is read.
+/// EVENT, mechanisms 11: a follower of a Task gets its public events, and no other Task's, each
+/// once and in order. It reads what got lost on the way.
 pub(super) async fn public_events_are_of_one_task_and_in_order<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let client = &caller.client;
@@ -144,7 +144,7 @@ pub(super) async fn public_events_are_of_one_task_and_in_order<B: Bus>(bus: &B) 
     assert_eq!(events, client.events(&task, 0).await.unwrap().events);
 }
 
-/// Mechanisms 11: a hint of the end comes, to those who listen in that session.
+/// Mechanisms 11: a hint of the end of a Task reaches those who listen in its session.
 pub(super) async fn hints_stay_in_their_session<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let elsewhere = Caller::of(bus, "elsewhere").await;

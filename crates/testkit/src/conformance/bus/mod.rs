@@ -1,7 +1,8 @@
-//! What every bus does between a scheduler and those at its ends.
+//! The conformance suite of the bus between a scheduler and its workers and callers.
 //!
-//! What is said the scheduler decides, and its own tests hold. The suite holds how it is carried: to
-//! whom, in which order, how often, and what those are told who speak to nobody.
+//! What a message says is decided by the scheduler, whose own tests check it. This suite checks how
+//! messages are carried: to whom, in which order, how often, and what a sender learns if nobody
+//! listens.
 
 mod callers;
 mod workers;
@@ -23,36 +24,37 @@ use tenure_ports::ClientPort;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tokio::time::timeout;
 
-/// Whatever is waited for comes sooner than this.
+/// Whatever a check waits for comes sooner than this.
 const SOON: Duration = Duration::from_secs(30);
 
-/// How long is listened where nothing may come.
+/// How long a check listens where nothing may come.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A bus with a scheduler behind it. Leases last for a minute at least, and what a Task says nothing
-/// of is left to the scheduler.
+/// A bus with a scheduler behind it. Leases last at least a minute; what a Task does not set, the
+/// scheduler decides.
 ///
-/// Names that a check gives are its own: an adapter that is not fresh for each makes others of them.
+/// Names that a check uses are its own: an adapter that is not fresh for each check makes other
+/// names of them.
 pub trait Bus {
-    /// A worker's end.
+    /// The worker port of this bus.
     type Worker: WorkerPort;
-    /// A caller's end.
+    /// The client port of this bus.
     type Client: ClientPort;
 
     /// The pool that workers join.
     fn pool(&self) -> PoolId;
 
-    /// A boot of a worker joins.
+    /// Has a boot of a worker join.
     fn worker(
         &self,
         principal: &str,
         boot: &str,
     ) -> impl Future<Output = (Self::Worker, UnboundedReceiver<Delivery>)>;
 
-    /// Somebody comes into a session.
+    /// Opens a caller's port to a session.
     fn client(&self, role: Role, session: &str) -> impl Future<Output = Self::Client>;
 
-    /// The scheduler ends, and nobody takes its place.
+    /// Stops the scheduler; no other takes its place.
     fn stop(&self) -> impl Future<Output = ()>;
 }
 
@@ -66,7 +68,8 @@ where
     macro_rules! run {
         ($($check:path),+ $(,)?) => {$({
             let (bus, _guard) = make().await;
-            Box::pin($check(&bus)).await; // The largest of them is not the size of all.
+            // Boxed, so that not every check needs the memory of the largest.
+            Box::pin($check(&bus)).await;
         })+};
     }
     run!(
@@ -88,7 +91,7 @@ where
     );
 }
 
-/// What a bus says where nobody listens any more.
+/// Checks what a bus answers when no scheduler listens any more.
 pub async fn absence_suite<B, G, F>(make: impl Fn() -> F)
 where
     B: Bus,
@@ -98,13 +101,13 @@ where
     workers::whoever_speaks_to_nobody_is_told(&bus).await;
 }
 
-/// A worker that does what a check tells it.
+/// A worker that a check controls.
 struct Hand<W> {
     port: W,
     deliveries: UnboundedReceiver<Delivery>,
-    /// Grants and Runs that came.
+    /// How many grants and offers came.
     seen: u64,
-    /// Statements of capacity so far.
+    /// How many statements of capacity were sent.
     said: u64,
 }
 
@@ -114,14 +117,14 @@ impl<W: WorkerPort> Hand<W> {
         Self { port, deliveries, seen: 0, said: 0 }
     }
 
-    /// States capacity for so many more.
+    /// States capacity for `free` more Steps.
     fn room(&mut self, free: u64) {
         self.said += 1;
         self.port.credit(Credit { free, seen: self.seen, lost: 0, number: self.said });
     }
 
-    /// What comes next. That an Attempt is over is passed over: it may come after its worker's own
-    /// last word.
+    /// The next delivery. Skips notices that an Attempt is over, which may come after the worker's
+    /// own final report.
     async fn next(&mut self) -> Delivery {
         loop {
             let next = timeout(SOON, self.deliveries.next()).await.expect("something comes");
@@ -151,7 +154,7 @@ impl<W: WorkerPort> Hand<W> {
         timeout(QUIET, self.deliveries.next()).await.is_err()
     }
 
-    /// Reports on a claim, with what else is said.
+    /// Reports on a claim; `say` fills in the report.
     async fn report(
         &self,
         claim: &ClaimResult,
@@ -160,7 +163,8 @@ impl<W: WorkerPort> Hand<W> {
         self.port.report(&Holding::of(claim), report_on(claim, say), None).await
     }
 
-    /// Heartbeats until the last of these is spoken of: a bus need not wait for an answer that is slow.
+    /// Sends heartbeats until the last of these Attempts gets an answer: a bus need not wait for a
+    /// slow one.
     async fn pulses(&self, holdings: &[Holding]) -> Vec<Pulse> {
         let answered = async {
             loop {
@@ -188,7 +192,7 @@ fn report_on(claim: &ClaimResult, say: impl FnOnce(&mut StepReport)) -> StepRepo
     report
 }
 
-/// A caller, and the pool of its Tasks.
+/// A caller, and the pool for its Tasks.
 struct Caller<C> {
     client: C,
     pool: PoolId,
@@ -199,7 +203,7 @@ impl<C: ClientPort> Caller<C> {
         Self { client: bus.client(Role::Orchestrator, session).await, pool: bus.pool() }
     }
 
-    /// A Task of these Steps, none after another.
+    /// A Task of these Steps, without dependencies.
     fn task(&self, id: &TaskId, steps: &[&str]) -> CreateTask {
         CreateTask {
             default_worker_pool_id: Some(self.pool.clone()),
@@ -216,7 +220,7 @@ impl<C: ClientPort> Caller<C> {
         id
     }
 
-    /// The same, where nothing happens by itself.
+    /// The same with manual dispatch and completion.
     async fn create_manual(&self, task: &str, steps: &[&str]) -> TaskId {
         let id = task_id(task);
         let manual = Some(Policy::Manual);
@@ -225,7 +229,7 @@ impl<C: ClientPort> Caller<C> {
         id
     }
 
-    /// Carries a command out that is not refused.
+    /// Carries out a command that must succeed.
     async fn say(&self, task: &TaskId, id: &str, command: Command) -> WriteSummary {
         self.client.write(task, context(id), command).await.unwrap()
     }
@@ -263,7 +267,7 @@ fn step(id: &str) -> StepInput {
     }
 }
 
-/// What a Step's handler gets: bytes that are no text.
+/// The input of a Step: bytes that are no text.
 fn input_of(id: &str) -> Value {
     Value::inline("application/octet-stream", [id.as_bytes(), &[0, 0xff]].concat())
 }

@@ -1,4 +1,4 @@
-//! What a bus does for workers.
+//! Checks what a bus does for workers.
 
 use futures::StreamExt as _;
 use futures::future::join;
@@ -31,8 +31,8 @@ fn code(pulse: &Pulse) -> Option<Code> {
     }
 }
 
-/// CLAIM-14, mechanisms 7 and 15: a grant goes to the boot that has capacity, whole, and to no other. Who
-/// speaks is told by the bus: what another says of the Attempt counts for nothing.
+/// CLAIM-14, mechanisms 7 and 15: a grant goes complete to the boot that has capacity, and to no
+/// other. The bus says who speaks: another worker's report on the Attempt counts for nothing.
 pub(super) async fn a_grant_is_for_one_boot_alone<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut one = Hand::join(bus, "ant", "b1").await;
@@ -54,8 +54,8 @@ pub(super) async fn a_grant_is_for_one_boot_alone<B: Bus>(bus: &B) {
     one.complete(&claim).await;
 }
 
-/// Mechanisms 8: within a Task Steps come in the order in which they were made, and a signal comes
-/// behind the grant that it is about.
+/// Mechanisms 8: the Steps of a Task come in the order in which they were made, and a signal comes
+/// behind its grant.
 pub(super) async fn deliveries_come_in_their_order<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let ids: Vec<String> = (0..20).map(|number| format!("a{number}")).collect();
@@ -82,8 +82,8 @@ pub(super) async fn deliveries_come_in_their_order<B: Bus>(bus: &B) {
     assert_eq!(asked, held, "each is told of once");
 }
 
-/// Mechanisms 8: statements of capacity are absolute. The same again, or an older one that comes late, says
-/// nothing, and what was sent and not seen yet is used up.
+/// Mechanisms 8: statements of capacity are absolute. A repeated one, or an older one that comes
+/// late, changes nothing; what was sent and not seen yet uses capacity.
 pub(super) async fn room_is_what_was_said_last<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut hand = Hand::join(bus, "ant", "b1").await;
@@ -99,8 +99,8 @@ pub(super) async fn room_is_what_was_said_last<B: Bus>(bus: &B) {
     assert!(hand.stays_quiet().await, "there was room for one more");
 }
 
-/// REPORT-14: each of those who report at the same time is answered for its own, and the same again is
-/// answered as the first time.
+/// REPORT-14: workers that report at the same time each get the answer to their own report, and a
+/// repeated report gets the first answer.
 pub(super) async fn a_report_is_answered_to_whoever_made_it<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut one = Hand::join(bus, "ant", "b1").await;
@@ -129,8 +129,8 @@ pub(super) async fn a_report_is_answered_to_whoever_made_it<B: Bus>(bus: &B) {
     assert_eq!(late.code, Code::TaskTerminal);
 }
 
-/// LEASE-04, LEASE-13, mechanisms 4: every Attempt is answered for in its place. Of what is not known
-/// nothing is said: lost is only what the log says is over.
+/// LEASE-04, LEASE-13, mechanisms 4: every Attempt gets its answer in its place. An unknown Attempt
+/// gets none: only what the log says is over is lost.
 pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut one = Hand::join(bus, "ant", "b1").await;
@@ -161,8 +161,8 @@ pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
     assert_eq!(one.port.heartbeat(&[]).await, []);
 }
 
-/// CANCEL-07: a holder that is to stop is told at once, and with every answer. Who waits for the end is
-/// answered when the last of them has stopped.
+/// CANCEL-07: a holder that is to stop gets a signal at once, and the request with every answer. A
+/// caller that waits for the end gets its answer when the last holder has stopped.
 pub(super) async fn whoever_is_to_stop_is_told<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut hand = Hand::join(bus, "ant", "b1").await;
@@ -186,8 +186,8 @@ pub(super) async fn whoever_is_to_stop_is_told<B: Bus>(bus: &B) {
     assert_eq!(code(&hand.pulses(&held).await[0]), Some(Code::TaskTerminal));
 }
 
-/// S26, LEASE-13: a Step that is given back goes to whoever has capacity, as another Attempt, and the former
-/// holder's word counts no more.
+/// S26, LEASE-13: a Step that a worker gives back goes to another worker with capacity, as another
+/// Attempt. Reports of the former holder no longer count.
 pub(super) async fn a_released_step_goes_to_another<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut one = Hand::join(bus, "ant", "b1").await;
@@ -205,7 +205,7 @@ pub(super) async fn a_released_step_goes_to_another<B: Bus>(bus: &B) {
     other.complete(&second).await;
 }
 
-/// A worker that has left gets nothing more; what it was just being sent goes to another.
+/// A worker that has left gets nothing more; what was being sent to it goes to another.
 pub(super) async fn a_worker_that_has_left_gets_nothing<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut one = Hand::join(bus, "ant", "b1").await;
@@ -222,8 +222,8 @@ pub(super) async fn a_worker_that_has_left_gets_nothing<B: Bus>(bus: &B) {
     }
 }
 
-/// 5.4 `take_run`, CLAIM-15, QUERY-12, EVENT-07: a Run is offered, looked into and claimed under, the
-/// same claim again is answered as the first time, and its session hears of it.
+/// 5.4 `take_run`, CLAIM-15, QUERY-12, EVENT-07: a worker is offered a Run, reads its Steps and
+/// claims under it. A repeated claim gets the first answer, and the session gets the event.
 pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut hand = Hand::join(bus, "ant", "b1").await;
@@ -261,7 +261,7 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
     assert_eq!((event.event, Some(event.run_id)), (RuntimeName::RunTaken, run_id));
     assert_eq!(event.worker_id.as_ref(), Some(hand.port.id()));
 
-    // Whoever waits for a Run is answered when its worker leaves it.
+    // A caller that waits for a Run gets its answer when its worker leaves it.
     let leaves = async {
         hand.room(1);
         let offer = hand.offered().await;
@@ -272,8 +272,8 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
     assert!(ended.unwrap().run_end.unwrap().no_step_claimed);
 }
 
-/// P30: a value as long as may be is carried unchanged. One that is longer is refused, whether a message
-/// holds it or not, and the Attempt goes on.
+/// P30: a value of the greatest allowed length is carried unchanged. A longer one is refused,
+/// whether it fits into a message or not, and the Attempt goes on.
 pub(super) async fn a_value_up_to_the_limit_is_carried<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut hand = Hand::join(bus, "ant", "b1").await;
@@ -298,8 +298,8 @@ pub(super) async fn a_value_up_to_the_limit_is_carried<B: Bus>(bus: &B) {
     assert_eq!(output, Some(of(most)));
 }
 
-/// Mechanisms 7 and 13: who speaks to a scheduler that is not there is told so, as something that may be
-/// said again. It says nothing of Attempts.
+/// Mechanisms 7 and 13: a request to a scheduler that is not there gets an answer that allows to
+/// repeat it. That answer says nothing of Attempts.
 pub(super) async fn whoever_speaks_to_nobody_is_told<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut hand = Hand::join(bus, "ant", "b1").await;
