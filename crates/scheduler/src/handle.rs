@@ -110,7 +110,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         // lost.
         end_with("the lease scan", crate::scan::scan_leases(&node));
         if let Some(keeping) = crate::snapshots::store_snapshots(&node) {
-            end_with("the keeping of states", keeping);
+            end_with("the storing of snapshots", keeping);
         }
         Ok(Self {
             node,

@@ -28,9 +28,9 @@ pub(crate) fn store_snapshots<J: Journal, L: Leases>(
             match spawn_blocking(move || fold(task)).await {
                 Ok(Ok(folded)) => node.journal.keep(&wanted.key, folded).await,
                 Ok(Err(error)) => {
-                    tracing::error!(task = %wanted.key, %error, "its state is not kept")
+                    tracing::error!(task = %wanted.key, %error, "its snapshot is not stored")
                 }
-                Err(error) => tracing::error!(task = %wanted.key, %error, "its state is not kept"),
+                Err(error) => tracing::error!(task = %wanted.key, %error, "its snapshot is not stored"),
             }
         }
     }))

@@ -129,13 +129,13 @@ impl Checkpoints {
         match self.store.state(&stored).await {
             Ok(bytes) => Some(EncodedSnapshot { version: stored.wal_seq, bytes }),
             Err(Unread::Unsound(why)) => {
-                tracing::warn!(task = %key, why, "its state is not used");
+                tracing::warn!(task = %key, why, "its snapshot is not used");
                 self.forget(key);
                 None
             }
             // The snapshot may be sound; it is tried again another time.
             Err(Unread::Unanswered(why)) => {
-                tracing::warn!(task = %key, why, "its state is not used now");
+                tracing::warn!(task = %key, why, "its snapshot is not used now");
                 None
             }
         }

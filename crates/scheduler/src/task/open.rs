@@ -128,7 +128,7 @@ pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadEr
         match fold(journal, key, Some(task), u64::MAX).await {
             Ok(task) => return Ok(task),
             // The snapshot may be wrong: the whole log decides.
-            Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
+            Err(error) => tracing::warn!(task = %key, %error, "its snapshot is not used"),
         }
         let task = load_until(journal, key, u64::MAX).await?;
         journal.forget_snapshot(key); // The log was fine, so the snapshot was wrong.
@@ -161,9 +161,9 @@ pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> 
     };
     match made {
         Ok(Ok(task)) if is_it(&task) => return Some(task),
-        Ok(Ok(_)) => tracing::warn!(task = %key, "its state is that of another, and not used"),
-        Ok(Err(error)) => tracing::warn!(task = %key, %error, "its state is not used"),
-        Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
+        Ok(Ok(_)) => tracing::warn!(task = %key, "its snapshot is that of another, and not used"),
+        Ok(Err(error)) => tracing::warn!(task = %key, %error, "its snapshot is not used"),
+        Err(error) => tracing::warn!(task = %key, %error, "its snapshot is not used"),
     }
     journal.forget_snapshot(key);
     None
