@@ -15,7 +15,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// A draft is a draft no longer.
+    /// Submits a draft.
     pub(super) fn submit_as(&mut self, moved: Moved) -> Result<(), Rejection> {
         if self.task.tally().steps() == 0 {
             return Err(Rejection::new(Code::ValidationError, "a task needs at least one step")

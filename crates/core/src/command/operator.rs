@@ -1,4 +1,4 @@
-//! Operations by name, and who has which (PERM).
+//! Operations by name, and which roles have which (PERM).
 
 use alloc::format;
 
@@ -8,7 +8,8 @@ use crate::reject::{Code, Rejection};
 use crate::status::{Role, names};
 
 names! {
-    /// Operations, by their own names (5.2 to 5.4). Some have others, too: [`Operator::called`].
+    /// Operations, by their own names (5.2 to 5.4). Some also have other names:
+    /// [`Operator::called`].
     Operator {
         /// `agent.task_create`, `create_task`.
         TaskCreate = "task_create",
@@ -54,11 +55,11 @@ names! {
         CancelRun = "cancel_run",
         /// S26.
         ReleaseStep = "release_step",
-        /// Internal: a ready Step goes to a worker that asked for work (DISP-14).
+        /// Internal: gives a ready Step to a worker that asked for work (DISP-14).
         GrantStep = "grant_step",
-        /// Internal: leases that ended without a word (LEASE-07).
+        /// Internal: ends Attempts whose leases ended without a final report (LEASE-07).
         ExpireLeases = "expire_leases",
-        /// Internal: something fell due (RECOVER-09).
+        /// Internal: judges what fell due (RECOVER-09).
         Due = "due",
         /// `agent.task_get`.
         TaskGet = "task_get",
@@ -123,7 +124,7 @@ impl Operator {
     }
 }
 
-/// K1: nobody but the scheduler bears its name, and it bears no other (U12).
+/// K1: only the scheduler has the name `system`, and it has no other (U12).
 pub fn check_principal(caller: &Caller) -> Result<(), Rejection> {
     if (caller.agent == crate::id::system_agent()) == (caller.role == Role::System) {
         return Ok(());
@@ -140,8 +141,8 @@ pub fn check_tool(caller: &Caller, operation: Operator) -> Result<(), Rejection>
     Err(Rejection::new(Code::ToolNotAvailable, message).with("operation", operation.as_str()))
 }
 
-/// The right to a Task is the right to its session (K4). Also asked before anything is looked up for
-/// a caller.
+/// K4: whoever may act in a session may act on its Tasks. The scheduler also checks this before it
+/// looks anything up for a caller.
 pub fn check_session(caller: &Caller, session: &SessionId) -> Result<(), Rejection> {
     if caller.session_id == *session {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What follows from a command, in the order of READY-06: automatic retries, the completion
-//! policy, readiness, and `task_running`.
+//! What the scheduler adds to a command's events, in the order of READY-06: automatic retries, the
+//! completion policy, readiness, and `task_running`.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// S19: Steps that failed in this commit, and may be tried again.
+    /// S19: reopens Steps that failed in this commit and may run again.
     fn retry_failed(&mut self) -> Result<(), Rejection> {
         if self.task.is_closing() {
             return Ok(());
@@ -52,7 +52,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// When to try a failed Step again; none: not by itself (RETRY-04 to RETRY-06).
+    /// When to run a failed Step again; `None`: not automatically (RETRY-04 to RETRY-06).
     fn retry_at(&self, pos: Pos) -> Option<Millis> {
         let step = &self.task.steps[pos];
         let attempt = &self.task.attempts[step.state.last_attempt?];
@@ -82,7 +82,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// S02 for every Step that can be ready, those whose backoff is over included, in creation
+    /// S02 for every Step that can become ready, including those whose backoff is over, in creation
     /// order.
     pub(super) fn promote(&mut self) -> Result<(), Rejection> {
         let derived = &self.task.derived;
@@ -163,7 +163,7 @@ impl Task {
     }
 }
 
-/// RETRY-05: codes that are never retried by themselves.
+/// RETRY-05: whether an automatic retry is allowed after this failure; some codes never allow it.
 fn is_retryable(policy: &RetryPolicy, reason: &Reason) -> bool {
     let never = matches!(
         reason.code.as_str(),
