@@ -1,5 +1,5 @@
-//! A creation in parts: a Task that is too long for one message comes as a draft with some of its Steps
-//! and patches that add the others (IDEM-07 to IDEM-09).
+//! A creation in parts: a Task that is too long for one message comes as a draft with some of its
+//! Steps, and as patches that add the others (IDEM-07 to IDEM-09).
 
 use alloc::format;
 
@@ -12,17 +12,17 @@ use crate::status::TaskStatus;
 use crate::table::{Pos, next_pos};
 use crate::task::{Head, Task};
 
-/// What a Task that comes in parts is when it is whole.
+/// What a Task that comes in parts will be when it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Creation {
-    /// Of the patches that follow ([`digest_of`](Self::digest_of)): with the create, which says it, it names
-    /// the whole.
+    /// The digest of the patches that follow ([`digest_of`](Self::digest_of)). The create carries
+    /// it, and together they identify the whole.
     pub digest: Digest,
-    /// It stays a draft when it is whole; else it begins then.
+    /// Whether the Task stays a draft when it is whole; otherwise it begins then.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub draft: bool,
-    /// Steps that the whole has.
+    /// How many Steps the whole has.
     pub steps: Pos,
 }
 
@@ -33,17 +33,19 @@ impl Creation {
         Digest(all.finalize().into())
     }
 
-    /// Which part of any creation a command of this id brings, with the digest of that creation in hexadecimal.
+    /// The part that a command with this id brings, as the digest of its creation in hexadecimal
+    /// and a number.
     fn part_of(id: &CommandId) -> Option<(&str, usize)> {
         let (digest, number) = id.as_str().split_once('/')?;
         let is_digest = Digest::from_hex(digest).is_some();
         number.parse().ok().filter(|_| is_digest).map(|number| (digest, number))
     }
 
-    /// The id of the command that brings a part, from 1: the same however often it is sent.
+    /// The id of the command that brings a part, from 1. It is the same however often the client
+    /// sends it.
     ///
     /// # Errors
-    /// Never: it is short enough.
+    /// Never: the id is short enough.
     pub fn part(&self, number: usize) -> Result<CommandId, BadId> {
         CommandId::new(format!("{}/{number}", self.digest))
     }
@@ -54,7 +56,7 @@ impl Creation {
 pub struct Unfinished {
     /// The whole.
     pub creation: Creation,
-    /// Steps that have come.
+    /// How many Steps have come.
     pub here: Pos,
 }
 
@@ -64,15 +66,15 @@ impl Task {
         Unfinished::of(&self.head, next_pos(self.steps.len()))
     }
 
-    /// Whether a command that is not remembered brings a part of another creation than this Task's: of one
-    /// that was replaced (IDEM-10).
+    /// Whether a command that the Task does not remember brings a part of another creation, which
+    /// this Task's creation has replaced (IDEM-10).
     pub(crate) fn is_stray_part(&self, id: &CommandId) -> bool {
         let own = self.head.creation;
         let is_own = |digest: &str| own.is_some_and(|own| own.digest.hex(&mut [0; 64]) == digest);
         Creation::part_of(id).is_some_and(|(digest, _)| !is_own(digest))
     }
 
-    /// Whether a command that is not remembered brings the next part of a creation.
+    /// Whether a command that the Task does not remember brings the next part of a creation.
     pub(crate) fn is_next_part(&self, creation: Creation, id: &CommandId) -> bool {
         let Some((_, number)) = Creation::part_of(id).filter(|_| !self.is_stray_part(id)) else {
             return false;
@@ -85,7 +87,7 @@ impl Task {
         }
     }
 
-    /// The digests of the patches of a creation that have come, in their order.
+    /// The digests of the patches of a creation that have come, in order.
     pub(crate) fn parts_here(
         &self,
         creation: Creation,
@@ -96,7 +98,7 @@ impl Task {
 }
 
 impl Unfinished {
-    /// What is missing of a Task that has so many Steps: nothing once it is whole, or has ended.
+    /// What is missing of a Task with `here` Steps; `None` once it is whole, or has ended.
     pub(crate) fn of(head: &Head, here: Pos) -> Option<Self> {
         let creation = head.creation.filter(|_| head.status == TaskStatus::Draft)?;
         (here < creation.steps).then_some(Self { creation, here })
