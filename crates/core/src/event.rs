@@ -39,7 +39,7 @@ pub struct Commit {
     pub first_seq: u64,
     /// Time of all its events, never before the previous commit's (P37).
     pub created_at: Millis,
-    /// The command that caused it; `None` for timers and automatic claims.
+    /// The command that caused it; absent for timers and automatic claims.
     pub command_id: Option<CommandId>,
     /// Digest of that command, stored on the first event.
     pub command_digest: Option<Digest>,
@@ -482,7 +482,7 @@ report! {
 report! {
     /// A report that does not end the Attempt.
     StepUpdated {
-        /// The Attempt; `None`: the orchestrator reported.
+        /// The Attempt; absent: the orchestrator reported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_id: Option<AttemptId>,
         /// End of the lease unless renewed.
@@ -585,7 +585,7 @@ pub struct StepLeaseExpired {
     pub lost_count: u32,
     /// `lease_expired`, `released` or `host_restarted`.
     pub reason: LeaseEnd,
-    /// Why the worker gave it back; `None`: the scheduler ended it, or the event is older than this field.
+    /// Why the worker gave it back; absent: the scheduler ended it, or the event is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<ReleaseReason>,
     /// Until then the Step is not given out again (LEASE-18).

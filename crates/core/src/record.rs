@@ -228,9 +228,9 @@ impl Default for Backoff {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Attempts that may fail, from 1; `None`: unlimited.
+    /// Attempts that may fail, from 1; absent: unlimited.
     pub max_attempts: Option<u32>,
-    /// Attempts that may be lost, from 1; `None`: unlimited.
+    /// Attempts that may be lost, from 1; absent: unlimited.
     pub max_lost: Option<u32>,
     /// Waiting time between attempts.
     pub backoff: Backoff,

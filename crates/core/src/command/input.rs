@@ -113,7 +113,7 @@ pub struct StepReport {
     /// and never stores it (DISP-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_result: Option<String>,
-    /// The new status; `None`: the report has results and progress only.
+    /// The new status; absent: the report has results and progress only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StepStatus>,
     /// The Step.
@@ -224,7 +224,7 @@ pub struct AppendProgress {
 pub struct RetrySteps {
     /// Why.
     pub reason: ReasonInput,
-    /// Which failed Steps; `None`: all.
+    /// Which failed Steps; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ids: Option<Vec<StepId>>,
 }
@@ -312,7 +312,7 @@ pub struct Grant {
     pub worker_id: AgentId,
     /// Its pool.
     pub worker_pool_id: PoolId,
-    /// The handlers that it has; `None`: all.
+    /// The handlers that it has; absent: all.
     pub handlers: Option<Vec<HandlerName>>,
     /// Whether its place for a lost Step is free, so that it may get a Step that was lost twice
     /// (LEASE-19).

@@ -111,7 +111,7 @@ pub struct Cx<'a> {
     pub caller: &'a Caller,
     /// Time, ids, randomness.
     pub stamp: Stamp,
-    /// The caller's id for the command; `None` for timers.
+    /// The caller's id for the command; absent for timers.
     pub command_id: Option<&'a CommandId>,
     /// The digest of the command, computed where the request arrived.
     pub digest: Option<Digest>,
@@ -128,7 +128,7 @@ pub struct Cx<'a> {
 /// The result of a command that was carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The commit to append; `None` for replays and documented no-ops.
+    /// The commit to append; absent for replays and documented no-ops.
     pub commit: Option<Commit>,
     /// What to answer once it is durable.
     pub reply: Reply,

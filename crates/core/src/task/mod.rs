@@ -403,7 +403,7 @@ pub struct Run {
     pub run_id: RunId,
     /// Its pool.
     pub worker_pool_id: PoolId,
-    /// Its hard scope; `None`: not restricted.
+    /// Its hard scope; absent: not restricted.
     pub allowed_step_ids: Option<Arc<[StepId]>>,
     /// Who dispatched it; `system` for automatic Runs.
     pub dispatched_by: AgentId,
@@ -423,7 +423,7 @@ pub struct Run {
     pub instructions: Option<Arc<str>>,
     /// Thread and environment.
     pub bindings: Option<Arc<Bindings>>,
-    /// When it ends if nobody uses it; `None` for automatic Runs.
+    /// When it ends if nobody uses it; absent for automatic Runs.
     pub expires_at: Option<Millis>,
     /// The shift of the event that made it.
     #[serde(skip)] // As all shifts.

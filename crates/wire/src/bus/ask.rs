@@ -1,4 +1,4 @@
-//! What is asked of the owner of a partition, and the list of all queries.
+//! [`Ask`], the operation in a request to the owner of a partition, and the list of all queries.
 
 use serde::Serialize;
 use smol_str::SmolStr;
@@ -12,7 +12,7 @@ use super::operate::{LeasePage, ListLeases};
 use super::request::{Entries, List, LogPage, ReadLog, ReadParent, RequestHead, ViewPage, Views};
 use super::{BadMessage, V, operation};
 
-/// Queries that the bus alone has, with what each is answered with.
+/// Queries that only the bus has, each with its answer.
 macro_rules! queries_of_the_bus {
     ($($query:ty = $name:literal, $tool:expr, $reads:expr, $output:ty;)*) => {$(
         impl Query for $query {
@@ -33,9 +33,10 @@ queries_of_the_bus! {
     ListLeases = "list_leases", Operator::InspectTask, Reads::Partition, LeasePage;
 }
 
-/// Hands every query to a macro, by the name it has as an [`Ask`] and with its type: those that read a Task as it
-/// stands, those that tell what it was, and all others, which an owner answers each in its own way. This list is
-/// all that knows them together: whoever carries, answers or describes queries is made from it.
+/// Passes every query to a macro, with its type and its name as an [`Ask`]: queries that read a
+/// Task as it stands, queries about a Task's past, and all others, which an owner answers each in
+/// its own way. No other place lists them all: whatever carries, answers or describes queries is
+/// generated from this list.
 #[macro_export]
 macro_rules! queries {
     ($then:ident) => {
@@ -67,14 +68,14 @@ macro_rules! queries {
 
 macro_rules! asks {
     ($($group:ident { $($ask:ident($query:ty))* })*) => {
-        /// What is asked.
+        /// The operation of a request, with its input.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Ask {
-            /// `task_create`. Asks for a `WriteSummary`.
+            /// `task_create`. The answer is a `WriteSummary`.
             Create(Box<CreateTask>),
-            /// `retry_task` with `retry_of`, on the Task that is to be. Asks for a `WriteSummary`.
+            /// `retry_task` with `retry_of`, on the new Task. The answer is a `WriteSummary`.
             RetryEnded(Box<RetryEnded>),
-            /// A command on a Task. Asks for a `WriteSummary`.
+            /// A command on a Task. The answer is a `WriteSummary`.
             Command(Box<Command>),
             $($(
                 #[doc = concat!("The query `", stringify!($ask), "`, of which its type says the rest.")]
@@ -83,7 +84,7 @@ macro_rules! asks {
         }
 
         impl Ask {
-            /// What makes or changes a Task; none: it is a query.
+            /// The request that creates or changes a Task; `None` for a query.
             pub fn into_write(self) -> Option<Write> {
                 match self {
                     Self::Create(input) => Some(Write::Create(input)),
@@ -145,7 +146,7 @@ macro_rules! asks {
 
 queries!(asks);
 
-/// A request with its input; one that has no fields is left out.
+/// A request with its input; an input without fields is left out.
 fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct With<'a, T> {
@@ -159,7 +160,7 @@ fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMess
     }
 }
 
-/// A request of a command, which says its name and its input itself.
+/// A request with a command, which serializes to its name and its input.
 fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct CommandMessage<'a> {
