@@ -62,7 +62,7 @@ names! {
         Completed = "task.completed",
         /// The ended Task was archived.
         Archived = "task.archived",
-        /// A worker or a peer was asked to work on it.
+        /// Work on it was delegated: to a worker, a child Task, a sub agent or a thread.
         Delegated = "task.delegated",
         /// Edges, Steps or dependencies changed.
         DependencyUpdated = "task.dependency.updated",

@@ -28,7 +28,7 @@ impl<T> Default for WaiterGroup<T> {
 
 impl<T> WaiterGroup<T> {
     /// Adds an item. Unless another thread is syncing already, this one syncs until nobody waits,
-    /// and hands each group to `done` with how its sync went.
+    /// and passes each group to `done` with the result of its sync.
     pub(crate) fn join(
         &self,
         item: T,

@@ -91,9 +91,9 @@ pub struct Repair {
 /// A log that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The Task, as far as that can be told.
-    pub task: TaskKey,
     /// The Task, as far as the log says it.
+    pub task: TaskKey,
+    /// What is wrong.
     pub error: ReadError,
 }
 
