@@ -132,23 +132,23 @@ macro_rules! bodies {
 }
 
 bodies! {
-    /// T01, T02.
+    /// A Task was created (T01, T02).
     TaskCreated(TaskCreated) = "task_created",
-    /// T03.
+    /// A draft was submitted (T03).
     TaskSubmitted(Moved) = "task_submitted",
-    /// T04.
+    /// A Task began to run (T04).
     TaskRunning(Moved) = "task_running",
-    /// A patch (PATCH-17).
+    /// A patch was applied (PATCH-17).
     TaskUpdated(TaskUpdated) = "task_updated",
-    /// T05.
+    /// A Task was blocked (T05).
     TaskBlocked(Stopped) = "task_blocked",
-    /// T06.
+    /// A blocked Task was reopened (T06).
     TaskReopened(Moved) = "task_reopened",
-    /// T07.
+    /// A Task was paused (T07).
     TaskPaused(Stopped) = "task_paused",
-    /// T08.
+    /// A paused Task was resumed (T08).
     TaskResumed(Moved) = "task_resumed",
-    /// T10, T12.
+    /// The intent to close a Task was recorded (T10, T12).
     TaskCancelRequested(CancelRequested) = "task_cancel_requested",
     /// Progress of the Task by its orchestrator.
     TaskProgress(Box<TaskProgress>) = "task_progress",
@@ -156,39 +156,39 @@ bodies! {
     TaskLinked(Box<Linked>) = "task_linked",
     /// A relation was removed.
     TaskUnlinked(Unlinked) = "task_unlinked",
-    /// T09.
+    /// A Task completed (T09).
     TaskCompleted(Box<Ended>) = "task_completed",
-    /// T11.
+    /// A Task failed (T11).
     TaskFailed(Box<Ended>) = "task_failed",
-    /// T13.
+    /// A Task was cancelled (T13).
     TaskCancelled(Box<Ended>) = "task_cancelled",
-    /// T14.
+    /// An ended Task was archived (T14).
     TaskArchived(Archived) = "task_archived",
     /// The result reached those who wait for it, or did not.
     TaskDeliveryUpdated(DeliveryUpdated) = "task_delivery_updated",
-    /// S02.
+    /// A Step became ready (S02).
     StepReady(Nothing) = "task_step_ready",
-    /// S04.
+    /// A worker claimed a Step (S04).
     StepClaimed(Box<StepClaimed>) = "task_step_claimed",
-    /// S05.
+    /// A worker started a Step (S05).
     StepStarted(StepStarted) = "task_step_started",
-    /// S06, and updates by the orchestrator.
+    /// A report changed no status (S06), or the orchestrator updated a Step.
     StepUpdated(StepUpdated) = "task_step_updated",
-    /// S07, S20, S22.
+    /// A Step waits for the orchestrator (S07, S20, S22).
     StepBlocked(StepBlocked) = "task_step_blocked",
-    /// S08, S21, S22.
+    /// A Step completed (S08, S21, S22).
     StepCompleted(StepCompleted) = "task_step_completed",
-    /// S09, S12 to S15, S21 to S23.
+    /// A Step failed (S09, S12 to S15, S21 to S23).
     StepFailed(StepFailed) = "task_step_failed",
-    /// S10, S16, S17, S24.
+    /// A Step was cancelled (S10, S16, S17, S24).
     StepCancelled(StepCancelled) = "task_step_cancelled",
-    /// S18, S19.
+    /// A blocked or failed Step may run again (S18, S19).
     StepReopened(Box<StepReopened>) = "task_step_reopened",
-    /// S11, S12, S26.
+    /// An Attempt ended without a final report (S11, S12, S26).
     StepLeaseExpired(StepLeaseExpired) = "task_step_lease_expired",
-    /// R01.
+    /// A Run was made for a pool (R01).
     RunDispatched(Box<RunDispatched>) = "task_run_dispatched",
-    /// R04, R08, R09.
+    /// A Run that holds no Step ended (R04, R08, R09).
     RunEnded(RunEnded) = "task_run_ended",
 }
 

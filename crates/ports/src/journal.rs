@@ -336,7 +336,7 @@ pub struct Entry {
     /// Time of the last event for an ended Task; for a live one, of the last event that the index
     /// knows.
     pub updated_at: Millis,
-    /// How the Task ended; none while it is live (RECOVER-02).
+    /// How the Task ended; `None` while it is live (RECOVER-02).
     pub ended: Option<End>,
     /// Whether it is archived.
     pub archived: bool,

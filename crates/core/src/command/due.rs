@@ -113,7 +113,7 @@ impl Task {
         self.derived.timers.start_to_close.iter().find(counts).copied()
     }
 
-    /// POL-08.
+    /// POL-08: the deadline, if it counts now.
     fn deadline(&self) -> Option<Millis> {
         let counts = self.head.spec.completion == Policy::Auto
             && self.head.status != TaskStatus::Draft

@@ -417,7 +417,7 @@ impl Task {
         }
     }
 
-    /// K8, K9, K10.
+    /// K8, K9, K10: refuses a command on an ended or closing Task, or for another version.
     fn check_live(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         if self.is_terminal() && !command.passes_terminal() {
             let message = format!("the task is {}", self.head.status);

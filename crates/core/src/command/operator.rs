@@ -27,33 +27,33 @@ names! {
         TaskCancel = "task_cancel",
         /// `agent.dispatch_worker`, `start_task`.
         DispatchWorker = "dispatch_worker",
-        /// T03.
+        /// Submits a draft (T03).
         SubmitTask = "submit_task",
-        /// T07.
+        /// Pauses a Task (T07).
         PauseTask = "pause_task",
-        /// T08.
+        /// Resumes a paused Task (T08).
         ResumeTask = "resume_task",
-        /// T05.
+        /// Blocks a Task (T05).
         BlockTask = "block_task",
-        /// T06.
+        /// Reopens a blocked Task (T06).
         ReopenTask = "reopen_task",
         /// Progress, artifacts, delivery of the Task or the held Step.
         AppendTaskProgress = "append_task_progress",
-        /// RETRY-11.
+        /// Reopens failed Steps of a live Task (RETRY-11), or runs an ended Task again (RETRY-12).
         RetryTask = "retry_task",
-        /// REL-03.
+        /// Adds a relation (REL-03).
         LinkTasks = "link_tasks",
-        /// REL-03.
+        /// Removes a relation (REL-03).
         UnlinkTasks = "unlink_tasks",
-        /// T14.
+        /// Archives an ended Task (T14).
         ArchiveTask = "archive_task",
-        /// RUN-03, RUN-09.
+        /// Ends a Run (RUN-03, RUN-09).
         EndRun = "end_run",
-        /// RUN-12.
+        /// Declines a Run (RUN-12).
         DeclineRun = "decline_run",
-        /// RUN-02.
+        /// Asks a Run to stop (RUN-02).
         CancelRun = "cancel_run",
-        /// S26.
+        /// Gives a Step back (S26).
         ReleaseStep = "release_step",
         /// Internal: gives a ready Step to a worker that asked for work (DISP-14).
         GrantStep = "grant_step",

@@ -66,7 +66,7 @@ impl Tx<'_, '_> {
         Some(after(self.now(), backoff_ms(&policy.backoff, failures, random)))
     }
 
-    /// POL-04 to POL-06.
+    /// POL-04 to POL-06: completes or fails an automatic Task, if it is time.
     fn judge_policy(&mut self) -> Result<(), Rejection> {
         let task = &*self.task;
         let automatic = task.head.spec.completion == Policy::Auto;
@@ -98,7 +98,7 @@ impl Tx<'_, '_> {
             .try_for_each(|pos| self.emit_on(By::system(), pos, Body::StepReady(Nothing {})))
     }
 
-    /// T04.
+    /// T04: a pending Task with a ready or held Step begins to run.
     fn run_task(&mut self) -> Result<(), Rejection> {
         let tally = &self.task.derived.tally;
         if self.task.head.status == TaskStatus::Pending
@@ -151,12 +151,12 @@ impl Task {
         self.derived.tally.is_completeable()
     }
 
-    /// TERM-10.
+    /// TERM-10: the facts of peers are stored, and no artifact is only announced.
     pub(crate) fn facts_are_reconciled(&self) -> bool {
         self.derived.tally.unreconciled == 0 && self.derived.tally.artifacts_pending == 0
     }
 
-    /// TERM-11.
+    /// TERM-11: every acceptance criterion is met or waived.
     pub(crate) fn acceptance_is_met(&self) -> bool {
         let met = |s: AcceptanceState| matches!(s, AcceptanceState::Met | AcceptanceState::Waived);
         self.head.spec.acceptance.iter().all(|a| met(a.state))

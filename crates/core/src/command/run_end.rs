@@ -63,7 +63,7 @@ impl Default for GiveBack {
 }
 
 impl Tx<'_, '_> {
-    /// RUN-03 to RUN-09, R05, DISP-13.
+    /// Ends a Run (RUN-03 to RUN-09, R05, DISP-13).
     pub(super) fn end_run(&mut self, end: &EndRun) -> Result<Did, Rejection> {
         let run = self.task.run_or_reject(end.run_id)?;
         match self.task.held_by(run) {
@@ -184,7 +184,7 @@ impl Tx<'_, '_> {
         (before > 0).then(|| backoff_ms(backoff, before, random))
     }
 
-    /// RUN-12.
+    /// RUN-12: a worker declines a Run.
     pub(super) fn decline_run(&mut self, decline: &RunAndWhy) -> Result<Did, Rejection> {
         let pos = self.task.run_or_reject(decline.run_id)?;
         let run = &self.task.runs[pos];
@@ -237,7 +237,7 @@ impl Tx<'_, '_> {
         Ok(Did { waits: Some(Wait::RunEnd(pos)), ..Did::DONE })
     }
 
-    /// S26 by the holder.
+    /// S26 by the holder: gives the Step back.
     pub(super) fn release(
         &mut self,
         attempt_id: AttemptId,

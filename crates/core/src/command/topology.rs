@@ -118,7 +118,7 @@ impl Topology<'_> {
             .with("op_index", self.last(|op| names_edge(op, |s, d| s == step && d == missing)))
     }
 
-    /// DAG-05.
+    /// DAG-05: the patch closes no cycle.
     fn check_cycles(&self, edges: &EdgeChanges) -> Result<(), Rejection> {
         let graph = FinalDag { task: self.task, patched: self.patched, edges };
         let Some(cycle) = graph.new_cycle() else { return Ok(()) };
@@ -130,7 +130,7 @@ impl Topology<'_> {
         Err(dependency_cycle(&ids).with("op_index", self.last(closes)))
     }
 
-    /// PATCH-20.
+    /// PATCH-20: no Step depends on a Step that the patch deletes.
     fn check_dependents(&self, edges: &EdgeChanges) -> Result<(), Rejection> {
         let graph = FinalDag { task: self.task, patched: self.patched, edges };
         for (pos, step) in self.patched.steps().filter(|(_, step)| step.removed) {
@@ -156,7 +156,7 @@ impl Topology<'_> {
             .with("step_ids", ids_json(&ids))
     }
 
-    /// DAG-15.
+    /// DAG-15: a Task that is no draft keeps at least one Step.
     fn check_not_empty(&self) -> Result<(), Rejection> {
         if self.task.head.status == TaskStatus::Draft || self.patched.live_steps(self.task) > 0 {
             return Ok(());

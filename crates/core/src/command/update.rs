@@ -215,7 +215,7 @@ impl<'t> Judge<'t> {
         Err(Rejection { message: "the task is a draft; submit it first".to_string(), ..no })
     }
 
-    /// T05, T06.
+    /// T05, T06: whether the patch may block or reopen the Task now.
     fn move_task(&mut self, legal: bool, to: TaskStatus) -> Result<(), Rejection> {
         if !legal {
             return Err(invalid_transition(self.task_status.as_str(), to.as_str()));
@@ -225,7 +225,7 @@ impl<'t> Judge<'t> {
     }
 }
 
-/// STEP-24, PATCH-22.
+/// STEP-24, PATCH-22: whether `update_step` may change these fields of a Step with this status.
 fn check_fields(status: StepStatus, fields: &StepFields) -> Result<(), Rejection> {
     let names_work = !fields.handler.is_keep() || !fields.input.is_keep();
     match status {
@@ -250,7 +250,7 @@ fn check_topology_may_change(status: StepStatus) -> Result<(), Rejection> {
     }
 }
 
-/// PATCH-19.
+/// PATCH-19: whether a Step with this status may be deleted.
 fn check_deletable(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Pending | StepStatus::Ready | StepStatus::Cancelled => Ok(()),
@@ -262,7 +262,7 @@ fn check_deletable(status: StepStatus) -> Result<(), Rejection> {
     }
 }
 
-/// PATCH-21, STEP-17 to STEP-19.
+/// PATCH-21, STEP-17 to STEP-19: whether a Step with this status may be cancelled.
 fn check_cancellable(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Pending | StepStatus::Ready => Ok(()),
@@ -274,7 +274,7 @@ fn check_cancellable(status: StepStatus) -> Result<(), Rejection> {
     }
 }
 
-/// PATCH-21.
+/// PATCH-21: whether a Step with this status may be reopened.
 fn check_reopenable(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Blocked | StepStatus::Failed => Ok(()),

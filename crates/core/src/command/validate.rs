@@ -300,7 +300,7 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
     report.artifacts.iter().try_for_each(|a| artifact(a, limits))
 }
 
-/// R06.
+/// R06: whether a report ends the Run of its worker.
 fn ends_run(report: &StepReport, cx: &Cx<'_>) -> bool {
     use StepStatus::{Blocked, Cancelled, Completed, Failed};
     let is_final = matches!(report.status, Some(Blocked | Cancelled | Completed | Failed));

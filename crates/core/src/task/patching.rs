@@ -431,7 +431,7 @@ impl Task {
         counts
     }
 
-    /// S03.
+    /// S03: a ready Step with open dependencies becomes pending again.
     fn demote(&mut self, id: &StepId, at: At) -> Applied {
         let pos = self.find_step(id).ok_or_else(|| format!("unknown step {id}"))?;
         let state = &self.steps[pos].state;
@@ -461,7 +461,7 @@ impl Task {
         }
     }
 
-    /// STEP-27.
+    /// STEP-27: notes that the claimed or running Step was edited.
     fn note_edited(&mut self, id: &StepId) -> Applied {
         let held = self.find_step(id).and_then(|pos| self.steps[pos].state.current);
         let attempt = held.ok_or_else(|| format!("step {id} is not claimed or running"))?;

@@ -258,7 +258,7 @@ impl Names {
     }
 }
 
-/// Table 7.1.
+/// The names of the public events of an event of the log: table 7.1.
 pub fn names_of(event: &Event, stage: &Stage) -> Names {
     use EventName as E;
     match &event.body {

@@ -79,7 +79,7 @@ impl Ends {
     }
 }
 
-/// VIEW-01.
+/// VIEW-01: counts over all Tasks, and the newest ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
     /// Live Tasks.
@@ -98,7 +98,7 @@ pub struct Totals {
     pub recent_terminal: Vec<TaskSummary>,
 }
 
-/// VIEW-02.
+/// VIEW-02: a Task in the view `tasks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRecord {
     /// The Task.
@@ -138,7 +138,7 @@ pub struct GraphEdge {
     pub derived: bool,
 }
 
-/// VIEW-04.
+/// VIEW-04: open Attempts, and the newest ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
     /// Open Attempts.
@@ -147,7 +147,7 @@ pub struct Attempts {
     pub recent: Vec<AttemptView>,
 }
 
-/// VIEW-05.
+/// VIEW-05: a Task that waits for somebody.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockedTask {
     /// The Task.
