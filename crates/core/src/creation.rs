@@ -41,8 +41,7 @@ impl Creation {
         number.parse().ok().filter(|_| is_digest).map(|number| (digest, number))
     }
 
-    /// The id of the command that brings a part, from 1. It is the same however often the client
-    /// sends it.
+    /// The id of the command that brings a part, from 1. It is the same however often the client sends it.
     ///
     /// # Errors
     /// Never: the id is short enough.

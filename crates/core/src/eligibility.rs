@@ -124,8 +124,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// DISP-14: whether a worker has a handler. A worker that has named no handlers counts as having
-/// all.
+/// DISP-14: whether a worker has a handler. A worker that has named no handlers counts as having all.
 pub fn has_handler(handlers: Option<&[HandlerName]>, wanted: &HandlerName) -> bool {
     handlers.is_none_or(|handlers| handlers.contains(wanted))
 }

@@ -273,8 +273,7 @@ uuid_id!(
     CommitId
 );
 
-/// SHA-256 of a command, computed where the request arrived (P38). Hex in JSON, bytes in
-/// MessagePack.
+/// SHA-256 of a command, computed where the request arrived (P38). Hex in JSON, bytes in MessagePack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(pub [u8; 32]);
 

@@ -19,9 +19,8 @@ use crate::task::{Attempt, Head, Run, StepFacts, StepState, Stopping, Task};
 
 /// A Task as a reader sees it. Whatever leaves the process comes from one (law 3).
 ///
-/// Outside of this crate there are only views of the durable state. If the Task is ahead of its
-/// log, a view reads through the notes of the pending changes; every access costs at most a search
-/// in those.
+/// Outside of this crate there are only views of the durable state. If the Task is ahead of its log, a
+/// view reads through the notes of the pending changes; every access costs at most a search in those.
 #[derive(Debug)]
 pub struct View<'a> {
     task: &'a Task,
@@ -285,8 +284,7 @@ impl<'a> View<'a> {
         self.is_closing() || self.memory_of(attempt.run).stopping.is_some()
     }
 
-    /// Whether the caller is asked to stop: the Task is closing, or the Run under which the caller
-    /// acts.
+    /// Whether the caller is asked to stop: the Task is closing, or the Run under which the caller acts.
     pub fn asks_to_stop(&self, caller: &Caller) -> bool {
         let run = caller.run_id.filter(|_| caller.role == Role::Worker);
         let run = run.and_then(|id| self.find_run(id));

@@ -101,8 +101,7 @@ impl Code {
         matches!(self, Self::StorageError | Self::NotOwner | Self::Unavailable)
     }
 
-    /// Whether a report refused with this code is of an Attempt that is over, so that nothing in it
-    /// counts.
+    /// Whether a report refused with this code is of an Attempt that is over, so that nothing in it counts.
     pub const fn ends_attempt(self) -> bool {
         matches!(self, Self::StaleAttempt | Self::TaskTerminal | Self::RunEnded)
     }

@@ -68,8 +68,7 @@ impl TaskStatus {
 }
 
 names! {
-    /// How a Task ended: its terminal status, with failures divided as readers see them (N03 to
-    /// N07).
+    /// How a Task ended: its terminal status, with failures divided as readers see them (N03 to N07).
     End {
         /// Ended successfully.
         Completed = "completed",

@@ -2,8 +2,7 @@
 //! while (DISP-19).
 //!
 //! The cause is most likely the worker's machine: a disk that is full, a program that is missing.
-//! Such a worker fails fast, so it has capacity more often than the others, and would get most
-//! Steps.
+//! Such a worker fails fast, so it has capacity more often than the others, and would get most Steps.
 
 use alloc::collections::BTreeMap;
 
@@ -81,8 +80,7 @@ type Completed = [u64; COMPLETED_MIN];
 /// How Attempts with a handler went, from a worker's first failure on.
 #[derive(Debug, Default)]
 struct Case {
-    /// The failures of each worker since it last completed a Step, with any handler. At least one
-    /// worker.
+    /// The failures of each worker since it last completed a Step, with any handler. At least one worker.
     failed: BTreeMap<AgentId, Failed>,
     /// The Attempts that each worker has completed in a row.
     completed: BTreeMap<AgentId, Completed>,
@@ -99,8 +97,7 @@ pub struct AttemptRecords {
 }
 
 impl AttemptRecords {
-    /// Notes how an Attempt went. `is_there` says whether another worker is in the pool and is
-    /// given Steps.
+    /// Notes how an Attempt went. `is_there` says whether another worker is in the pool and is given Steps.
     pub fn note(
         &mut self,
         worker: &AgentId,
@@ -150,8 +147,7 @@ impl AttemptRecords {
         Some(WorkerVerdict::Suspend(suspension))
     }
 
-    /// Notes another failure. Returns whether there are enough while another worker completed
-    /// Steps.
+    /// Notes another failure. Returns whether there are enough while another worker completed Steps.
     fn has_failed_enough(
         &mut self,
         worker: &AgentId,

@@ -33,8 +33,7 @@ pub enum Delivery {
     CancelRequested(AttemptId),
     /// The Attempt is over: whatever the handler still does counts for nothing.
     Lost(AttemptId),
-    /// An operator asks the worker to take no more Steps, to finish those that it has, and to
-    /// leave.
+    /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave.
     Drain,
 }
 
@@ -173,7 +172,6 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// Gives a Step back (S26).
     fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Self::Answer;
 
-    /// Renews the leases of all these Attempts with one message. The answers come in the same
-    /// order.
+    /// Renews the leases of all these Attempts with one message. The answers come in the same order.
     fn heartbeat(&self, holdings: &[Holding]) -> impl Future<Output = Vec<Pulse>> + Send;
 }

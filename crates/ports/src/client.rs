@@ -187,9 +187,8 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         include_terminal: bool,
     ) -> impl Future<Output = Result<Listing, Rejection>> + Send;
 
-    /// Hints of changes of one Task, or of all of the session, from the return of this call on. A
-    /// caller that waits for something reads once after this call, and again from time to time
-    /// (mechanisms 11).
+    /// Hints of changes of one Task, or of all of the session, from the return of this call on. A caller
+    /// that waits for something reads once after this call, and again from time to time (mechanisms 11).
     fn changes(
         &self,
         task: Option<&TaskId>,

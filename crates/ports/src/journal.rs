@@ -65,8 +65,7 @@ pub trait Journal: Send + Sync + 'static {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
-    /// As [`append`](Self::append), for commits that the caller can ask for again if they are
-    /// refused.
+    /// As [`append`](Self::append), for commits that the caller can ask for again if they are refused.
     fn append_within_capacity(
         &self,
         key: &TaskKey,
@@ -77,11 +76,10 @@ pub trait Journal: Send + Sync + 'static {
     }
 
     /// Passes every whole commit of a Task's log after event `after` to `each`, oldest first, until
-    /// `each` breaks off. `after` is 0 for the whole log; if it lies inside a commit, that commit
-    /// comes whole. The part of the log before it costs next to nothing, and its damage is not
-    /// noticed. An unfinished commit at the end is left out. If the log is damaged, `each` gets the
-    /// commits before the damage, as far as they can be found, and then the call fails. `each` may
-    /// block its thread.
+    /// `each` breaks off. `after` is 0 for the whole log; if it lies inside a commit, that commit comes
+    /// whole. The part of the log before it costs next to nothing, and its damage is not noticed. An
+    /// unfinished commit at the end is left out. If the log is damaged, `each` gets the commits before
+    /// the damage, as far as they can be found, and then the call fails. `each` may block its thread.
     fn read<F>(
         &self,
         key: &TaskKey,
@@ -152,9 +150,8 @@ pub trait Journal: Send + Sync + 'static {
         async {}
     }
 
-    /// The newest stored snapshot of a live Task: whole, as it was given, and of an event that the
-    /// log has. `None` if there is none, if it is of a later event than `until`, or if it cannot be
-    /// read now.
+    /// The newest stored snapshot of a live Task: whole, as it was given, and of an event that the log
+    /// has. `None` if there is none, if it is of a later event than `until`, or if it cannot be read now.
     fn kept(
         &self,
         _: &TaskKey,
@@ -174,8 +171,7 @@ pub trait Journal: Send + Sync + 'static {
     fn epoch(&self, key: &TaskKey) -> Option<u64>;
 }
 
-/// Passes on the commits that begin at event `last` or before it, and breaks off after the one that
-/// has it.
+/// Passes on the commits that begin at event `last` or before it, and breaks off after the one that has it.
 pub fn up_to(
     last: u64,
     mut each: impl FnMut(Commit) -> ControlFlow<()>,
@@ -333,8 +329,7 @@ pub struct Entry {
     pub title: String,
     /// When it was created.
     pub created_at: Millis,
-    /// Time of the last event for an ended Task; for a live one, of the last event that the index
-    /// knows.
+    /// Time of the last event for an ended Task; for a live one, of the last event that the index knows.
     pub updated_at: Millis,
     /// How the Task ended; `None` while it is live (RECOVER-02).
     pub ended: Option<End>,
@@ -447,12 +442,10 @@ pub enum AppendError {
     /// Another node owns the Task, or this node lost it and took it again: nothing was written.
     #[error("this node does not own the task any more")]
     NotOwner,
-    /// Too much waits to be written. Nothing was written; the caller may repeat the same call
-    /// later.
+    /// Too much waits to be written. Nothing was written; the caller may repeat the same call later.
     #[error("too much waits to be written")]
     AtCapacity,
-    /// The store of the log does not answer. Nothing was written; the caller may repeat the same
-    /// call soon.
+    /// The store of the log does not answer. Nothing was written; the caller may repeat the same call soon.
     #[error("{0}")]
     Unavailable(String),
     /// Nothing was written; the log is as before.
@@ -462,9 +455,8 @@ pub enum AppendError {
     /// (mechanisms 14).
     #[error("{0}")]
     MustReread(String),
-    /// This node does not own the Task any more, and does not know whether the commits were
-    /// written: only the next owner learns it, from where its owner record stands in the log
-    /// (mechanisms 1).
+    /// This node does not own the Task any more, and does not know whether the commits were written:
+    /// only the next owner learns it, from where its owner record stands in the log (mechanisms 1).
     #[error("{0}")]
     Unsettled(String),
 }

@@ -1,5 +1,4 @@
-//! [`Leases`], the port to the store of leases, which say who is alive, never what happened (law
-//! 5).
+//! [`Leases`], the port to the store of leases, which say who is alive, never what happened (law 5).
 
 use std::future::Future;
 use std::time::Duration;
@@ -35,9 +34,8 @@ pub struct ExpiredLease {
 pub struct Scan {
     /// Leases that have ended, oldest end first.
     pub ended: Vec<ExpiredLease>,
-    /// Whether the caller must not trust the ended leases: the store has lost leases that it was
-    /// given, or its clock and this node's moved apart. The caller then raises the leases of open
-    /// Attempts.
+    /// Whether the caller must not trust the ended leases: the store has lost leases that it was given,
+    /// or its clock and this node's moved apart. The caller then raises the leases of open Attempts.
     pub doubtful: bool,
 }
 
@@ -58,8 +56,7 @@ pub trait Leases: Send + Sync + 'static {
     fn raise(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Creates missing leases with all of `duration_ms`, and leaves others as they are. A store may
-    /// lose single leases without a sign, and an Attempt without a lease would never expire
-    /// (LEASE-15).
+    /// lose single leases without a sign, and an Attempt without a lease would never expire (LEASE-15).
     fn ensure(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Drops leases.
@@ -68,13 +65,11 @@ pub trait Leases: Send + Sync + 'static {
         attempts: Vec<AttemptId>,
     ) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
-    /// The leases that have ended, oldest end first. They stay until released, so a caller may scan
-    /// again.
+    /// The leases that have ended, oldest end first. They stay until released, so a caller may scan again.
     fn expired(&self) -> impl Future<Output = Result<Scan, LeaseError>> + Send;
 
-    /// Milliseconds until a lease ends that was set here, 0 if it has ended; `None` if it was not
-    /// set here, or was released. It is for queries, which never wait for a store: only a scan ends
-    /// an Attempt.
+    /// Milliseconds until a lease ends that was set here, 0 if it has ended; `None` if it was not set here,
+    /// or was released. It is for queries, which never wait for a store: only a scan ends an Attempt.
     fn left_ms(&self, attempt: AttemptId) -> Option<u64>;
 }
 

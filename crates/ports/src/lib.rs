@@ -1,5 +1,4 @@
-//! The ports of the scheduler, to what is outside it: a log, leases, workers, callers, and an
-//! observer.
+//! The ports of the scheduler, to what is outside it: a log, leases, workers, callers, and an observer.
 //!
 //! A port is a small trait whose documentation is the contract: what holds after `Ok`, what is
 //! unknown after `Err`, what order calls have. Each port has one suite in `tenure-testkit`, which every

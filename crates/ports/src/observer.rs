@@ -190,7 +190,6 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// of times that it gave some up since the start. `None` if it sends no traces.
     fn taken(&self) -> Option<oneshot::Receiver<u64>>;
 
-    /// The traceparent for spans of an Attempt's handler; `None`: the one that the Task's creator
-    /// gave.
+    /// The traceparent for spans of an Attempt's handler; `None`: the one that the Task's creator gave.
     fn trace_of(&self, task: &View<'_>, attempt: AttemptId) -> Option<SmolStr>;
 }

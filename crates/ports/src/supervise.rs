@@ -1,7 +1,6 @@
-//! Runs the loops without which a process is useless, at both ends of the bus. If one panics, the
-//! process aborts, because otherwise it would stay alive and mute, or hold leases and do nothing
-//! (mechanisms 18). Errors of one Task or one handler do not end such a loop: they stay with the
-//! Task or the Step.
+//! Runs the loops without which a process is useless, at both ends of the bus. If one panics, the process
+//! aborts, because otherwise it would stay alive and mute, or hold leases and do nothing (mechanisms 18).
+//! Errors of one Task or one handler do not end such a loop: they stay with the Task or the Step.
 
 use std::panic::AssertUnwindSafe;
 

@@ -36,8 +36,7 @@ impl Expansion {
 }
 
 impl<'a> ReadContext<'_, 'a> {
-    /// The value of `node`: itself, or the value of its references. `None` if a mistake was
-    /// reported.
+    /// The value of `node`: itself, or the value of its references. `None` if a mistake was reported.
     pub(super) fn value<'n>(
         &self,
         node: &'n SyntaxNode<'a>,

@@ -136,8 +136,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         self.number(name, expected, |number| number.as_f64().filter(|n| range.contains(n)))
     }
 
-    /// The result of `pick` for a number; if it is `None`, reports that the number is not
-    /// `expected`.
+    /// The result of `pick` for a number; if it is `None`, reports that the number is not `expected`.
     pub(super) fn number<T>(
         &self,
         name: &'static str,

@@ -64,8 +64,7 @@ pub struct ReadOptions {
     pub format: Option<FileFormat>,
     /// Values of variables that the file declares under `vars`.
     pub vars: BTreeMap<String, String>,
-    /// For WfFormat: tasks sleep for their recorded time times this factor. `None`: they do
-    /// nothing.
+    /// For WfFormat: tasks sleep for their recorded time times this factor. `None`: they do nothing.
     pub time_scale: Option<f64>,
 }
 
@@ -76,8 +75,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     parse(&bytes, &name, options)
 }
 
-/// Reads a task file from memory. Messages call it `name`, and the extension of `name` gives the
-/// notation.
+/// Reads a task file from memory. Messages call it `name`, and the extension of `name` gives the notation.
 pub fn parse(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(too_large(name));

@@ -26,8 +26,7 @@ pub const EDGES_MAX: usize = 1_000_000;
 /// Characters of a Task, Step, pool or handler id.
 pub const ID_CHARS_MAX: usize = 64;
 
-/// Bytes of one Step's input, or of the metadata, as JSON: the most that the scheduler stores
-/// inline.
+/// Bytes of one Step's input, or of the metadata, as JSON: the most that the scheduler stores inline.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of text that substitution and `repeat` may produce in all.

@@ -120,8 +120,7 @@ fn text_weight(text: &Cow<'_, str>) -> usize {
     if let Cow::Owned(text) = text { text.len() } else { 0 }
 }
 
-/// A byte offset in 32 bits: files are far smaller than 4 GiB, and offsets take half of a tree's
-/// memory.
+/// A byte offset in 32 bits: files are far smaller than 4 GiB, and offsets take half of a tree's memory.
 pub(super) fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }

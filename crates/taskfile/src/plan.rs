@@ -120,9 +120,8 @@ impl Default for BackoffPlan {
 }
 
 impl RetryPlan {
-    /// The scheduler's policy for a Task that names none: with automatic completion three Attempts
-    /// may fail and three may be lost; otherwise one may fail, and lost ones are given out again
-    /// without limit.
+    /// The scheduler's policy for a Task that names none: with automatic completion three Attempts may fail
+    /// and three may be lost; otherwise one may fail, and lost ones are given out again without limit.
     pub fn standard(completion: Mode) -> Self {
         let (max_attempts, max_lost) = match completion {
             Mode::Auto => (Some(3), Some(3)),

@@ -118,8 +118,7 @@ fn backoff(base: BackoffPlan, fields: &Fields<'_, '_>) -> BackoffPlan {
     BackoffPlan {
         initial_ms: initial,
         factor: fields.decimal("factor", 1.0..=FACTOR_MAX).unwrap_or(base.factor),
-        // Otherwise a first wait above the inherited longest one would be cut to it without a
-        // message.
+        // Otherwise a first wait above the inherited longest one would be cut to it without a message.
         max_ms: max_ms.unwrap_or(base.max_ms.max(initial)),
         jitter: fields.decimal("jitter", 0.0..=1.0).unwrap_or(base.jitter),
     }

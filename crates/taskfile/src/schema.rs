@@ -46,8 +46,7 @@ struct TaskFile {
     deadline: Option<Duration>,
     /// Stored with the task, not read by the scheduler.
     metadata: Option<BTreeMap<String, Value>>,
-    /// Variables and their defaults; a variable with `null` must be given. Used as
-    /// `${{ vars.NAME }}`.
+    /// Variables and their defaults; a variable with `null` must be given. Used as `${{ vars.NAME }}`.
     vars: Option<BTreeMap<String, Value>>,
     /// Settings for steps that do not have their own.
     defaults: Option<Defaults>,

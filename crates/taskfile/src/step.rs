@@ -128,9 +128,8 @@ impl StepDefaults {
     }
 }
 
-/// Reads one Step, or all that its `repeat` produces, into `draft`. In the map form its id is the
-/// key of `entry`. A Step with mistakes goes there too, so that dependencies on it do not count as
-/// unknown.
+/// Reads one Step, or all that its `repeat` produces, into `draft`. In the map form its id is the key
+/// of `entry`. A Step with mistakes goes there too, so that dependencies on it do not count as unknown.
 pub(super) fn read<'a>(
     cx: &ReadContext<'_, 'a>,
     node: &SyntaxNode<'a>,

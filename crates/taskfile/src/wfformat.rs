@@ -168,8 +168,7 @@ impl<'n, 'a> Instance<'n, 'a> {
         draft
     }
 
-    /// Tasks that task `n` names as its parents or children. Existing files have ids there, or
-    /// names.
+    /// Tasks that task `n` names as its parents or children. Existing files have ids there, or names.
     fn relatives(&self, cx: &ReadContext<'_, 'a>, n: usize, kind: &str) -> Vec<(usize, usize)> {
         let task = &self.tasks[n];
         let Some(list) = task.node.get(kind).filter(|list| !list.is_null()) else {

@@ -92,8 +92,7 @@ pub struct CreateTask {
     /// Retry policy of Steps that have none of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// Why the Task is run again, stored with the `retry_of` edge. No operation takes it as an
-    /// input field.
+    /// Why the Task is run again, stored with the `retry_of` edge. No operation takes it as an input field.
     #[serde(skip)]
     pub retry_reason: Option<ReasonInput>,
     /// Opaque.
@@ -162,8 +161,7 @@ pub struct Defaults {
 }
 
 impl Task {
-    /// Decides a create: the new Task with its first commit, which the caller appends before it
-    /// answers.
+    /// Decides a create: the new Task with its first commit, which the caller appends before it answers.
     pub fn create(
         cx: &Cx<'_>,
         given: &CreateTask,
@@ -464,8 +462,7 @@ impl CreateTask {
         super::deadline::first(self.constraints.as_ref())
     }
 
-    /// IDEM-07: a creation in parts is a draft until it is whole, and has fewer Steps now than
-    /// then.
+    /// IDEM-07: a creation in parts is a draft until it is whole, and has fewer Steps now than then.
     fn validate_creation(&self, limits: &Limits) -> Result<(), Rejection> {
         let Some(creation) = self.creation else { return Ok(()) };
         if self.draft != Some(true) {

@@ -50,9 +50,8 @@ impl Task {
         runs.filter(move |run| run.expiry().is_none_or(|at| at > steady))
     }
 
-    /// The oldest Run that suits a worker. A Run does not suit it if all ready Steps of the Run are
-    /// for others, by assignee (CLAIM-13) or handler. A Run without ready Steps suits any worker
-    /// (DISP-12).
+    /// The oldest Run that suits a worker. A Run does not suit it if all ready Steps of the Run are for
+    /// others, by assignee (CLAIM-13) or handler. A Run without ready Steps suits any worker (DISP-12).
     pub fn run_for(
         &self,
         (worker, pool): (&AgentId, &PoolId),

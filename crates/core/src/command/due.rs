@@ -4,9 +4,8 @@
 //! more. Each thing that is due is judged once, in a commit of its own.
 //!
 //! Moments here are on the Task's steady line: a wait takes its full length from the event that
-//! began it, even if somebody sets the clock. Only two moments are times of the clock: the
-//! deadline, and the end of the day after which an unfinished creation is cancelled (mechanisms
-//! 17).
+//! began it, even if somebody sets the clock. Only two moments are times of the clock: the deadline,
+//! and the end of the day after which an unfinished creation is cancelled (mechanisms 17).
 
 use super::close::{Closing, summary_only};
 use super::tx::{By, Did};
@@ -56,9 +55,8 @@ impl Task {
         self.volatile.steady_ahead = ahead;
     }
 
-    /// Until `at`, a moment of the steady line, no Step fails by its own time limits: the node may
-    /// not have received what its worker did in time, or may have had no worker to give it to
-    /// (mechanisms 6).
+    /// Until `at`, a moment of the steady line, no Step fails by its own time limits: the node may not
+    /// have received what its worker did in time, or may have had no worker to give it to (mechanisms 6).
     pub fn spare_steps_until(&mut self, at: Millis) {
         self.volatile.steps_spared_until = at;
     }

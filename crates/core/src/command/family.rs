@@ -112,8 +112,7 @@ impl TaskStatus {
 }
 
 impl Task {
-    /// The command that records a child here, as [`View::adopts`], by the state with commits in
-    /// flight.
+    /// The command that records a child here, as [`View::adopts`], by the state with commits in flight.
     pub fn adopts(&self, child: &TaskId) -> Option<Command> {
         self.live().adopts(child)
     }

@@ -229,8 +229,7 @@ pub struct RetrySteps {
     pub step_ids: Option<Vec<StepId>>,
 }
 
-/// `retry_task` on a Task that has ended: a new Task with the same DAG, under another id
-/// (RETRY-12).
+/// `retry_task` on a Task that has ended: a new Task with the same DAG, under another id (RETRY-12).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryEnded {
@@ -314,8 +313,7 @@ pub struct Grant {
     pub worker_pool_id: PoolId,
     /// The handlers that it has; absent: all.
     pub handlers: Option<Vec<HandlerName>>,
-    /// Whether its place for a lost Step is free, so that it may get a Step that was lost twice
-    /// (LEASE-19).
+    /// Whether its place for a lost Step is free, so that it may get a Step that was lost twice (LEASE-19).
     pub may_be_suspect: bool,
 }
 

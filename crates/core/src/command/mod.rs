@@ -1,5 +1,4 @@
-//! Commands: what callers may ask of a Task, who may ask it, and in which order it is checked
-//! (5.1).
+//! Commands: what callers may ask of a Task, who may ask it, and in which order it is checked (5.1).
 //!
 //! [`Task::decide`] judges a command by the state. It answers with a commit, which the state then
 //! already contains, or refuses and has changed nothing. Each command has its own file.
@@ -440,8 +439,7 @@ impl Task {
         }
     }
 
-    /// IDEM-09: until a creation in parts is whole, no other command may change its Task or begin
-    /// anything.
+    /// IDEM-09: until a creation in parts is whole, no other command may change its Task or begin anything.
     fn check_whole(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         let is_stray = || cx.command_id.is_some_and(|id| self.is_stray_part(id));
         let Some(Unfinished { creation, here }) = self.unfinished() else {

@@ -8,8 +8,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::{Role, names};
 
 names! {
-    /// Operations, by their own names (5.2 to 5.4). Some also have other names:
-    /// [`Operator::called`].
+    /// Operations, by their own names (5.2 to 5.4). Some also have other names: [`Operator::called`].
     Operator {
         /// `agent.task_create`, `create_task`.
         TaskCreate = "task_create",

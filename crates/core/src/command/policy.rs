@@ -82,8 +82,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// S02 for every Step that can become ready, including those whose backoff is over, in creation
-    /// order.
+    /// S02 for every Step that can become ready, including those whose backoff is over, in creation order.
     pub(super) fn promote(&mut self) -> Result<(), Rejection> {
         let derived = &self.task.derived;
         let mut steps: Vec<Pos> = derived.promotable.iter().copied().collect();

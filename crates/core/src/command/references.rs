@@ -44,8 +44,7 @@ impl Ref {
 }
 
 impl Value {
-    /// The same value for a reader outside the Task: a reference to an own artifact names the Task,
-    /// too.
+    /// The same value for a reader outside the Task: a reference to an own artifact names the Task, too.
     pub(super) fn seen_from_outside(&self, task: &TaskId) -> Self {
         let own = value_ref(Some(self)).and_then(|r| match r.target() {
             Ok(Target::Own(artifact)) => Ref::new(format!("{task}/{artifact}")).ok(),
@@ -58,8 +57,7 @@ impl Value {
     }
 }
 
-/// Artifacts of other Tasks that these refs name. The scheduler looks up whether they exist
-/// (ART-05).
+/// Artifacts of other Tasks that these refs name. The scheduler looks up whether they exist (ART-05).
 fn foreign<'a>(own: &TaskId, refs: impl Iterator<Item = &'a Ref>) -> Vec<(TaskId, ArtifactId)> {
     let targets = refs.filter_map(|r| r.target().ok());
     let foreign = targets.filter_map(|target| match target {

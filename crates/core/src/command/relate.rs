@@ -119,8 +119,7 @@ fn blocking(kind: EdgeKind, from: &TaskId, to: &Ref) -> Option<(TaskId, TaskId)>
 }
 
 impl Link {
-    /// The blocker and the blocked Task, if this edge is made in `from`; `None` if it blocks
-    /// nothing.
+    /// The blocker and the blocked Task, if this edge is made in `from`; `None` if it blocks nothing.
     pub fn blocking(&self, from: &TaskId) -> Option<(TaskId, TaskId)> {
         blocking(self.kind, from, &self.to)
     }
@@ -168,8 +167,7 @@ pub fn check_blocks(
     Err(cycle(&path))
 }
 
-/// A stable id: the same kind and ends always give the same id. If an end is too long, the id has
-/// its hash.
+/// A stable id: the same kind and ends always give the same id. If an end is too long, the id has its hash.
 pub(crate) fn edge_id(kind: EdgeKind, from: &impl Display, to: &Ref) -> Result<EdgeId, BadId> {
     let full = format!("{kind}:{from}:{to}");
     // Leaves space for the count that tells repeated relations apart.

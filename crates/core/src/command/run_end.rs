@@ -92,8 +92,7 @@ impl Tx<'_, '_> {
         }
         let (code, outcome) = match (how, stopping.is_some()) {
             (_, true) => ("worker_cancelled", Outcome::Cancelled),
-            // RUN-05: nobody asked it to stop, as far as this node knows, so nobody waits for the
-            // Step.
+            // RUN-05: nobody asked it to stop, as far as this node knows, so nobody waits for the Step.
             (RunOutcome::Cancelled, false) => {
                 return self.give_back(run, pos, GiveBack::default());
             }
@@ -210,8 +209,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// RUN-02: ends the Run at once if it holds no Step; otherwise asks it to stop, and the answer
-    /// waits.
+    /// RUN-02: ends the Run at once if it holds no Step; otherwise asks it to stop, and the answer waits.
     pub(super) fn cancel_run(&mut self, cancel: &RunAndWhy) -> Result<Did, Rejection> {
         let pos = self.task.run_or_reject(cancel.run_id)?;
         if self.task.live().run_has_ended(pos) || self.task.is_terminal() {

@@ -58,8 +58,7 @@ impl Topology<'_> {
         Ok(self.found(&edges))
     }
 
-    /// P30: a limit on the Steps of a Task, including deleted ones, so that its log cannot grow for
-    /// ever.
+    /// P30: a limit on the Steps of a Task, including deleted ones, so that its log cannot grow for ever.
     fn check_size(&self, limits: &Limits) -> Result<(), Rejection> {
         let given = self.task.steps.len() + self.patched.added();
         if given <= limits.steps_max || self.patched.added() == 0 {
@@ -80,8 +79,7 @@ impl Topology<'_> {
     }
 
     /// DAG-06. If the patch deletes a Step on which another depended before, that counts as an
-    /// illegal deletion ([`check_dependents`](Self::check_dependents)), not as an unknown
-    /// dependency.
+    /// illegal deletion ([`check_dependents`](Self::check_dependents)), not as an unknown dependency.
     fn check_dependencies(&self) -> Result<(), Rejection> {
         for (pos, step) in self.patched.steps().filter(|(_, step)| !step.removed) {
             let before = self.task.steps.get(pos).map(|s| &s.spec.depends_on_step_ids);
@@ -184,8 +182,7 @@ impl Topology<'_> {
         found
     }
 
-    /// Whether the Step is not completed. A patch completes nothing, so the Task's own state is
-    /// right.
+    /// Whether the Step is not completed. A patch completes nothing, so the Task's own state is right.
     fn is_open(&self, pos: Pos) -> bool {
         self.task.steps.get(pos).is_none_or(|s| s.state.status != StepStatus::Completed)
     }

@@ -102,8 +102,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.told.push(RuntimeEvent::of(&self.task.live(), what, run, self.now()));
     }
 
-    /// DISP-13: passes on a Run's final output, to its dispatcher and to observers of runtime
-    /// events.
+    /// DISP-13: passes on a Run's final output, to its dispatcher and to observers of runtime events.
     pub(crate) fn hand_on(&mut self, run: Pos, result: &str) {
         let result = text(result);
         if self.task.keep_result(run, &result) {

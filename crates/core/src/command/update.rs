@@ -43,8 +43,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// IDEM-08: the part that completes a creation submits the Task, unless the creator asked for a
-    /// draft.
+    /// IDEM-08: the part that completes a creation submits the Task, unless the creator asked for a draft.
     fn part_came(&mut self, creation: Creation) -> Result<(), Rejection> {
         let here = next_pos(self.task.steps.len());
         if here > creation.steps {

@@ -1,6 +1,5 @@
 //! Reads an operation of a patch, whatever the order of its fields. It reads each field where it
-//! stands, so that an error names the right place; serde's own code would first put all fields
-//! aside.
+//! stands, so that an error names the right place; serde's own code would first put all fields aside.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -152,8 +151,7 @@ fn needed<T, E: Error>(name: &'static str, field: Option<T>) -> Result<T, E> {
     field.ok_or_else(|| E::missing_field(name))
 }
 
-/// Passes on the fields of a Task among those of an operation, and puts the others aside on the
-/// way.
+/// Passes on the fields of a Task among those of an operation, and puts the others aside on the way.
 struct Split<'a, A> {
     map: A,
     own: &'a mut Own,

@@ -335,8 +335,7 @@ impl Task {
         Ok(())
     }
 
-    /// IDEM-10: another creation replaces an unfinished one, of which the log and the creation time
-    /// stay.
+    /// IDEM-10: another creation replaces an unfinished one, of which the log and the creation time stay.
     fn begin_anew(&mut self, event: &Event, created: &TaskCreated, at: At) -> Applied {
         if self.unfinished().is_none() {
             return Err("task_created on a task whose creation is not unfinished".into());

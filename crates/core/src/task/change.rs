@@ -1,6 +1,5 @@
-//! Changes of records. Each change first notes the old record, so that it can be undone, takes the
-//! record out of the indexes and puts it in again. It then updates the Steps that depend on a
-//! changed Step.
+//! Changes of records. Each change first notes the old record, so that it can be undone, takes the record
+//! out of the indexes and puts it in again. It then updates the Steps that depend on a changed Step.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -190,9 +190,8 @@ impl Around<'_> {
         Some(after(ready_at.max(resumed_at.unwrap_or(Millis::MIN)), limit))
     }
 
-    /// Whether the Step starts again after an Attempt that ended badly. That Attempt has ended, so
-    /// the answer for a pending or ready Step changes only with the Step itself, and the index
-    /// stays right.
+    /// Whether the Step starts again after an Attempt that ended badly. That Attempt has ended, so the
+    /// answer for a pending or ready Step changes only with the Step itself, and the index stays right.
     fn awaits_retry(&self) -> bool {
         let state = &self.step.state;
         match state.status {

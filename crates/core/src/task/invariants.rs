@@ -9,8 +9,7 @@ use super::{Task, Waits};
 use crate::eligibility::{Asker, Obstacle, obstacles};
 use crate::status::{AttemptStatus, RunState, StepStatus};
 
-/// How many records a small Task has at most: the check then takes about a hundredth of a
-/// millisecond.
+/// How many records a small Task has at most: the check then takes about a hundredth of a millisecond.
 const SMALL: usize = 128;
 
 impl Task {

@@ -1,10 +1,9 @@
 //! Patches in the reducer: how `task_updated` changes content and topology (PATCH-14, PATCH-17).
 //!
-//! The reducer folds operations, in the given order, into a [`PatchDraft`]: the Steps that they
-//! touch, as the patch leaves them, laid over the Task as it is. The command judges the same draft
-//! that the reducer applies, so the two cannot differ. Nothing here costs more than what a patch
-//! touches, except a change of the Task's own retry policy, which costs as much as there are ready
-//! Steps.
+//! The reducer folds operations, in the given order, into a [`PatchDraft`]: the Steps that they touch,
+//! as the patch leaves them, laid over the Task as it is. The command judges the same draft that the
+//! reducer applies, so the two cannot differ. Nothing here costs more than what a patch touches,
+//! except a change of the Task's own retry policy, which costs as much as there are ready Steps.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -82,8 +81,7 @@ impl<'t> PatchDraft<'t> {
         self.patched.find(self.task, id)
     }
 
-    /// Reads one more operation. Operations that act through events of their own change nothing
-    /// here.
+    /// Reads one more operation. Operations that act through events of their own change nothing here.
     pub(crate) fn fold(&mut self, operation: &Operation) -> Result<(), Misfit> {
         match operation {
             Operation::UpdateTask(fields) => {
@@ -163,8 +161,7 @@ impl<'t> PatchDraft<'t> {
     }
 }
 
-/// Dependencies in order, with a fast search by id: a patch may add and remove as many as a Task
-/// has Steps.
+/// Dependencies in order, with a fast search by id: a patch may add and remove as many as a Task has Steps.
 #[derive(Debug)]
 struct EdgeList {
     places: BTreeMap<StepId, usize>,

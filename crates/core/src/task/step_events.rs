@@ -290,8 +290,7 @@ impl Task {
         }
     }
 
-    /// Whether a failure fails an automatic Task (POL-05): not if an orchestrator wrote it or asked
-    /// for it.
+    /// Whether a failure fails an automatic Task (POL-05): not if an orchestrator wrote it or asked for it.
     fn is_fatal(&self, ending: &Ending<'_>, reason: &Reason) -> bool {
         let by_holder = ending.run.is_some()
             && ending.attempt_id.and_then(|id| self.attempt(id)).map(|a| a.run_id) == ending.run;

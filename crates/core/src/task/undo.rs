@@ -72,8 +72,7 @@ pub struct Savepoint(usize);
 const NOTES_KEPT: usize = 64;
 
 impl Task {
-    /// Whether all is as it was, including what only memory holds: a refusal leaves the Task so
-    /// (WAL-11).
+    /// Whether all is as it was, including what only memory holds: a refusal leaves the Task so (WAL-11).
     pub fn is_untouched_since(&self, before: &Self) -> bool {
         self == before && self.volatile == before.volatile
     }
@@ -101,9 +100,8 @@ impl Task {
         self.undo.head_noted = false;
     }
 
-    /// Ends a decision without a commit. Notes of what only the memory learned stay with those of
-    /// the commands decided in the same append: the caller is answered when the fate of all is
-    /// known.
+    /// Ends a decision without a commit. Notes of what only the memory learned stay with those of the
+    /// commands decided in the same append: the caller is answered when the fate of all is known.
     pub(crate) fn keep_unwritten(&mut self, point: Savepoint) {
         let has_learnt = self.undo.notes.len() > point.0 + 1;
         if !has_learnt {
@@ -260,8 +258,7 @@ impl Task {
         }
     }
 
-    /// What readers see: the Task, and the older records to use instead of those that are ahead of
-    /// the log.
+    /// What readers see: the Task, and the older records to use instead of those that are ahead of the log.
     pub(crate) fn logged(&self) -> (&Self, Option<Before<'_>>) {
         let notes = &self.undo.notes;
         let anew = notes.iter().enumerate().find_map(|(at, note)| match note {

@@ -132,8 +132,7 @@ impl Task {
         true
     }
 
-    /// Records that no worker acknowledged the current grant of the Step. Returns how often in a
-    /// row.
+    /// Records that no worker acknowledged the current grant of the Step. Returns how often in a row.
     pub(crate) fn note_unacknowledged(&mut self, step: Pos) -> u32 {
         let ordinal = self.steps[step].state.ordinal;
         let before = self.volatile.unacknowledged.get(&step).copied();

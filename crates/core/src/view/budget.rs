@@ -40,9 +40,8 @@ impl Reference {
     }
 }
 
-/// An answer that loses more and more parts until it fits `max_bytes`, or has no more to lose.
-/// `size` gives its size as it will be sent; `shorten` removes the next part, and returns whether
-/// there was one.
+/// An answer that loses more and more parts until it fits `max_bytes`, or has no more to lose. `size`
+/// gives its size as it will be sent; `shorten` removes the next part, and returns whether there was one.
 pub fn fit<T>(
     max_bytes: usize,
     mut answer: T,

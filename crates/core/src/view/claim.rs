@@ -44,8 +44,7 @@ pub struct ClaimResult {
     /// The policy in force for this Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// The results of direct dependencies, in the Step's order; dependencies without results are
-    /// left out.
+    /// The results of direct dependencies, in the Step's order; dependencies without results are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<DependencyResult>,
     /// All refs that the claim fixed (2.4), including the `input_refs` of Step and Task.
@@ -93,8 +92,7 @@ impl DependencyResult {
         }
     }
 
-    /// The results of the completed direct dependencies of these Steps, each once, without empty
-    /// ones.
+    /// The results of the completed direct dependencies of these Steps, each once, without empty ones.
     pub fn of_dependencies<'a>(
         view: &View<'a>,
         steps: impl Iterator<Item = StepRef<'a>>,
@@ -105,8 +103,7 @@ impl DependencyResult {
         completed.filter(Self::has_any).collect()
     }
 
-    /// Whether there is any result. Otherwise a Step that joins many others would get a list of
-    /// mere names.
+    /// Whether there is any result. Otherwise a Step that joins many others would get a list of mere names.
     fn has_any(&self) -> bool {
         self.output.is_some() || self.result_summary.is_some() || !self.artifact_ids.is_empty()
     }

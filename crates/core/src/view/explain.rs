@@ -303,8 +303,7 @@ impl Case<'_, '_> {
         }
     }
 
-    /// Whether the Step waits for a dispatch: a manual Task gives out no Steps by itself
-    /// (READY-07).
+    /// Whether the Step waits for a dispatch: a manual Task gives out no Steps by itself (READY-07).
     fn needs_dispatch(&self) -> bool {
         let manual = self.view.head().spec.dispatch == crate::status::Policy::Manual;
         let waits = |r: &crate::task::Run| r.state == RunState::Dispatched;

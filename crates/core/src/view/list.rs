@@ -1,5 +1,4 @@
-//! `agent.task_list`: which Tasks belong to a page, and how pages are joined, as pure functions
-//! (LIST).
+//! `agent.task_list`: which Tasks belong to a page, and how pages are joined, as pure functions (LIST).
 
 use alloc::vec::Vec;
 
@@ -83,8 +82,7 @@ pub struct TaskPage<T = TaskSummary> {
     pub unreadable: Vec<TaskId>,
 }
 
-/// What a list needs to know of a Task to leave it out: an index of ended Tasks has no more than
-/// this.
+/// What a list needs to know of a Task to leave it out: an index of ended Tasks has no more than this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     /// Native status.
@@ -120,8 +118,7 @@ impl ListInput {
     }
 
     /// Whether an index can tell that a Task belongs to the list. The index knows of each Task
-    /// whether and how it has ended, and whether it is archived; everything else is only in the
-    /// log.
+    /// whether and how it has ended, and whether it is archived; everything else is only in the log.
     pub fn is_settled_by_index(&self, is_ended: bool) -> bool {
         !self.user_facing && (is_ended || self.statuses.is_none())
     }
@@ -129,8 +126,7 @@ impl ListInput {
     /// The `limit` in force (LIST-06).
     ///
     /// # Errors
-    /// `validation_error` for a limit of 0 or above the largest page, or for more statuses than
-    /// exist.
+    /// `validation_error` for a limit of 0 or above the largest page, or for more statuses than exist.
     pub fn limit(&self, limits: &Limits) -> Result<usize, Rejection> {
         check_statuses(self.statuses.as_deref())?;
         let default = if self.include_terminal { PAGE_DEFAULT } else { LIVE_DEFAULT };

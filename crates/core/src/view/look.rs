@@ -49,8 +49,7 @@ pub enum Looked {
 }
 
 impl Look {
-    /// Checks the input, before any Task is read, so that the refusal shows nothing of a Task
-    /// (PERM-16).
+    /// Checks the input, before any Task is read, so that the refusal shows nothing of a Task (PERM-16).
     ///
     /// # Errors
     /// `validation_error` for the input.

@@ -338,8 +338,7 @@ impl Stage {
 }
 
 impl Task {
-    /// Applies a commit that is in the log, and returns the stages for its public events
-    /// (RECOVER-08).
+    /// Applies a commit that is in the log, and returns the stages for its public events (RECOVER-08).
     pub fn replay_traced(&mut self, commit: &Commit) -> Result<Vec<Stage>, Illegal> {
         let mut stages = Vec::with_capacity(commit.events.len());
         self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;

@@ -1,5 +1,4 @@
-//! The public events of a Task: the events of its log under the 23 names that clients know (7.1,
-//! EVENT).
+//! The public events of a Task: the events of its log under the 23 names that clients know (7.1, EVENT).
 //!
 //! The mapping is total, and done commit by commit. The statuses after each event come in as
 //! [`Stage`]s, which a replay makes when it applies the event; so the cost of an event does not
@@ -136,8 +135,7 @@ pub struct PublicEvent<'a> {
     pub data: Data<'a>,
 }
 
-/// Further facts of an event that clients need. It has no large values: clients read the Task for
-/// those.
+/// Further facts of an event that clients need. It has no large values: clients read the Task for those.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Data<'a> {
     /// Title of a new Task.

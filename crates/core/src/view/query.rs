@@ -21,8 +21,7 @@ use crate::status::{Role, StepStatus};
 
 /// Steps of a page by default (QUERY-08).
 pub const PAGE_DEFAULT: usize = 50;
-/// Steps of a page by default for a worker that looks for work (QUERY-12), as it can claim only
-/// one.
+/// Steps of a page by default for a worker that looks for work (QUERY-12), as it can claim only one.
 pub const WORK_DEFAULT: usize = 5;
 
 /// The input of `task_query_steps`: which Steps to read.

@@ -145,8 +145,7 @@ pub struct RunView {
     pub allowed_step_ids: Option<Arc<[StepId]>>,
     /// Who dispatched it.
     pub dispatched_by: AgentId,
-    /// The worker that claimed under it, else the one that took it, as far as the owner's memory
-    /// knows.
+    /// The worker that claimed under it, else the one that took it, as far as the owner's memory knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
     /// Dispatched, active or ended.
@@ -231,8 +230,7 @@ pub struct RunEnd {
     pub end_reason: EndReason,
     /// Whether it found nothing to claim, which is a success (DISP-12).
     pub no_step_claimed: bool,
-    /// The Run's own final output, which is not that of a Step. Only the owner's memory holds it
-    /// (DISP-13).
+    /// The Run's own final output, which is not that of a Step. Only the owner's memory holds it (DISP-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<str>>,
 }

@@ -27,10 +27,9 @@ impl<'a> Scope<'a> {
     /// The caller's scope in this Task for a read.
     ///
     /// # Errors
-    /// `tool_not_available` outside the caller's tool set (PERM-08); `permission_denied` for
-    /// another session, or for a worker whose Run is not of this Task or not its own. All refusals
-    /// of the latter kind are the same, so that they do not show whether such a Run or Task exists
-    /// (PERM-16).
+    /// `tool_not_available` outside the caller's tool set (PERM-08); `permission_denied` for another
+    /// session, or for a worker whose Run is not of this Task or not its own. All refusals of the
+    /// latter kind are the same, so that they do not show whether such a Run or Task exists (PERM-16).
     pub fn of(view: &View<'a>, caller: &Caller, operation: Operator) -> Result<Self, Rejection> {
         check_tool(caller, operation)?;
         if caller.session_id != view.head().spec.session_id {

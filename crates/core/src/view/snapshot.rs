@@ -51,8 +51,7 @@ pub struct Snapshot {
     pub unreadable: Vec<TaskId>,
 }
 
-/// How many Tasks have ended in each way, archived or not: what an index stores of them for
-/// VIEW-01.
+/// How many Tasks have ended in each way, archived or not: what an index stores of them for VIEW-01.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Ends([[u32; 2]; End::ALL.len()]);

@@ -279,8 +279,7 @@ impl TaskView {
 }
 
 impl WorkerTask {
-    /// The header alone, which a worker finds in a list (LIST-08). `None` if the scope is not a
-    /// Run's.
+    /// The header alone, which a worker finds in a list (LIST-08). `None` if the scope is not a Run's.
     pub fn header(view: &View<'_>, scope: Scope<'_>, known: &Known<'_>) -> Option<Self> {
         let Scope::Run { pos, .. } = scope else { return None };
         Some(Self::of(view, pos, known))

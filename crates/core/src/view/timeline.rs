@@ -66,8 +66,7 @@ pub struct TimelineEntry {
     pub trace: Option<SmolStr>,
 }
 
-/// The input of `inspect_task`: which events of a Task, by `wal_seq`, both ends included; by
-/// default all.
+/// The input of `inspect_task`: which events of a Task, by `wal_seq`, both ends included; by default all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InspectInput {
@@ -154,8 +153,7 @@ pub struct Dispatched {
     pub step_snapshot: StepSnapshot,
 }
 
-/// The events in commits of a Task as timeline entries, from one `wal_seq` to another, both
-/// included.
+/// The events in commits of a Task as timeline entries, from one `wal_seq` to another, both included.
 pub fn timeline(
     session: &SessionId,
     task: &TaskId,

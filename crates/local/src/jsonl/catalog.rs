@@ -1,5 +1,4 @@
-//! All Tasks of a data directory, in memory: `entry`, `entries` and `create` read them here, not in
-//! files.
+//! All Tasks of a data directory, in memory: `entry`, `entries` and `create` read them here, not in files.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -58,8 +58,7 @@ pub(crate) fn identify(file: &File, place: &LogPlace) -> io::Result<FoundLog> {
     }
 }
 
-/// The Task of a log that does not say it: the one with the log's name, the default for a log's
-/// name.
+/// The Task of a log that does not say it: the one with the log's name, the default for a log's name.
 ///
 /// Names and Task ids have the same form, so there always is such a Task.
 pub(crate) fn key_by_name((session, name): &LogPlace) -> io::Result<TaskKey> {

@@ -38,8 +38,7 @@ pub(crate) struct Forward<R> {
 }
 
 impl<R: Read> Forward<R> {
-    /// The lines in the first `limit` bytes of a file. `input` stands at the line that `from`
-    /// names.
+    /// The lines in the first `limit` bytes of a file. `input` stands at the line that `from` names.
     pub(crate) fn new(input: R, from: Spot, limit: u64) -> Self {
         let input = input.take(limit.saturating_sub(from.offset));
         let input = BufReader::with_capacity(CHUNK, input);

@@ -23,8 +23,7 @@ pub(crate) struct Lock {
     file: File,
     /// The directory, if it could be locked.
     dir: Option<File>,
-    /// The path of what keeps others out: the directory, or the file if the directory could not be
-    /// locked.
+    /// The path of what keeps others out: the directory, or the file if the directory could not be locked.
     path: PathBuf,
 }
 

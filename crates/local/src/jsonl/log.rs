@@ -269,8 +269,7 @@ impl<D: Disk> Logs<D> {
         (Log::Good(whole), Ok(()))
     }
 
-    /// Closes a log that could not be brought back to its old state: nobody may use it before a
-    /// restart.
+    /// Closes a log that could not be brought back to its old state: nobody may use it before a restart.
     fn give_up(
         &self,
         slot: &CatalogEntry,

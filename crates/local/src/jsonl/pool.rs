@@ -10,8 +10,7 @@ use parking_lot::{Condvar, Mutex};
 /// A piece of work. It gets the thread's buffer, empty.
 type ThreadJob = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
 
-/// How large a thread's buffer may stay between jobs, so that a huge create does not hold memory
-/// for ever.
+/// How large a thread's buffer may stay between jobs, so that a huge create does not hold memory for ever.
 const BUFFER_KEPT_MAX: usize = 1 << 20;
 
 /// Up to a given number of threads over one queue, started as they are needed. The thread that

@@ -1,8 +1,7 @@
 //! How far the events of a Task have been published outside of this process (RECOVER-08).
 //!
-//! The mark is a file beside the log, overwritten in place and never synced: if a power loss takes
-//! a part of it, events are published again. It is never ahead of the log, as only durable events
-//! are published.
+//! The mark is a file beside the log, overwritten in place and never synced: if a power loss takes a part
+//! of it, events are published again. It is never ahead of the log, as only durable events are published.
 
 use std::fs::{File, OpenOptions};
 use std::io;

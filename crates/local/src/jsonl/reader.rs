@@ -1,5 +1,4 @@
-//! Reads logs from another process than their writer's: without a lock, and without changing
-//! anything.
+//! Reads logs from another process than their writer's: without a lock, and without changing anything.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -97,8 +96,7 @@ struct ReaderShared {
 #[derive(Debug, Default)]
 struct SeenLogs {
     index: IndexRows,
-    /// The index file that was read. If the path names another file, that one is read from its
-    /// start.
+    /// The index file that was read. If the path names another file, that one is read from its start.
     inode: Option<(u64, u64)>,
     logs: HashMap<LogPlace, SeenLog>,
     places: HashMap<TaskKey, LogPlace>,
@@ -110,8 +108,7 @@ struct SeenLog {
     entry: Entry,
     len: u64,
     modified: (i64, i64),
-    /// The Task has ended and its log was as the index says: from now on the reader uses only the
-    /// index.
+    /// The Task has ended and its log was as the index says: from now on the reader uses only the index.
     is_settled: bool,
 }
 

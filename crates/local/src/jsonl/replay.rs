@@ -1,5 +1,4 @@
-//! Reads a log from its start or from an event on: it checks line by line, and passes on commit by
-//! commit.
+//! Reads a log from its start or from an event on: it checks line by line, and passes on commit by commit.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};

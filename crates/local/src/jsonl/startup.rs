@@ -68,8 +68,7 @@ pub struct OpenReport {
     pub live: usize,
     /// Logs whose ends were read, as the index did not say enough about them.
     pub looked_into: usize,
-    /// Torn tails that were cut off: writes that a crash broke off and that nobody was told had
-    /// succeeded.
+    /// Torn tails that were cut off: writes that a crash broke off and that nobody was told had succeeded.
     pub repairs: Vec<Repair>,
     /// Logs that cannot be used, each for its own Task alone.
     pub damaged: Vec<Damage>,
@@ -254,8 +253,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
         }
     }
 
-    /// A log that is in the index. An ended Task counts as ended as long as nothing was written
-    /// since.
+    /// A log that is in the index. An ended Task counts as ended as long as nothing was written since.
     fn look_at_known(&self, place: &LogPlace, row: &IndexRow) -> io::Result<()> {
         let key = row.key();
         let is_settled =
@@ -355,8 +353,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
         self.found.lock().damaged.push(Damage { task: key.clone(), error });
     }
 
-    /// Removes the rest of a creation that nobody was told had succeeded, so that its name is free
-    /// again.
+    /// Removes the rest of a creation that nobody was told had succeeded, so that its name is free again.
     fn remove(&self, path: &Path, place: &LogPlace) -> io::Result<()> {
         let bytes = self.size(place)?;
         self.logs.disk.remove(path)?;
@@ -383,8 +380,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
 }
 
 impl<D: Disk> Logs<D> {
-    /// Writes the index anew. A failure leaves the old one, which only costs time at the next
-    /// start.
+    /// Writes the index anew. A failure leaves the old one, which only costs time at the next start.
     fn rewrite_index(&self, slots: &[Arc<CatalogEntry>]) {
         let sound = slots.iter().filter(|slot| !slot.facts.lock().damaged);
         let rows = sound.map(|slot| slot.row());

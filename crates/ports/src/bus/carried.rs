@@ -67,9 +67,8 @@ impl From<Held> for Holding {
 }
 
 impl Pulse {
-    /// The wire form of this answer for an Attempt. `lease_ms` is how long its lease lasts if it
-    /// was renewed. `None` for [`Unknown`](Self::Unknown): the answer then does not mention the
-    /// Attempt.
+    /// The wire form of this answer for an Attempt. `lease_ms` is how long its lease lasts if it was
+    /// renewed. `None` for [`Unknown`](Self::Unknown): the answer then does not mention the Attempt.
     pub fn said(self, attempt_id: AttemptId, lease_ms: u64) -> Option<Said> {
         match self {
             Self::Renewed { cancel_requested } => {
@@ -109,8 +108,7 @@ impl Recorded {
     /// Reads the wire form of the answer to a report.
     ///
     /// # Errors
-    /// Why the report does not count; `unavailable` if the answer names neither a version nor an
-    /// error.
+    /// Why the report does not count; `unavailable` if the answer names neither a version nor an error.
     pub fn of(result: ReportResult) -> Result<Self, Rejection> {
         let ReportResult { version, cancel_requested, error } = result;
         match (error, version) {

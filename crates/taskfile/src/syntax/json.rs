@@ -79,8 +79,7 @@ impl<'a> JsonReader<'a> {
         Ok(true)
     }
 
-    /// Reads the text between a complete value and the next one. Returns whether there is a next
-    /// one.
+    /// Reads the text between a complete value and the next one. Returns whether there is a next one.
     fn after_value(&mut self) -> Read<bool> {
         while let Some(in_map) = self.tree.in_map() {
             if self.peek() == Some(b',') {

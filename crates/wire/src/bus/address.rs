@@ -39,9 +39,8 @@ pub fn login(addresses: &str) -> Option<UserLogin> {
     })
 }
 
-/// The servers in a list of addresses separated by commas, to connect to. They have no logins,
-/// because the client library logs the addresses that it gets; the caller passes the login to it in
-/// another way.
+/// The servers in a list of addresses separated by commas, to connect to. They have no logins, because
+/// the client library logs the addresses that it gets; the caller passes the login to it in another way.
 pub fn servers(addresses: &str) -> impl Iterator<Item = String> {
     addresses.split(',').map(str::trim).map(|address| {
         let (scheme, behind) = match address.split_once("://") {

@@ -1,5 +1,4 @@
-//! Parts of a report message that must not spoil the reports: a part that cannot be read counts as
-//! absent.
+//! Parts of a report message that must not spoil the reports: a part that cannot be read counts as absent.
 
 use std::fmt;
 

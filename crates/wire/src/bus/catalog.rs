@@ -111,8 +111,7 @@ pub fn catalog() -> Catalog {
     }
 }
 
-/// Schemas of what nodes read, in which fields with a default are optional, and of what nodes
-/// write.
+/// Schemas of what nodes read, in which fields with a default are optional, and of what nodes write.
 struct Schemas {
     inputs: SchemaGenerator,
     outputs: SchemaGenerator,

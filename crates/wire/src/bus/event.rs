@@ -125,8 +125,7 @@ impl EventPage {
 pub struct Published {
     /// The version.
     pub v: V,
-    /// The event of the log that they follow: a reader that has not got so far reads the missing
-    /// ones.
+    /// The event of the log that they follow: a reader that has not got so far reads the missing ones.
     pub after: u64,
     /// The events.
     #[serde(flatten)]

@@ -160,8 +160,7 @@ fn read<'de, S: DeserializeSeed<'de>>(
     let message = reader::read(seed, &mut reader, unknown, &place);
     let message =
         message.map_err(|error| BadMessage { why: error.to_string(), field: place.name() })?;
-    // Reading a unit reads nothing inside a value: only at the end of the bytes does it find the
-    // end.
+    // Reading a unit reads nothing inside a value: only at the end of the bytes does it find the end.
     match <()>::deserialize(&mut reader) {
         Err(InvalidMarkerRead(end)) if end.kind() == UnexpectedEof => Ok(message),
         _ => Err(BadMessage::whole("something follows its end")),

@@ -1,5 +1,4 @@
-//! What operators ask: facts of every node at once, the leases of a partition, and the import of a
-//! log.
+//! What operators ask: facts of every node at once, the leases of a partition, and the import of a log.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +28,11 @@ pub struct NodeFacts {
     pub node: SmolStr,
     /// Partitions of the cluster.
     pub partitions: u32,
-    /// Those that it owns: a caller with answers for all partitions has heard every node that
-    /// matters.
+    /// Those that it owns: a caller with answers for all partitions has heard every node that matters.
     pub owned: Vec<u32>,
     /// Workers that have a link with it.
     pub workers: Vec<WorkerFacts>,
-    /// Workers without a link because the node could not accept what they sent, in the last ten
-    /// minutes.
+    /// Workers without a link because the node could not accept what they sent, in the last ten minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedFacts>,
     /// Whether there are more workers than fit into an answer.

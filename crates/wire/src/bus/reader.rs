@@ -143,8 +143,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
         deserialize_ignored_any()
     }
 
-    // Reading as any value makes an error name what is there; an integer reader would name its
-    // marker.
+    // Reading as any value makes an error name what is there; an integer reader would name its marker.
     integers! {
         deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64

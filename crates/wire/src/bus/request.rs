@@ -21,8 +21,7 @@ use tenure_core::{Command, Context, Rejection};
 pub use super::ask::Ask;
 use super::{BadMessage, V, decode, operation};
 
-/// Asks for the partitions and the placement of the cluster (`hello`). Any node answers with
-/// [`Welcome`].
+/// Asks for the partitions and the placement of the cluster (`hello`). Any node answers with [`Welcome`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {
     /// The version.
@@ -292,8 +291,7 @@ pub struct Committed {
     pub ended: Option<TaskStatus>,
 }
 
-/// A patch operation that callers may also use as an operation of its own: its fields are the
-/// input.
+/// A patch operation that callers may also use as an operation of its own: its fields are the input.
 pub(super) const UPDATE_TASK: &str = "update_task";
 
 impl Request {

@@ -44,8 +44,7 @@ pub struct Capacity {
     pub v: V,
     /// The link that it is about; a node skips statements about another.
     pub link: SmolStr,
-    /// Rises with every statement on this link, so that a node ignores an older one that comes
-    /// later.
+    /// Rises with every statement on this link, so that a node ignores an older one that comes later.
     pub number: u64,
     /// Steps and Runs that it would take now.
     pub free: u64,
@@ -73,8 +72,7 @@ pub struct Deliveries {
     pub node: SmolStr,
     /// The id of the link: on another link all counts begin again.
     pub link: SmolStr,
-    /// Number of the first delivery in this message; the others follow. The first one of a link has
-    /// 1.
+    /// Number of the first delivery in this message; the others follow. The first one of a link has 1.
     pub first: u64,
     /// The deliveries, in order. The worker skips those that it has; it drops those after a gap,
     /// and they come again.
@@ -115,8 +113,7 @@ impl Delivery {
 pub struct Reports {
     /// The version.
     pub v: V,
-    /// The worker's capacity now, for the node of the link. If it cannot be read, the reports still
-    /// count.
+    /// The worker's capacity now, for the node of the link. If it cannot be read, the reports still count.
     #[serde(default, deserialize_with = "beside::room")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Capacity>,
@@ -144,8 +141,7 @@ pub enum Word {
     /// Status, results, progress of the held Step.
     #[serde(alias = "agent.task_update_step", deserialize_with = "report::read")]
     TaskUpdateStep(StepReport),
-    /// The Run is over without a final report on its Step, or with nothing claimed (RUN-03,
-    /// RUN-09).
+    /// The Run is over without a final report on its Step, or with nothing claimed (RUN-03, RUN-09).
     EndRun {
         /// How it ended.
         outcome: RunOutcome,

@@ -77,8 +77,7 @@ impl Assembler {
     }
 }
 
-/// Capacity reserved for a commit's events before they are read: the count in a line is not
-/// trusted.
+/// Capacity reserved for a commit's events before they are read: the count in a line is not trusted.
 const EVENTS_RESERVED_MAX: u32 = 1024;
 
 impl PartialCommit {

@@ -213,8 +213,7 @@ fn without_marked(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The fields of an object in order, including repeated ones, so that the reader still refuses
-/// these.
+/// The fields of an object in order, including repeated ones, so that the reader still refuses these.
 struct ObjectFields(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for ObjectFields {

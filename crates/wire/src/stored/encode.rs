@@ -1,5 +1,4 @@
-//! Writes commits as lines. Every append runs this code, so it allocates nothing except to grow
-//! `out`.
+//! Writes commits as lines. Every append runs this code, so it allocates nothing except to grow `out`.
 
 use std::ops::Range;
 

@@ -15,8 +15,7 @@
 //! commits. Damage in a commit affects its Task alone, because header and commits have checksums of
 //! their own.
 //!
-//! A frame that is too long for one message is cut into chunks, which the owner sends as one atomic
-//! batch:
+//! A frame that is too long for one message is cut into chunks, which the owner sends as one atomic batch:
 //!
 //! ```text
 //! "TNC1"            4 bytes
@@ -56,15 +55,13 @@ pub enum Header {
         /// One head for each commit, in the order of the body. A Task may come more than once.
         commits: Vec<CommitHead>,
     },
-    /// A new owner takes the partition: the place of this frame in the stream is its epoch
-    /// (OWN-03).
+    /// A new owner takes the partition: the place of this frame in the stream is its epoch (OWN-03).
     Owner {
         /// [`FRAME_VERSION`] of the writer.
         version: u32,
         /// The node that takes it.
         node: String,
-        /// An id of this taking, which no other has: so no owner takes another's record for its
-        /// own.
+        /// An id of this taking, which no other has: so no owner takes another's record for its own.
         taking: String,
         /// The format version in which the owner writes: one that all live nodes can read.
         write_level: u32,

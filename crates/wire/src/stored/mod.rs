@@ -62,8 +62,7 @@ pub fn is_sealed(line: &[u8]) -> bool {
     split_crc(line).is_some_and(|(before, crc)| checksum(before) == crc)
 }
 
-/// Splits a line, which must be as [`seal`] writes it, into the part before its checksum and the
-/// checksum.
+/// Splits a line, which must be as [`seal`] writes it, into the part before its checksum and the checksum.
 fn split_crc(line: &[u8]) -> Option<(&[u8], u32)> {
     let body = line.strip_suffix(b"}")?;
     let digits = body.iter().rev().take_while(|b| b.is_ascii_digit()).count();

@@ -57,8 +57,7 @@ pub struct TaskExplanation {
     pub counts: StepCounts,
     /// The groups, most decisive reason first; empty: no Step waits for anything.
     pub groups: Vec<Group>,
-    /// If no Step waits any more: some of the Steps that failed by themselves, not because the Task
-    /// failed.
+    /// If no Step waits any more: some of the Steps that failed by themselves, not because the Task failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<EndedStep>,
 }
