@@ -1,4 +1,4 @@
-//! `agent.task_create`: a new Task from a whole DAG, and `retry_task` of an ended one.
+//! `agent.task_create`: makes a new Task from a whole DAG; and `retry_task` of an ended Task.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

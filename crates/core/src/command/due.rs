@@ -1,4 +1,4 @@
-//! What falls due by itself: backoffs, time limits, deadlines (RECOVER-09).
+//! What falls due without a request: backoffs, time limits, deadlines (RECOVER-09).
 //!
 //! The scheduler asks [`Task::next_due`], waits, and sends `Command::Due` until nothing is due any
 //! more. Each thing that is due is judged once, in a commit of its own.

@@ -1,4 +1,4 @@
-//! `append_task_progress` on the Task (PROG-05).
+//! `append_task_progress`: progress, artifacts and delivery of the Task itself (PROG-05).
 
 use alloc::boxed::Box;
 

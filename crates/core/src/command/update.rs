@@ -1,4 +1,4 @@
-//! `agent.task_update`: patches (PATCH).
+//! `agent.task_update`: judges a patch and turns it into events (PATCH).
 //!
 //! A patch is judged twice, in this order (5.1). First each operation at its turn, on the draft
 //! that the ones before it left: whether its Step exists, whether the status allows it, and whether

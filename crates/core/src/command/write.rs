@@ -1,4 +1,4 @@
-//! The requests that create or change a Task, and the context that a caller gives with them.
+//! The requests that create or change a Task, and the context that a caller gives with each.
 
 use alloc::boxed::Box;
 

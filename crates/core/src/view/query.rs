@@ -1,4 +1,4 @@
-//! `agent.task_query_steps` (QUERY).
+//! `agent.task_query_steps`: a page of the Steps that a caller may see (QUERY).
 
 use alloc::format;
 use alloc::vec::Vec;

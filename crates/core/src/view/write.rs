@@ -1,4 +1,4 @@
-//! The answer to a write (CTRL-04).
+//! The answer to a create or a command, made when its commit is durable (CTRL-04).
 
 use alloc::boxed::Box;
 use alloc::format;
