@@ -29,7 +29,7 @@ pub struct TaskSummary {
     pub session_id: SessionId,
     /// Name of its log.
     pub wal_name: WalName,
-    /// Where its log is, for people.
+    /// Where its log is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal_path: Option<String>,
     /// For people.
