@@ -365,7 +365,7 @@ pub struct Attempt {
     pub lease_ms: u64,
     /// End of the lease as the log says it (LEASE-05).
     pub lease_expires_at: Millis,
-    /// Time of the last report with any content (PROG-08).
+    /// Time of the last report that the log has (PROG-08).
     pub progress_at: Option<Millis>,
     /// The Attempt of the same Step before this one.
     pub previous: Option<Pos>,

@@ -77,7 +77,7 @@ pub struct AttemptView {
 /// Signs of life of an open Attempt (PROG-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptLife {
-    /// Time of the last report with any content, or of the claim.
+    /// Time of the last report that the log has, or of the claim.
     pub last_progress_at: Millis,
     /// End of the lease, by the lease store if it answers, else by the log.
     pub lease_expires_at: Millis,
