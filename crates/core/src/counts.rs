@@ -1,11 +1,11 @@
-//! What of the logs is counted for those who want to know how fast work goes.
+//! Counts of what the logs record, for metrics and `tenure top`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Body, Commit, LeaseEnd};
 
-/// So much has happened. It only grows.
+/// How often each thing has happened. Counts only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "NodeCounts")]
@@ -16,7 +16,7 @@ pub struct Counts {
     pub completed: u64,
     /// Attempts that failed, or took too long.
     pub failed: u64,
-    /// Attempts whose lease ended without a word.
+    /// Attempts whose lease ended without a final report.
     pub lost: u64,
     /// Tasks that were made.
     pub tasks_created: u64,
@@ -25,14 +25,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts what a commit tells.
+    /// Counts the events of a commit.
     pub fn note(&mut self, commit: &Commit) {
         commit.events.iter().for_each(|event| self.note_event(&event.body));
-        // What takes the place of an unfinished creation makes no other Task (IDEM-10).
+        // A creation that replaces an unfinished one makes no other Task (IDEM-10).
         self.tasks_created += u64::from(commit.first_seq == 1);
     }
 
-    /// What was reported of a Step without an Attempt is no work of a worker.
+    /// Counts an event. A report without an Attempt is no work of a worker and does not count.
     fn note_event(&mut self, body: &Body) {
         let count = match body {
             Body::StepClaimed(_) => &mut self.claims,
@@ -47,7 +47,7 @@ impl Counts {
         *count += 1;
     }
 
-    /// Both together.
+    /// The sums of both counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)

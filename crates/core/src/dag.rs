@@ -1,11 +1,12 @@
-//! Cycles in a graph, found without recursion: chains may be as long as a Task is large.
+//! Finds cycles in a graph without recursion, because chains may be as long as a Task is large.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::table::{Pos, next_pos};
 
-/// A cycle as the nodes along it, each depending on the next and the last on the first, or none.
+/// A cycle as the nodes along it, each depending on the next and the last on the first; `None` if
+/// there is none.
 ///
 /// `depends_on` lists the nodes that each node waits for. Cost: nodes plus edges.
 pub fn find_cycle(depends_on: &[Vec<Pos>]) -> Option<Vec<Pos>> {

@@ -1,4 +1,4 @@
-//! Why a Step is not running: the one judgement that claim, query and `explain` share.
+//! Why a Step is not running: one function decides it for claims, queries and `explain`.
 
 use crate::id::{AgentId, HandlerName, PoolId};
 use crate::record::StepSpec;
@@ -36,13 +36,13 @@ names! {
         Held = "held",
         /// The log of its Task takes no writes.
         LogUnavailable = "log_unavailable",
-        /// Leases cannot be had.
+        /// The store of leases does not answer.
         LeasesUnavailable = "leases_unavailable",
-        /// No worker of its pool is there that may claim it.
+        /// Its pool has no worker that may claim it.
         NoWorkerInPool = "no_worker_in_pool",
         /// No worker of its pool has its handler.
         NoWorkerWithHandler = "no_worker_with_handler",
-        /// The Run named may not, or no longer, claim it.
+        /// The given Run may not claim it, or not any more.
         ScopeExcludes = "scope_excludes",
         /// All workers of its pool that could run it are busy.
         PoolSaturated = "pool_saturated",
@@ -56,22 +56,22 @@ names! {
 pub struct Obstacles(u32);
 
 impl Obstacles {
-    /// Adds one, if it stands.
+    /// Adds an obstacle if it exists.
     pub(crate) fn add(&mut self, obstacle: Obstacle, stands: bool) {
         self.0 |= u32::from(stands) << obstacle as u32;
     }
 
-    /// Whether this one stands.
+    /// Whether the set has this obstacle.
     pub const fn has(self, obstacle: Obstacle) -> bool {
         self.0 & (1 << obstacle as u32) != 0
     }
 
-    /// Whether none stands.
+    /// Whether there is no obstacle.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// All that stand, most decisive first.
+    /// All obstacles, most decisive first.
     pub fn iter(self) -> impl Iterator<Item = Obstacle> {
         Obstacle::ALL.iter().copied().filter(move |&o| self.has(o))
     }
@@ -82,56 +82,57 @@ impl Obstacles {
     }
 }
 
-/// What a Step wants of the worker that takes it.
+/// What a Step requires of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted<'a> {
-    /// The pool it must be in.
+    /// The worker's pool.
     pub pool: &'a PoolId,
-    /// The handler it must have.
+    /// The handler that the worker must have.
     pub handler: &'a HandlerName,
-    /// Workers that it must be, all of them: whom Task and Step are assigned to, and who is asked about.
+    /// Workers that it must be, all of them: the assignees of Task and Step, and the worker that
+    /// the caller asks about.
     only: [Option<&'a AgentId>; 3],
 }
 
 impl<'a> Wanted<'a> {
-    /// Any worker of a pool that has a handler.
+    /// The requirement for any worker of a pool that has a handler.
     pub const fn any(pool: &'a PoolId, handler: &'a HandlerName) -> Self {
         Self { pool, handler, only: [None; 3] }
     }
 
-    /// What this Step wants.
+    /// What this Step requires.
     pub fn of(head: &'a Head, spec: &'a StepSpec) -> Self {
         let only = [head.spec.assignee.as_ref(), spec.assignee.as_ref(), None];
         Self { only, ..Self::any(&spec.worker_pool_id, &spec.handler) }
     }
 
-    /// The same, if this worker is to take it.
+    /// The same requirement, and that it be this worker.
     #[must_use]
     pub fn by(self, worker: Option<&'a AgentId>) -> Self {
         let [task, step, _] = self.only;
         Self { only: [task, step, worker], ..self }
     }
 
-    /// The one worker that may take it, if not every one may.
+    /// The one worker that may take the Step, if not every one may.
     pub fn only(&self) -> Option<&'a AgentId> {
         self.only.iter().rev().find_map(|only| *only)
     }
 
-    /// CLAIM-13: whether this worker may take it.
+    /// CLAIM-13: whether this worker may take the Step.
     pub fn admits(&self, worker: &AgentId) -> bool {
         self.only.iter().flatten().all(|only| *only == worker)
     }
 }
 
-/// DISP-14: whether a worker that has said so has a handler; one that has said nothing has all.
+/// DISP-14: whether a worker has a handler. A worker that has named no handlers counts as having all.
 pub fn has_handler(handlers: Option<&[HandlerName]>, wanted: &HandlerName) -> bool {
     handlers.is_none_or(|handlers| handlers.contains(wanted))
 }
 
-/// What is known of the workers of a pool that may take a Step.
+/// Counts of the workers of a pool that may take a Step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
-    /// Workers that are there.
+    /// Workers in the pool.
     pub workers: u32,
     /// Those of them that have its handler.
     pub able: u32,
@@ -140,7 +141,7 @@ pub struct WorkerCounts {
 }
 
 impl WorkerCounts {
-    /// What keeps a ready Step waiting, if it is the pool.
+    /// The obstacle that the pool is for a ready Step, if it is one.
     pub const fn obstacle(self) -> Option<Obstacle> {
         match (self.workers, self.able, self.free) {
             (0, _, _) => Some(Obstacle::NoWorkerInPool),
@@ -150,7 +151,7 @@ impl WorkerCounts {
         }
     }
 
-    /// With one more worker that may take the Step.
+    /// Counts one more worker that may take the Step.
     pub fn add(&mut self, is_able: bool, free: u64) {
         self.workers = self.workers.saturating_add(1);
         if is_able {
@@ -160,7 +161,7 @@ impl WorkerCounts {
     }
 }
 
-/// For whom the question is asked.
+/// The Run or the worker for which the question is asked, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asker<'a> {
     /// The Run that would claim.
@@ -169,7 +170,7 @@ pub struct Asker<'a> {
     pub worker: Option<&'a AgentId>,
 }
 
-/// Everything that keeps a Step from being claimed by the asker now.
+/// Everything that keeps the asker from claiming a Step now.
 pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'_>) -> Obstacles {
     use Obstacle as O;
     let mut found = Obstacles::default();
@@ -192,18 +193,18 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found.add(O::Held, state.status.is_held());
     found.add(O::ScopeExcludes, asker.run.is_some_and(|run| !may_claim(run, spec)));
     if found.is_empty() && state.status != StepStatus::Ready {
-        // Pending with nothing in the way: it becomes ready in the commit being made.
+        // Pending with no obstacle: it becomes ready in the commit that is being made.
         found.add(O::DependencyPending, true);
     }
     found
 }
 
-/// CLAIM-13: whether `assignee` of Task or Step names somebody else than `worker`.
+/// CLAIM-13: whether the assignee of Task or Step is another worker.
 pub fn is_assigned_elsewhere(head: &Head, spec: &StepSpec, worker: &AgentId) -> bool {
     !Wanted::of(head, spec).admits(worker)
 }
 
-/// Whether a Run has its claim left, and the Step is in its scope.
+/// Whether a Run has not claimed yet, and the Step is in its scope.
 fn may_claim(run: &Run, spec: &StepSpec) -> bool {
     run.state == RunState::Dispatched && run.attempt.is_none() && is_in_scope(run, spec)
 }

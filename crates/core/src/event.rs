@@ -1,4 +1,4 @@
-//! Events: what happened, in the names of contract 7.1 and the payloads of 2.8.
+//! Events: what happened, with the names of contract 7.1 and the payloads of 2.8.
 //!
 //! A payload holds everything the reducer needs (WAL-13). All events of one command form one
 //! [`Commit`], appended together and seen together (WAL-08).
@@ -39,7 +39,7 @@ pub struct Commit {
     pub first_seq: u64,
     /// Time of all its events, never before the previous commit's (P37).
     pub created_at: Millis,
-    /// The causing command; none for timers and automatic claims.
+    /// The command that caused it; absent for timers and automatic claims.
     pub command_id: Option<CommandId>,
     /// Digest of that command, stored on the first event.
     pub command_digest: Option<Digest>,
@@ -63,7 +63,7 @@ impl Commit {
 pub struct Event {
     /// Who caused it (2.5: the caller, `system`, or the worker of a claim).
     pub actor: AgentId,
-    /// Under which Run.
+    /// The Run under which they acted.
     pub run: Option<RunId>,
     /// The Step it is about.
     pub step_id: Option<StepId>,
@@ -94,7 +94,7 @@ macro_rules! bodies {
             $($(#[$doc])* $variant($payload),)+
         }
 
-        /// Places of event types.
+        /// Positions of event types.
         #[derive(Clone, Copy)]
         enum TypeIndex {
             $($variant,)+
@@ -104,7 +104,7 @@ macro_rules! bodies {
             /// Every event type (WAL-12).
             pub const TYPES: &'static [&'static str] = &[$($name,)+];
 
-            /// Where its type stands in [`TYPES`](Self::TYPES).
+            /// The position of its type in [`TYPES`](Self::TYPES).
             pub const fn place(&self) -> usize {
                 match self { $(Self::$variant(_) => TypeIndex::$variant as usize,)+ }
             }
@@ -114,8 +114,7 @@ macro_rules! bodies {
                 match self { $(Self::$variant(_) => $name,)+ }
             }
 
-            /// Reads the payload of an event type. Unknown types and fields are refused
-            /// (RECOVER-05).
+            /// Reads the payload of an event type. Fails on unknown types and fields (RECOVER-05).
             pub fn deserialize<'de, D: Deserializer<'de>>(event_type: &str, payload: D) -> Result<Self, D::Error> {
                 match event_type {
                     $($name => <$payload>::deserialize(payload).map(Self::$variant),)+
@@ -133,63 +132,63 @@ macro_rules! bodies {
 }
 
 bodies! {
-    /// T01, T02.
+    /// A Task was created (T01, T02).
     TaskCreated(TaskCreated) = "task_created",
-    /// T03.
+    /// A draft was submitted (T03).
     TaskSubmitted(Moved) = "task_submitted",
-    /// T04.
+    /// A Task began to run (T04).
     TaskRunning(Moved) = "task_running",
-    /// A patch (PATCH-17).
+    /// A patch was applied (PATCH-17).
     TaskUpdated(TaskUpdated) = "task_updated",
-    /// T05.
+    /// A Task was blocked (T05).
     TaskBlocked(Stopped) = "task_blocked",
-    /// T06.
+    /// A blocked Task was reopened (T06).
     TaskReopened(Moved) = "task_reopened",
-    /// T07.
+    /// A Task was paused (T07).
     TaskPaused(Stopped) = "task_paused",
-    /// T08.
+    /// A paused Task was resumed (T08).
     TaskResumed(Moved) = "task_resumed",
-    /// T10, T12.
+    /// The intent to close a Task was recorded (T10, T12).
     TaskCancelRequested(CancelRequested) = "task_cancel_requested",
     /// Progress of the Task by its orchestrator.
     TaskProgress(Box<TaskProgress>) = "task_progress",
     /// A relation was made.
     TaskLinked(Box<Linked>) = "task_linked",
-    /// A relation was taken back.
+    /// A relation was removed.
     TaskUnlinked(Unlinked) = "task_unlinked",
-    /// T09.
+    /// A Task completed (T09).
     TaskCompleted(Box<Ended>) = "task_completed",
-    /// T11.
+    /// A Task failed (T11).
     TaskFailed(Box<Ended>) = "task_failed",
-    /// T13.
+    /// A Task was cancelled (T13).
     TaskCancelled(Box<Ended>) = "task_cancelled",
-    /// T14.
+    /// An ended Task was archived (T14).
     TaskArchived(Archived) = "task_archived",
-    /// The result reached, or did not reach, who waits for it.
+    /// The result reached those who wait for it, or did not.
     TaskDeliveryUpdated(DeliveryUpdated) = "task_delivery_updated",
-    /// S02.
+    /// A Step became ready (S02).
     StepReady(Nothing) = "task_step_ready",
-    /// S04.
+    /// A worker claimed a Step (S04).
     StepClaimed(Box<StepClaimed>) = "task_step_claimed",
-    /// S05.
+    /// A worker started a Step (S05).
     StepStarted(StepStarted) = "task_step_started",
-    /// S06, and updates by the orchestrator.
+    /// A report changed no status (S06), or the orchestrator updated a Step.
     StepUpdated(StepUpdated) = "task_step_updated",
-    /// S07, S20, S22.
+    /// A Step waits for the orchestrator (S07, S20, S22).
     StepBlocked(StepBlocked) = "task_step_blocked",
-    /// S08, S21, S22.
+    /// A Step completed (S08, S21, S22).
     StepCompleted(StepCompleted) = "task_step_completed",
-    /// S09, S12 to S15, S21 to S23.
+    /// A Step failed (S09, S12 to S15, S21 to S23).
     StepFailed(StepFailed) = "task_step_failed",
-    /// S10, S16, S17, S24.
+    /// A Step was cancelled (S10, S16, S17, S24).
     StepCancelled(StepCancelled) = "task_step_cancelled",
-    /// S18, S19.
+    /// A blocked or failed Step may run again (S18, S19).
     StepReopened(Box<StepReopened>) = "task_step_reopened",
-    /// S11, S12, S26.
+    /// An Attempt ended without a final report (S11, S12, S26).
     StepLeaseExpired(StepLeaseExpired) = "task_step_lease_expired",
-    /// R01.
+    /// A Run was made for a pool (R01).
     RunDispatched(Box<RunDispatched>) = "task_run_dispatched",
-    /// R04, R08, R09.
+    /// A Run that holds no Step ended (R04, R08, R09).
     RunEnded(RunEnded) = "task_run_ended",
 }
 
@@ -198,13 +197,13 @@ bodies! {
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// A Task was made.
+/// A Task was created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskCreated {
-    /// Everything the creator wrote, defaults filled in.
+    /// Everything the creator wrote, with defaults filled in.
     pub task: Arc<TaskSpec>,
-    /// It comes in parts, and this is what it is when it is whole (IDEM-07).
+    /// Set if the Task comes in parts: what it is when it is whole (IDEM-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<Creation>,
     /// Key of a repeated create (IDEM-03).
@@ -237,7 +236,7 @@ pub struct Stopped {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskUpdated {
-    /// As given (PATCH-17).
+    /// The operations as given (PATCH-17).
     pub operations: Arc<[Operation]>,
     /// Claimed or running Steps that were edited (STEP-27).
     pub updated_after_dispatch: Vec<StepId>,
@@ -245,7 +244,7 @@ pub struct TaskUpdated {
     pub demoted_step_ids: Vec<StepId>,
 }
 
-/// A wish to close the Task was recorded.
+/// The intent to close the Task was recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequested {
@@ -253,7 +252,7 @@ pub struct CancelRequested {
     pub intent: Intent,
     /// Why.
     pub reason: Reason,
-    /// How long runs may take to stop.
+    /// Until when Runs may take to stop.
     pub deadline_at: Millis,
     /// Runs asked to stop.
     pub run_ids: Vec<RunId>,
@@ -263,7 +262,7 @@ pub struct CancelRequested {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskProgress {
-    /// Delta.
+    /// Progress since the last such event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// Artifacts of the Task.
@@ -285,11 +284,11 @@ pub struct Linked {
     pub edge: Edge,
 }
 
-/// A relation was taken back.
+/// A relation was removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unlinked {
-    /// Which one.
+    /// Id of the relation.
     pub edge_id: crate::id::EdgeId,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -303,10 +302,10 @@ pub struct Ended {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// In prose.
+    /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
-    /// The criteria as they stand at the end.
+    /// The acceptance criteria with their states at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acceptance: Option<Vec<Acceptance>>,
     /// Artifacts of the Task.
@@ -317,7 +316,7 @@ pub struct Ended {
     pub evidence_refs: Vec<Ref>,
 }
 
-/// An ended Task was put away.
+/// An ended Task was archived.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Archived {
@@ -326,18 +325,18 @@ pub struct Archived {
     pub reason: Option<Reason>,
 }
 
-/// Delivery of the result moved on.
+/// The state of delivery of the result changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryUpdated {
-    /// How it stands.
+    /// The new state.
     pub delivery_state: DeliveryState,
-    /// To whom.
+    /// To whom the result is delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<Ref>,
 }
 
-/// What a Step said of itself at the claim (STEP-28).
+/// The content of a Step at the claim (STEP-28).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepSnapshot {
@@ -352,7 +351,7 @@ pub struct StepSnapshot {
 }
 
 impl StepSnapshot {
-    /// The Step as it is described at `version`.
+    /// The content of the Step at `version`.
     pub fn of(spec: &StepSpec, version: u64) -> Self {
         Self {
             title: spec.title.clone(),
@@ -380,7 +379,7 @@ pub struct StepClaimed {
     /// Scope of the Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_step_ids: Option<Vec<StepId>>,
-    /// `system`: an automatic Run, born here (U14).
+    /// `system` for an automatic Run, which this event makes (U14).
     pub dispatched_by: AgentId,
     /// `wal_seq` of this event (LEASE-13).
     pub fencing_token: u64,
@@ -389,21 +388,21 @@ pub struct StepClaimed {
     /// What the Attempt is given (2.4).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_refs: Vec<Ref>,
-    /// The Step as it was.
+    /// The content of the Step at the claim.
     pub step_snapshot: StepSnapshot,
-    /// The policy in force.
+    /// The policy in force at the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
 }
 
-/// Optional fields of every report (R in 2.8): absent = unchanged, lists are added to.
+/// Optional fields of every report (R in 2.8): an absent field changes nothing, lists are added to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportFacts {
-    /// Delta.
+    /// Progress since the last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// In prose.
+    /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
     /// Artifacts by id.
@@ -412,7 +411,7 @@ pub struct ReportFacts {
     /// Artifacts with their records.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<ArtifactInput>,
-    /// Outputs.
+    /// Refs of outputs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub output_refs: Vec<Ref>,
     /// Checkpoints, given to later Attempts (ATT-09).
@@ -424,18 +423,18 @@ pub struct ReportFacts {
 }
 
 impl ReportFacts {
-    /// Whether there is nothing in it.
+    /// Whether all fields are empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Boxed, unless there is nothing in it: most reports carry none.
+    /// The facts in a box; `None` if all are empty, as in most reports.
     pub fn boxed(self) -> Option<Box<Self>> {
         (!self.is_empty()).then(|| Box::new(self))
     }
 }
 
-/// Writes optional [`ReportFacts`] among the fields of the payload that holds them.
+/// Writes the optional [`ReportFacts`] as fields of the payload around them.
 mod flat {
     use super::{Box, Deserialize, Deserializer, ReportFacts, Serialize, Serializer};
 
@@ -464,7 +463,7 @@ macro_rules! report {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$fdoc])* pub $field: $ty,)*
-            /// What else was reported; in the stored form its fields stand beside the others.
+            /// The other reported facts; in the stored form their fields stand beside those of the payload.
             #[serde(flatten, with = "flat")]
             pub report: Option<Box<ReportFacts>>,
         }
@@ -481,9 +480,9 @@ report! {
     }
 }
 report! {
-    /// Something non-final was reported.
+    /// A report that does not end the Attempt.
     StepUpdated {
-        /// The Attempt; none: by the orchestrator.
+        /// The Attempt; absent: the orchestrator reported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_id: Option<AttemptId>,
         /// End of the lease unless renewed.
@@ -504,7 +503,7 @@ report! {
     }
 }
 report! {
-    /// A Step is done.
+    /// A Step completed.
     StepCompleted {
         /// The Attempt that ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -512,13 +511,13 @@ report! {
         /// Its outcome.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcome: Option<Outcome>,
-        /// Why, if said.
+        /// Why, if the report says it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Reason>,
         /// The result (U13).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// How it answers (CTX-01).
+        /// What kind of answer it is (CTX-01).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reply: Option<ReplyKind>,
     }
@@ -534,7 +533,7 @@ report! {
         outcome: Option<Outcome>,
         /// Why; also the Attempt's error.
         reason: Reason,
-        /// Attempts that count, after this one.
+        /// Failed Attempts that count, including this one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_count: Option<u32>,
     }
@@ -560,19 +559,19 @@ report! {
 pub struct StepReopened {
     /// Status before.
     pub from: StepStatus,
-    /// Why: `auto_retry`, `input_received` or own.
+    /// Why: `auto_retry`, `input_received` or the caller's own code.
     pub reason: Reason,
     /// End of the backoff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Millis>,
-    /// What came with the reopening (A2A-10).
+    /// Input that came with the reopening (A2A-10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_refs: Vec<Ref>,
     /// Whether failures and losses count from 0 again (RETRY-09).
     pub counters_reset: bool,
 }
 
-/// An Attempt ended without a word: lost, given back, or its host restarted.
+/// An Attempt ended without a final report: lost, given back, or its host restarted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepLeaseExpired {
@@ -580,20 +579,20 @@ pub struct StepLeaseExpired {
     pub attempt_id: AttemptId,
     /// Its Run.
     pub run_id: RunId,
-    /// The end of the lease as the WAL has it.
+    /// The end of the lease as the log says it.
     pub lease_expires_at: Millis,
-    /// Losses that count, after this one.
+    /// Losses that count, including this one.
     pub lost_count: u32,
     /// `lease_expired`, `released` or `host_restarted`.
     pub reason: LeaseEnd,
-    /// Why its worker gave it back; none: the scheduler ended it, or it is older than these reasons.
+    /// Why the worker gave it back; absent: the scheduler ended it, or the event is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<ReleaseReason>,
-    /// Before then the Step is not given out again (LEASE-18).
+    /// Until then the Step is not given out again (LEASE-18).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Millis>,
-    /// Other Steps of the Task that were lost with the same worker in the same commit, some at most: each
-    /// may be what ended it (LEASE-19).
+    /// Some of the other Steps of the Task that were lost with the same worker in the same commit:
+    /// any of them may have ended it (LEASE-19).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_with: Vec<StepId>,
 }
@@ -605,20 +604,20 @@ crate::status::names! {
         Unfit = "unfit",
         /// The worker is being shut down.
         Draining = "draining",
-        /// The worker has more than begins soon.
+        /// The worker has more Steps than it can begin soon.
         Surplus = "surplus",
-        /// The worker could not be sure of its lease, and has stopped.
+        /// The worker could not be sure of its lease, and has stopped the Step.
         Fenced = "fenced",
     }
 }
 
 impl ReleaseReason {
-    /// What a worker that gives no reason says.
+    /// The reason of a worker that gives none.
     pub const fn unsaid() -> Self {
         Self::Unfit
     }
 
-    /// Whether it says no more than no reason does.
+    /// Whether it is the reason that stands for none.
     pub fn is_unsaid(&self) -> bool {
         *self == Self::unsaid()
     }
@@ -669,15 +668,15 @@ pub struct RunDispatched {
     /// Its hard scope (DISP-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_step_ids: Option<Vec<StepId>>,
-    /// Who asked.
+    /// Who dispatched it.
     pub dispatched_by: AgentId,
-    /// For the worker.
+    /// Instructions for the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     /// Thread and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Bindings>,
-    /// End of its life while unused.
+    /// When it ends if nobody uses it.
     pub expires_at: Millis,
 }
 
@@ -689,10 +688,10 @@ pub struct RunEnded {
     pub run_id: RunId,
     /// Why.
     pub end_reason: EndReason,
-    /// In the worker's or orchestrator's words.
+    /// Why, in the worker's or orchestrator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Who declined.
+    /// The worker that declined it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
 }

@@ -26,11 +26,11 @@ pub const OPAQUE_MAX: usize = 256;
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadId {
-    /// What the id was to name, such as `step_id`.
+    /// What kind of id it was to be, such as `step_id`.
     pub what: &'static str,
     /// The text as given, cut to a printable length.
     pub given: String,
-    /// What would be right.
+    /// The form that is expected.
     pub expected: &'static str,
 }
 
@@ -167,14 +167,14 @@ text_id!(
     "1 to 4096 bytes without NUL"
 );
 
-/// The principal of automatic moves (`system`, U4).
+/// The principal of the scheduler's own moves (`system`, U4).
 pub fn system_agent() -> AgentId {
     AgentId(SmolStr::new_static("system"))
 }
 
 impl TaskId {
-    /// IDEM-03: the id of a Task that is made with this key and without an id. Whoever makes it again
-    /// meets the same Task.
+    /// IDEM-03: the id of a Task that is created with this key and without an id. A repeated create
+    /// gets the same id, and so meets the same Task.
     pub fn of_key(session: &SessionId, key: &str) -> Self {
         let space = alloc::format!("tenure:{session}");
         let space = Uuid::new_v5(&Uuid::NAMESPACE_URL, space.as_bytes());
@@ -191,7 +191,7 @@ impl HandlerName {
 }
 
 impl From<&TaskId> for WalName {
-    /// `wal_name` defaults to `task_id`: the two share one form (STORE-09).
+    /// `wal_name` defaults to `task_id`: both have the same form (STORE-09).
     fn from(task: &TaskId) -> Self {
         Self(task.0.clone())
     }
@@ -239,7 +239,7 @@ macro_rules! uuid_id {
         }
 
         impl<'de> Deserialize<'de> for $name {
-            /// Text in any form, or 16 bytes: clients in other languages send either.
+            /// Reads text in any UUID form, or 16 bytes, as clients in other languages send either.
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
                 struct Either;
                 impl serde::de::Visitor<'_> for Either {
@@ -273,7 +273,7 @@ uuid_id!(
     CommitId
 );
 
-/// SHA-256 of a command, made at the edge (P38). Hex in JSON, bytes in MessagePack.
+/// SHA-256 of a command, computed where the request arrived (P38). Hex in JSON, bytes in MessagePack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(pub [u8; 32]);
 

@@ -1,16 +1,16 @@
 //! The Task aggregate of Tenure: pure, `no_std`, and the only home of the contract's rules.
 //!
 //! A Task is a durable DAG of Steps. Commands come in as values, with their time, ids and
-//! randomness; [`Task::decide`] answers with a commit of events or refuses and has changed
+//! randomness. [`Task::decide`] answers with a commit of events, or refuses and has changed
 //! nothing; [`Task::replay`] folds commits into state. Live operation and replay run the same
 //! reducer, so a Task is always exactly what its log says.
 //!
-//! What is deliberately absent: clocks, randomness, I/O, async, unordered iteration. The crate's
+//! Deliberately absent: clocks, randomness, I/O, async, unordered iteration. The crate's
 //! `clippy.toml` keeps them out.
 //!
-//! Reading order: [`id`], [`status`], [`record`] name things; [`event`] and [`patch`] say what can
-//! happen; [`task`] is the state; [`command`] the decisions; [`eligibility`] answers why a Step is
-//! not running, [`suspension`] which workers get none; [`view`] is what readers see.
+//! Reading order: [`id`], [`status`], [`record`] define names and records; [`event`] and [`patch`]
+//! what can happen; [`task`] is the state; [`command`] has the decisions; [`eligibility`] says why
+//! a Step is not running, [`suspension`] which workers get no Steps; [`view`] is what readers see.
 
 #![no_std]
 

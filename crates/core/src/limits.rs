@@ -1,11 +1,11 @@
-//! The numbers of P30: one place, one reason each.
+//! The limits and durations of P30, all in one place.
 
 use crate::record::RetryPolicy;
 
-/// Limits and durations the core judges by. All durations in milliseconds, all sizes in bytes.
+/// Limits and durations that the core uses. All durations in milliseconds, all sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps a Task may hold, deleted ones included.
+    /// Steps that a Task may hold, including deleted ones.
     pub steps_max: usize,
     /// Inline `input`, `output` or artifact data.
     pub value_bytes_max: usize,
@@ -13,15 +13,15 @@ pub struct Limits {
     pub progress_bytes_max: usize,
     /// Titles, summaries and other prose.
     pub text_bytes_max: usize,
-    /// What a worker is told of a Step or of a Run by whoever wrote it: texts, input, and the ids of dependencies
-    /// or of a scope, counting two bytes more for each. A message of the bus, but for what goes around it. Names that
-    /// one report lists may have as much.
+    /// What a worker is sent of a Step or a Run: texts, input, and the ids of dependencies or of a
+    /// scope, with two more bytes for each id. It fits into a message of the bus with the fields
+    /// around it. The names that one report lists may take as much.
     pub told_bytes_max: usize,
     /// Operations of one patch.
     pub operations_max: usize,
     /// Lease of a claim (`task.step_lease_timeout_ms`).
     pub lease_ms: u64,
-    /// The shortest lease: a policy that asks for less has this.
+    /// The shortest lease, also if a policy asks for less.
     pub lease_ms_min: u64,
     /// How long closing waits for runs to stop (`agents.child_cancel_timeout_ms`).
     pub cancel_wait_ms: u64,
@@ -53,8 +53,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same where several servers keep the log: appends stop while they elect, for 4 to 10 s, and no
-    /// lease is to end in that (P30).
+    /// The limits for a log that several servers replicate: appends stop for 4 to 10 s while the
+    /// servers elect a leader, and no lease should end in that time (P30).
     #[must_use]
     pub fn on_replicated_log(mut self) -> Self {
         self.lease_ms_min = self.lease_ms_min.max(15_000);

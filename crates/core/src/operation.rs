@@ -1,8 +1,8 @@
-//! Queries: operations that change nothing. Each is a type, which is its own input.
+//! Queries: operations that change nothing. Each is a type, whose fields are its input.
 //!
-//! Names, rights and how an answer gets shorter stand here once, for everybody who carries queries and answers:
-//! the bus, the process of a scheduler, gateways. A query stands in the file of what it tells, with what it
-//! takes and what it is answered with.
+//! Names, rights, and how an answer gets shorter are defined here once, for everything that carries
+//! queries and answers: the bus, the process of a scheduler, gateways. Each query is in the file of
+//! what it returns, together with its input and its answer.
 //!
 //! Operations that change a Task are commands: [`Command`](crate::Command).
 
@@ -17,39 +17,41 @@ use crate::status::names;
 use crate::view::{Known, View};
 
 names! {
-    /// What a query reads, and so whom it is asked of.
+    /// What a query reads, and so which node answers it.
     Reads {
-        /// The Task that it names: its owner.
+        /// The Task that it names: its owner answers.
         Task = "task",
-        /// The Tasks of a partition: the owner of each partition, as whoever asks wants all.
+        /// The Tasks of a partition: the owner of each partition answers, as callers want all.
         Partition = "partition",
-        /// Nothing: whoever is there.
+        /// Nothing: any node answers.
         Nothing = "nothing",
     }
 }
 
-/// An operation that changes nothing, as it is asked for: its fields are its input.
+/// An operation that changes nothing, as a request: its fields are its input.
 pub trait Query: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static {
     /// Its name.
     const NAME: &'static str;
 
-    /// The tool that whoever asks must have (PERM).
+    /// The tool that the caller must have (PERM).
     const TOOL: Operator;
 
     /// What it reads.
     const READS: Reads = Reads::Task;
 
-    /// What it may be refused with, beside [`Code::COMMON`].
+    /// The codes with which it may be refused, beside [`Code::COMMON`].
     const REFUSALS: &'static [Code] = &[];
 
-    /// What it is answered with.
+    /// The answer.
     type Output: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
 
-    /// A node shortens an answer to the length of a page rather than to that of a message, as whoever asks goes on
-    /// behind it. Of queries about what a Task was; those that a node answers each in its own way cut by themselves.
+    /// Whether a node shortens an answer to the length of a page, rather than to that of a message,
+    /// because the caller then asks for the next page. True for queries about a Task's past;
+    /// queries that a node answers in ways of their own cut by themselves.
     const IN_PARTS: bool = false;
 
-    /// Gives up a part of an answer that is too long (CTRL-06). Answers whether there was something to give up.
+    /// Removes a part of an answer that is too long (CTRL-06). Returns whether there was something
+    /// to remove.
     fn shorten(&self, _: &mut Self::Output) -> bool {
         false
     }
@@ -57,7 +59,7 @@ pub trait Query: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync
 
 /// A query that reads one Task as it stands, and nothing else.
 pub trait TaskQuery: Query {
-    /// Whether it can be answered, whatever the Task is.
+    /// Checks the input, before any Task is read.
     ///
     /// # Errors
     /// `validation_error` for the input.

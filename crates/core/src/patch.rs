@@ -17,7 +17,7 @@ use crate::id::{AgentId, HandlerName, PoolId, Ref, StepId};
 use crate::record::{Acceptance, Object, RetryPolicy, StepSpec, TaskSpec, Value};
 use crate::status::{Policy, Visibility};
 
-/// A field that a patch may leave alone, clear or set.
+/// What a patch does with a field: keep it, clear it, or set it.
 ///
 /// In JSON: absent, `null`, or a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl<T> Change<T> {
 }
 
 impl<T: Clone> Change<T> {
-    /// Carries the change over to an optional field.
+    /// Applies the change to an optional field.
     pub fn apply(&self, field: &mut Option<T>) {
         match self {
             Self::Keep => {}
@@ -56,14 +56,14 @@ impl<T: Clone> Change<T> {
         }
     }
 
-    /// Carries the change over to a field that always has a value.
+    /// Applies the change to a field that always has a value.
     fn replace(&self, field: &mut T) {
         if let Self::Set(value) = self {
             field.clone_from(value);
         }
     }
 
-    /// The same; cleared, the field gets this value.
+    /// As [`replace`](Self::replace); if the change clears the field, it gets `cleared`.
     fn replace_or(&self, field: &mut T, cleared: T) {
         match self {
             Self::Keep => {}
@@ -82,7 +82,7 @@ impl<T: Serialize> Serialize for Change<T> {
     }
 }
 
-/// What is left out stays as it is, and null clears the field.
+/// An absent field stays as it is, and null clears it.
 impl<T: JsonSchema> JsonSchema for Change<T> {
     fn inline_schema() -> bool {
         true
@@ -103,11 +103,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
     }
 }
 
-/// A Step as `agent.task_create` and `add_step` take it (PATCH-08): defaults not filled in.
+/// A Step as `agent.task_create` and `add_step` take it (PATCH-08), without defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepInput {
-    /// Only this worker may claim.
+    /// The only worker that may claim it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
     /// Steps that must be completed first, default none.
@@ -116,13 +116,13 @@ pub struct StepInput {
     /// Which of the worker's handlers runs it, default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<HandlerName>,
-    /// What the handler gets.
+    /// The input of the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// Whether the Task needs it, default true.
+    /// Whether the Task needs it to complete, default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
-    /// Instead of the Task's policy.
+    /// Retry policy instead of the Task's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Unique in the Task for ever.
@@ -132,13 +132,13 @@ pub struct StepInput {
     pub summary: SmolStr,
     /// For people.
     pub title: SmolStr,
-    /// Who may claim it, default the Task's pool.
+    /// The pool whose workers may claim it, default the Task's pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_pool_id: Option<PoolId>,
 }
 
 impl StepInput {
-    /// The Step as it is stored: defaults filled in (DAG-08, DAG-09, DAG-14).
+    /// The Step as it is stored, with defaults filled in (DAG-08, DAG-09, DAG-14).
     pub fn filled_in(&self, default_pool: &PoolId) -> StepSpec {
         StepSpec {
             step_id: self.step_id.clone(),
@@ -155,7 +155,7 @@ impl StepInput {
     }
 }
 
-/// DISP-07, DAG-14: each id once, first place kept.
+/// DISP-07, DAG-14: each id once, at its first place.
 pub(crate) fn deduplicated(ids: &[StepId]) -> Vec<StepId> {
     let mut seen = BTreeSet::new();
     ids.iter().filter(|id| seen.insert(*id)).cloned().collect()
@@ -177,7 +177,7 @@ pub struct StepFields {
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub input: Change<Value>,
-    /// New necessity.
+    /// Whether the Task needs it to complete.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub required: Change<bool>,
     /// Null clears.
@@ -195,7 +195,7 @@ pub struct StepFields {
 }
 
 impl StepFields {
-    /// The first field that is to be cleared and always has a value.
+    /// The first field that the patch clears although it always has a value.
     pub(crate) fn wrongly_cleared(&self) -> Option<&'static str> {
         first_cleared(&[
             ("depends_on_step_ids", self.depends_on_step_ids == Change::Clear),
@@ -207,7 +207,7 @@ impl StepFields {
         ])
     }
 
-    /// Carries the fields over, `depends_on_step_ids` excepted: edges are the reducer's.
+    /// Applies the fields, except `depends_on_step_ids`: the reducer changes edges.
     pub(crate) fn apply(&self, spec: &mut StepSpec) {
         self.title.replace(&mut spec.title);
         self.summary.replace(&mut spec.summary);
@@ -219,7 +219,7 @@ impl StepFields {
         self.assignee.apply(&mut spec.assignee);
     }
 
-    /// Whether they name more than title and summary (STEP-14, STEP-22).
+    /// Whether the patch names more than title and summary (STEP-14, STEP-22).
     pub(crate) fn name_more_than_texts(&self) -> bool {
         let Self {
             title: _,
@@ -252,13 +252,13 @@ pub struct TaskFields {
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub assignee: Change<AgentId>,
-    /// Effects start with the next evaluation (POL-10).
+    /// In force from the next evaluation on (POL-10).
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub completion: Change<Policy>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub constraints: Change<Object>,
-    /// Effects start with the next evaluation (POL-10).
+    /// In force from the next evaluation on (POL-10).
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub dispatch: Change<Policy>,
     /// Null clears.
@@ -296,13 +296,13 @@ pub struct TaskFields {
     pub visibility: Change<Visibility>,
 }
 
-/// The first of these fields that is to be cleared.
+/// The first of these fields that is cleared.
 fn first_cleared(fields: &[(&'static str, bool)]) -> Option<&'static str> {
     fields.iter().find(|(_, is_cleared)| *is_cleared).map(|(name, _)| *name)
 }
 
 impl TaskFields {
-    /// The first field that is to be cleared and always has a value.
+    /// The first field that the patch clears although it always has a value.
     pub(crate) fn wrongly_cleared(&self) -> Option<&'static str> {
         first_cleared(&[
             ("completion", self.completion == Change::Clear),
@@ -313,7 +313,7 @@ impl TaskFields {
         ])
     }
 
-    /// Carries the fields over.
+    /// Applies the fields.
     pub(crate) fn apply(&self, spec: &mut TaskSpec) {
         self.title.replace(&mut spec.title);
         self.summary.replace(&mut spec.summary);
@@ -333,7 +333,7 @@ impl TaskFields {
     }
 }
 
-/// A reason as callers give it: the code may be left out.
+/// A reason as callers give it: they may leave out the code.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReasonInput {
@@ -367,7 +367,7 @@ pub enum Operation {
     },
     /// Changes fields of a Step.
     UpdateStep {
-        /// Which ones.
+        /// The fields, with their new values.
         fields: StepFields,
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -385,22 +385,22 @@ pub enum Operation {
     },
     /// Makes a Step wait for another.
     AddDependency {
-        /// The one to wait for.
+        /// The Step that it shall wait for.
         depends_on_step_id: StepId,
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<ReasonInput>,
-        /// The one that waits.
+        /// The Step that waits.
         step_id: StepId,
     },
     /// Makes a Step no longer wait for another.
     RemoveDependency {
-        /// The one waited for.
+        /// The Step that it waits for now.
         depends_on_step_id: StepId,
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<ReasonInput>,
-        /// The one that waits.
+        /// The Step that waits.
         step_id: StepId,
     },
     /// Cancels a pending or ready Step (S16).
@@ -413,7 +413,7 @@ pub enum Operation {
     },
     /// Reopens a blocked or failed Step (S18).
     ReopenStep {
-        /// What comes with it.
+        /// Input that comes with the reopening.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         input_refs: Vec<Ref>,
         /// Why.

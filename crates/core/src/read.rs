@@ -1,4 +1,4 @@
-//! The one way to read a Task from outside: its last durable state.
+//! [`View`]: the only way to read a Task from outside of this crate, at its last durable state.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -17,10 +17,10 @@ use crate::task::derived::Tally;
 use crate::task::undo::Before;
 use crate::task::{Attempt, Head, Run, StepFacts, StepState, Stopping, Task};
 
-/// A Task as a reader sees it: whatever leaves the process is made from one (law 3).
+/// A Task as a reader sees it. Whatever leaves the process comes from one (law 3).
 ///
-/// Outside of this crate there are durable ones only. Of a Task that is ahead of its log such a view
-/// looks through the notes of what is pending; every access costs at most a search in those.
+/// Outside of this crate there are only views of the durable state. If the Task is ahead of its log, a
+/// view reads through the notes of the pending changes; every access costs at most a search in those.
 #[derive(Debug)]
 pub struct View<'a> {
     task: &'a Task,
@@ -30,11 +30,11 @@ pub struct View<'a> {
 /// A Step that was not deleted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepRef<'a> {
-    /// Its creation order.
+    /// Its position, in creation order.
     pub pos: Pos,
     /// What the orchestrator wrote.
     pub spec: &'a Arc<StepSpec>,
-    /// Where it stands.
+    /// Its current state.
     pub state: &'a StepState,
 }
 
@@ -55,30 +55,30 @@ impl<'a> StepRef<'a> {
     }
 }
 
-/// What only the owner's memory knows of a Run (2.3), on this node. What a command has brought about
-/// that is answered with others' appends is not known before those are durable.
+/// What only the owner's memory knows of a Run (2.3), on this node. The effects of a command that
+/// waits for an append of others show only when that append is durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RunMemory<'a> {
-    /// Who took it without a claim so far.
+    /// The worker that took it and has not claimed yet.
     pub taken_by: Option<&'a AgentId>,
-    /// It ended with nothing claimed (R05).
+    /// Whether it ended with nothing claimed (R05).
     pub spent: bool,
-    /// It ended while its Task is being closed, which ends its Attempt (RUN-08).
+    /// Whether it ended while its Task is closing, which then ends its Attempt (RUN-08).
     pub gone: bool,
-    /// It was asked to stop.
+    /// The request to stop it, if there is one.
     pub stopping: Option<&'a Stopping>,
-    /// What it said in the end (DISP-13).
+    /// Its final output (DISP-13).
     pub result: Option<&'a Arc<str>>,
 }
 
 impl Task {
-    /// The last durable state: what readers see.
+    /// The last durable state, which readers see.
     pub fn durable(&self) -> View<'_> {
         let (task, before) = self.logged();
         View { task, before }
     }
 
-    /// The state that decisions see, commits in flight included: nobody else may.
+    /// The state that decisions use, with commits in flight; readers must not see it.
     pub(crate) fn live(&self) -> View<'_> {
         View { task: self, before: None }
     }
@@ -135,7 +135,7 @@ impl<'a> View<'a> {
         Unfinished::of(self.head(), self.steps_len())
     }
 
-    /// Steps ever made, deleted ones included.
+    /// Number of Steps ever made, including deleted ones.
     fn steps_len(&self) -> Pos {
         next_pos(self.before.as_ref().map_or(self.task.steps.len(), |b| b.steps_len))
     }
@@ -186,7 +186,7 @@ impl<'a> View<'a> {
         ((pos as usize) < self.attempts_len()).then(|| self.attempt_at(pos))
     }
 
-    /// All Attempts, oldest first, those of deleted Steps included.
+    /// All Attempts, oldest first, including those of deleted Steps.
     pub fn attempts(&self) -> impl Iterator<Item = &'a Attempt> + '_ {
         (0..next_pos(self.attempts_len())).map(|pos| self.attempt_at(pos))
     }
@@ -212,7 +212,7 @@ impl<'a> View<'a> {
         noted.unwrap_or(&self.task.runs[pos])
     }
 
-    /// Where the Run with this id is.
+    /// The position of the Run with this id.
     pub fn find_run(&self, id: RunId) -> Option<Pos> {
         self.task.runs.find(&id).filter(|&pos| (pos as usize) < self.runs_len())
     }
@@ -247,14 +247,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether a Run has ended, as the log or memory has it (R05).
+    /// Whether a Run has ended, by the log or the owner's memory (R05).
     pub fn run_has_ended(&self, run: Pos) -> bool {
         let memory = self.memory_of(run);
         self.run_at(run).state == RunState::Ended || memory.spent || memory.gone
     }
 
-    /// What a heartbeat is judged by: the Task is live and the Attempt its Step's current one, and the
-    /// worker's own (PERM-13: nobody keeps a Step for another).
+    /// Checks a heartbeat: the Task must be live, the Attempt its Step's current one, and the
+    /// worker its holder (PERM-13: no worker holds a Step for another).
     ///
     /// # Errors
     /// `task_terminal`, `stale_attempt`.
@@ -273,8 +273,8 @@ impl<'a> View<'a> {
         if current.is_some_and(is_it) { Ok(()) } else { Err(stale()) }
     }
 
-    /// Whether a fencing token says that the log goes on behind what is known of it here: it is the place
-    /// of a claim there. What this view would say of that Attempt may be wrong then (mechanisms 4).
+    /// Whether a fencing token shows that the log goes on after this view's version, because it is
+    /// the place of a claim there. Then this view may be wrong about that Attempt (mechanisms 4).
     pub fn is_behind(&self, fencing_token: u64) -> bool {
         fencing_token > self.version()
     }
@@ -284,7 +284,7 @@ impl<'a> View<'a> {
         self.is_closing() || self.memory_of(attempt.run).stopping.is_some()
     }
 
-    /// Whether a caller is asked to stop: the Task is being closed, or the Run under which he asks.
+    /// Whether the caller is asked to stop: the Task is closing, or the Run under which the caller acts.
     pub fn asks_to_stop(&self, caller: &Caller) -> bool {
         let run = caller.run_id.filter(|_| caller.role == Role::Worker);
         let run = run.and_then(|id| self.find_run(id));
@@ -294,12 +294,12 @@ impl<'a> View<'a> {
         self.is_closing() || run.is_some_and(is_stopped)
     }
 
-    /// Whether any holder may have been asked to stop: where not, nobody need be looked at.
+    /// Whether any holder may have been asked to stop. If not, no holder need be checked.
     pub fn asks_some_to_stop(&self) -> bool {
         self.is_closing() || !self.task.volatile.stopping.is_empty()
     }
 
-    /// The Task itself as this view shows it, to be kept.
+    /// A copy of the Task as this view shows it.
     pub fn to_task(&self) -> Task {
         let mut task = self.task.clone();
         if let Some(before) = &self.before {
@@ -326,7 +326,7 @@ impl<'a> View<'a> {
         ((pos as usize) < len).then(|| self.artifact_at(pos))
     }
 
-    /// Stored relations, oldest first, those taken back included.
+    /// Stored relations, oldest first, including removed ones.
     pub fn edges(&self) -> impl Iterator<Item = &'a Edge> + '_ {
         let len = self.before.as_ref().map_or(self.task.edges.len(), |b| b.edges_len);
         let edges = &self.task.edges;
@@ -391,8 +391,8 @@ impl<'a> View<'a> {
         self.before.as_ref().is_some_and(touched)
     }
 
-    /// Members of an index as this view has them: of the live ones those that nothing pending has
-    /// touched, and of the touched ones those that belong.
+    /// The members of an index in this view: of its current members those that no pending change
+    /// has touched, and of the touched Steps those that belong to it.
     fn members(
         &self,
         live: impl Iterator<Item = Pos> + 'a,
@@ -410,7 +410,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Two ascending sequences as one.
+/// Merges two ascending sequences.
 fn merged(
     left: impl Iterator<Item = Pos>,
     right: impl Iterator<Item = Pos>,
@@ -423,7 +423,7 @@ fn merged(
     })
 }
 
-/// Several sets as one ascending sequence. There are few: a pool has few handlers.
+/// Merges several sets into one ascending sequence. There are few: a pool has few handlers.
 fn ascending<'a>(sets: impl Iterator<Item = &'a BTreeSet<Pos>>) -> impl Iterator<Item = Pos> + 'a {
     let mut heads: Vec<_> = sets.map(|set| set.iter().copied().peekable()).collect();
     core::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Records shared by commands, events and state (contract 2.1, 2.2, 2.7).
+//! Records that commands, events and state share (contract 2.1, 2.2, 2.7).
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -42,9 +42,9 @@ pub struct Value {
 /// Where the bytes of a [`Value`] are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueBody {
-    /// Here.
+    /// The bytes themselves.
     Data(Arc<[u8]>),
-    /// There.
+    /// A reference to them.
     Ref(Ref),
 }
 
@@ -62,7 +62,7 @@ impl Value {
         Self { content_type: SmolStr::new_static(Self::JSON), body: ValueBody::Data(data.into()) }
     }
 
-    /// The inline bytes, if the value is here.
+    /// The inline bytes; `None` for a reference.
     pub fn data(&self) -> Option<&[u8]> {
         match &self.body {
             ValueBody::Data(data) => Some(data),
@@ -121,7 +121,7 @@ impl Serialize for Value {
     }
 }
 
-/// As [`ValueOut`] writes it and [`ValueIn`] reads it.
+/// The form that [`ValueOut`] writes and [`ValueIn`] reads.
 impl JsonSchema for Value {
     fn schema_name() -> Cow<'static, str> {
         "Value".into()
@@ -224,13 +224,13 @@ impl Default for Backoff {
     }
 }
 
-/// What bounds failures, losses and time of a Step (U9).
+/// Limits on the failures, losses and time of a Step (U9).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Attempts that may fail, from 1; none = unlimited.
+    /// Attempts that may fail, from 1; absent: unlimited.
     pub max_attempts: Option<u32>,
-    /// Attempts that may be lost, from 1; none = unlimited.
+    /// Attempts that may be lost, from 1; absent: unlimited.
     pub max_lost: Option<u32>,
     /// Waiting time between attempts.
     pub backoff: Backoff,
@@ -249,7 +249,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The default where completion is automatic and none is given (RETRY-02).
+    /// The default for automatic completion (RETRY-02).
     pub fn automatic() -> Self {
         Self { max_attempts: Some(3), max_lost: Some(3), ..Self::default() }
     }
@@ -273,7 +273,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason whose message says no more than its code.
+    /// A reason whose message is its code.
     pub fn code(code: &str) -> Self {
         Self::new(code, code)
     }
@@ -289,7 +289,7 @@ impl Reason {
     }
 }
 
-/// How far something has come (PROG-01). As a delta: fields present replace, `counters` and
+/// The progress of a Task or Step (PROG-01). As a delta: present fields replace, `counters` and
 /// `output_offsets` merge by key, `output_refs` are added once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -306,7 +306,7 @@ pub struct Progress {
     /// A list of todos, opaque and never authoritative (PROG-06).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checklist: Option<Json>,
-    /// In prose.
+    /// A summary in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// Named counts.
@@ -318,10 +318,10 @@ pub struct Progress {
     /// How much of a log-like output there is, in bytes (PROG-03).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub output_offsets: BTreeMap<Ref, u64>,
-    /// Whether the result reached who waits for it.
+    /// Whether the result has reached those who wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_state: Option<DeliveryState>,
-    /// How validation stands, own values.
+    /// The state of validation, in the reporter's own values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_state: Option<SmolStr>,
     /// Criteria met of all (PROG-09).
@@ -333,7 +333,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Takes over a delta reported at `at`.
+    /// Applies a delta that was reported at `at`.
     pub fn merge(&mut self, delta: &Progress, at: Millis) {
         fn take<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
             if from.is_some() {
@@ -355,7 +355,7 @@ impl Progress {
     }
 }
 
-/// Adds the items that are not there yet, in order.
+/// Adds the items that the list lacks, in order.
 pub(crate) fn add_once<T: Clone + PartialEq>(list: &mut Vec<T>, items: &[T]) {
     for item in items {
         if !list.contains(item) {
@@ -370,7 +370,7 @@ pub(crate) fn add_once<T: Clone + PartialEq>(list: &mut Vec<T>, items: &[T]) {
 pub struct Counter {
     /// Done so far.
     pub done: u64,
-    /// Of so many.
+    /// The total, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
 }
@@ -385,7 +385,7 @@ pub struct Coverage {
     pub total: u64,
 }
 
-/// An artifact as a report names it: task, step, attempt and time are added by the reducer.
+/// An artifact as a report describes it. The reducer adds Task, Step, Attempt and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactInput {
@@ -420,11 +420,11 @@ pub struct ArtifactInput {
 /// An artifact of the Task (ART-01).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
-    /// As reported.
+    /// As the report described it.
     pub given: ArtifactInput,
-    /// The Step that made it.
+    /// The Step that produced it.
     pub step_id: Option<StepId>,
-    /// The Attempt that made it.
+    /// The Attempt that produced it.
     pub attempt_id: Option<AttemptId>,
     /// When it was first reported.
     pub created_at: Millis,
@@ -442,7 +442,7 @@ pub struct Edge {
     pub from: Ref,
     /// The other end.
     pub to: Ref,
-    /// In force or taken back.
+    /// Active or removed.
     pub status: EdgeStatus,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -453,13 +453,13 @@ pub struct Edge {
     pub updated_at: Millis,
 }
 
-/// Why there is a relation, or why no more.
+/// Why there is a relation, or why it was removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum EdgeReason {
-    /// In words.
+    /// A text.
     Text(String),
-    /// As it was given where a Task is made again, with more than words (RETRY-12).
+    /// The whole reason of a Task that is made again, if it is more than a text (RETRY-12).
     Whole(Box<Reason>),
 }
 
@@ -502,36 +502,36 @@ pub struct RemoteRef {
 pub struct Acceptance {
     /// Stable id.
     pub id: SmolStr,
-    /// What is asked for.
+    /// What is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Or where it is written.
+    /// Where the requirement is written.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<Ref>,
-    /// How it stands.
+    /// Its state.
     pub state: AcceptanceState,
 }
 
-/// The recorded wish to close a Task (CANCEL-01).
+/// The recorded intent to close a Task (CANCEL-01).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CancelRequest {
-    /// What closing will do.
+    /// Whether closing cancels or fails the Task.
     pub intent: Intent,
     /// Why.
     pub reason: Reason,
-    /// Who asked: actor and run of the final event.
+    /// Who asked: the actor of the final event.
     pub by: AgentId,
-    /// Their run.
+    /// Their Run.
     pub by_run: Option<RunId>,
     /// `wal_seq` of the request.
     pub seq: u64,
     /// When.
     pub at: Millis,
-    /// How long runs may take to stop.
+    /// Until when Runs may take to stop.
     pub deadline_at: Millis,
 }
 
-/// What the orchestrator wrote about a Step (2.2, columns C and O), defaults filled in.
+/// What the orchestrator wrote about a Step (2.2, columns C and O), with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepSpec {
@@ -541,18 +541,18 @@ pub struct StepSpec {
     pub title: SmolStr,
     /// For people.
     pub summary: SmolStr,
-    /// Steps that must be completed first; a set, order kept (DAG-14).
+    /// Steps that must be completed first: a set in the given order (DAG-14).
     pub depends_on_step_ids: Vec<StepId>,
-    /// Whether the Task needs it (DAG-08).
+    /// Whether the Task needs it to complete (DAG-08).
     pub required: bool,
-    /// Who may claim it (DAG-09).
+    /// The pool whose workers may claim it (DAG-09).
     pub worker_pool_id: PoolId,
     /// Which of the worker's handlers runs it (U13).
     pub handler: HandlerName,
-    /// What the handler gets (U13).
+    /// The input of the handler (U13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// Instead of the Task's policy.
+    /// Retry policy instead of the Task's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Only this worker may claim (CLAIM-13).
@@ -574,15 +574,15 @@ pub struct TaskSpec {
     pub title: SmolStr,
     /// For people.
     pub summary: SmolStr,
-    /// Who runs Steps.
+    /// Who gives out Steps.
     pub dispatch: Policy,
     /// Who ends the Task.
     pub completion: Policy,
-    /// Pool of Steps that name none.
+    /// Pool of Steps that name no pool.
     pub default_worker_pool_id: PoolId,
-    /// Self if there is no parent.
+    /// The Task itself if it has no parent.
     pub root_task_id: TaskId,
-    /// Whether the result reached who waits for it, at creation.
+    /// The state of delivery at creation.
     pub delivery_state: DeliveryState,
     /// Who sees it.
     #[serde(default = "internal", skip_serializing_if = "is_internal")]
@@ -596,7 +596,7 @@ pub struct TaskSpec {
     /// The Task that made this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_task_id: Option<TaskId>,
-    /// What is to be reached.
+    /// What the Task shall reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<String>,
     /// Attribution.
@@ -605,10 +605,10 @@ pub struct TaskSpec {
     /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
-    /// Attribution, and who alone may claim (CLAIM-13).
+    /// Attribution, and the only worker that may claim (CLAIM-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
-    /// Default for all Steps, as in force at creation (RETRY-02).
+    /// Retry policy of Steps that have none of their own, as at creation (RETRY-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Classification.
@@ -623,7 +623,7 @@ pub struct TaskSpec {
     /// Opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Object>,
-    /// Opaque but for `deadline_at` (POL-08).
+    /// Opaque except for `deadline_at` (POL-08).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
     /// Opaque.
@@ -632,7 +632,7 @@ pub struct TaskSpec {
     /// Criteria of completion (TERM-11).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub acceptance: Vec<Acceptance>,
-    /// The Task this one starts again.
+    /// The Task that this one runs again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<TaskId>,
     /// Opaque.
@@ -649,7 +649,7 @@ pub struct TaskSpec {
     /// The `parent` or `retry_of` edge (REL-04).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relationships: Vec<Edge>,
-    /// The Steps in creation order. Empty in the Task's state, which keeps its own.
+    /// The Steps in creation order. Empty in the Task's state, which has its own.
     pub steps: Arc<[Arc<StepSpec>]>,
 }
 
@@ -662,14 +662,14 @@ fn is_internal(visibility: &Visibility) -> bool {
     *visibility == Visibility::Internal
 }
 
-/// Key of a Task's constraints: the hard end of the Task (POL-08).
+/// Key in a Task's constraints: the deadline of the Task (POL-08).
 pub const DEADLINE_AT: &str = "deadline_at";
 
-/// Key of the constraints of a create: how long after it the Task has its hard end (POL-11).
+/// Key in the constraints of a create: after how many milliseconds the deadline is (POL-11).
 pub const DEADLINE_MS: &str = "deadline_ms";
 
 impl TaskSpec {
-    /// The hard end of the Task, if one is set (`constraints.deadline_at`).
+    /// The deadline of the Task, if it has one (`constraints.deadline_at`).
     pub fn deadline_at(&self) -> Option<Millis> {
         self.constraints.as_ref()?.get(DEADLINE_AT)?.as_i64()
     }

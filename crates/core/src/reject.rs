@@ -1,4 +1,4 @@
-//! Refusals: the domain's "no", with a stable code (contract section 6). A refused command has
+//! Refusals of commands and queries, with stable codes (contract section 6). A refused command has
 //! changed nothing.
 
 use alloc::borrow::Cow;
@@ -19,19 +19,19 @@ names! {
         PathConflict = "path_conflict",
         /// An append failed, or a log cannot be replayed.
         StorageError = "storage_error",
-        /// Edges would close a cycle.
+        /// The new edges would close a cycle.
         DependencyCycle = "dependency_cycle",
-        /// Deleting a Step that others depend on.
+        /// Other Steps depend on the Step that is to be deleted.
         StepHasDependents = "step_has_dependents",
         /// The Task has ended.
         TaskTerminal = "task_terminal",
         /// The Step is held under another lease; normal, not a failure.
         StepAlreadyClaimed = "step_already_claimed",
-        /// The Run has spent its one claim.
+        /// The Run has used its one claim.
         StepAlreadyClaimedByRun = "step_already_claimed_by_run",
         /// The operation is not in the caller's tool set.
         ToolNotAvailable = "tool_not_available",
-        /// The operation is, but not on this Task, Step or field.
+        /// The caller has the operation, but not on this Task, Step or field.
         PermissionDenied = "permission_denied",
         /// `expected_version` differs.
         VersionConflict = "version_conflict",
@@ -47,31 +47,31 @@ names! {
         TaskIdConflict = "task_id_conflict",
         /// Parts of the creation of the Task are missing.
         CreationUnfinished = "creation_unfinished",
-        /// Dispatch or claim while draft, blocked or paused.
+        /// Dispatch or claim while the Task is draft, blocked or paused.
         TaskNotDispatchable = "task_not_dispatchable",
         /// A cancel or fail is being carried out.
         TaskCancelling = "task_cancelling",
         /// Claim of a Step that is not ready.
         StepNotReady = "step_not_ready",
-        /// Outside pool or `allowed_step_ids`, or unknown to this worker.
+        /// The Step is outside of pool or `allowed_step_ids`, or unknown to this worker.
         StepOutOfScope = "step_out_of_scope",
         /// The Step is claimed or running.
         StepInProgress = "step_in_progress",
         /// Results of a completed Step do not change.
         StepHistoryImmutable = "step_history_immutable",
-        /// A move that section 3 does not have.
+        /// A status change that section 3 does not have.
         InvalidTransition = "invalid_transition",
         /// Report or heartbeat of an Attempt that is not current.
         StaleAttempt = "stale_attempt",
         /// Claim under an ended Run.
         RunEnded = "run_ended",
-        /// Complete with unfinished required Steps.
+        /// Completion while required Steps are unfinished.
         RequiredStepsIncomplete = "required_steps_incomplete",
-        /// Complete with claimed or running Steps.
+        /// Completion while Steps are claimed or running.
         StepsInProgress = "steps_in_progress",
-        /// Complete before artifacts or peer facts are settled.
+        /// Completion before artifacts or peer facts are settled.
         FactsUnreconciled = "facts_unreconciled",
-        /// Complete before the acceptance criteria are met or waived.
+        /// Completion before the acceptance criteria are met or waived.
         AcceptanceUnmet = "acceptance_unmet",
         /// Wrong or superseded partition owner.
         NotOwner = "not_owner",
@@ -83,7 +83,8 @@ names! {
 }
 
 impl Code {
-    /// What every operation may be refused with: K1 to K6, K11 and K14 of 5.1, and what the way there may say.
+    /// The codes with which every operation may be refused: those of K1 to K6, K11 and K14 of 5.1,
+    /// and those of the transport.
     pub const COMMON: &'static [Self] = &[
         Self::ValidationError,
         Self::Unauthenticated,
@@ -100,71 +101,73 @@ impl Code {
         matches!(self, Self::StorageError | Self::NotOwner | Self::Unavailable)
     }
 
-    /// Whether a report refused with it is of an Attempt that is over: nothing it says counts.
+    /// Whether a report refused with this code is of an Attempt that is over, so that nothing in it counts.
     pub const fn ends_attempt(self) -> bool {
         matches!(self, Self::StaleAttempt | Self::TaskTerminal | Self::RunEnded)
     }
 }
 
 names! {
-    /// What a refusal says in `details.kind`, where its code leaves open what happened.
+    /// The values of `details.kind`, for codes that leave open what happened.
     RejectionKind {
-        /// The command may have taken effect or not; the same with the same id tells (WAL-09).
+        /// The command may have taken effect or not; the caller learns it by repeating it with the
+        /// same id (WAL-09).
         Ambiguous = "ambiguous",
         /// The append failed, and nothing was recorded.
         AppendFailed = "append_failed",
-        /// Too many requests are in flight; the same again later is as good.
+        /// Too many requests are in flight; the caller may repeat the request later.
         Overloaded = "overloaded",
         /// The log of the Task cannot be read (RECOVER-04).
         ReplayFailed = "replay_failed",
     }
 }
 
-/// The key of the details under which a [`RejectionKind`] stands.
+/// The key of the [`RejectionKind`] in the details.
 const KIND: &str = "kind";
 
-/// A refused command: code, message for people, evidence for programs.
+/// A refusal: a code, a message for people, and details for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// Stable code.
     pub code: Code,
     /// What is wrong, in lower case without a full stop.
     pub message: String,
-    /// Field, ids, versions: what a program needs to act.
+    /// Field, ids, versions: what a program needs to react.
     pub details: Map<String, Json>,
 }
 
 impl Rejection {
-    /// A refusal without evidence.
+    /// A refusal without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: Map::new() }
     }
 
-    /// Adds one piece of evidence.
+    /// Adds one detail.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.details.insert(key.to_string(), value.into());
         self
     }
 
-    /// Says in the details of which kind it is.
+    /// Adds its kind to the details.
     #[must_use]
     pub fn of_kind(self, kind: RejectionKind) -> Self {
         self.with(KIND, kind.as_str())
     }
 
-    /// Of which kind it is, if its details say so.
+    /// Its kind, if the details name one.
     pub fn kind(&self) -> Option<RejectionKind> {
         RejectionKind::from_name(self.details.get(KIND)?.as_str()?)
     }
 
-    /// The command may have taken effect or not; the same with the same id tells (WAL-09).
+    /// A refusal of a command that may have taken effect or not; a repetition with the same id
+    /// tells (WAL-09).
     pub fn in_doubt(message: impl Into<String>) -> Self {
         let refused = Self::new(Code::Unavailable, message);
         refused.of_kind(RejectionKind::Ambiguous).with("retry_after_ms", 200)
     }
 
-    /// Whether the command may have taken effect all the same (WAL-09).
+    /// Whether the command may have taken effect despite the refusal (WAL-09).
     pub fn is_ambiguous(&self) -> bool {
         self.kind() == Some(RejectionKind::Ambiguous)
     }
@@ -195,7 +198,7 @@ impl serde::Serialize for Rejection {
     }
 }
 
-/// As it is written.
+/// The form in which it is serialized.
 impl JsonSchema for Rejection {
     fn schema_name() -> Cow<'static, str> {
         "Error".into()
@@ -217,7 +220,7 @@ impl JsonSchema for Rejection {
 }
 
 impl<'de> serde::Deserialize<'de> for Rejection {
-    /// `retryable` follows from the code.
+    /// Ignores `retryable`, which follows from the code.
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(serde::Deserialize)]
         struct GivenRejection {

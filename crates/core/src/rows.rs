@@ -1,9 +1,9 @@
-//! A list that never moves what it holds: growing costs the same whatever its length.
+//! A list that never moves its records, so that adding one costs the same whatever the length.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-/// Records of a block.
+/// Number of records in a block.
 const BLOCK: usize = 256;
 
 /// Records in order of arrival, in blocks of [`BLOCK`]. Every block but the last is full.
@@ -14,7 +14,7 @@ pub(crate) struct Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// None yet.
+    /// An empty list.
     pub(crate) const fn new() -> Self {
         Self { blocks: Vec::new(), len: 0 }
     }
@@ -27,7 +27,8 @@ impl<T> Rows<T> {
     /// Adds a record at the end.
     pub(crate) fn push(&mut self, row: T) {
         if self.len.is_multiple_of(BLOCK) {
-            // A Task with few records has one small block; in a large one all are made whole.
+            // A Task with few records has one small block; in a large one each new block is made
+            // whole at once.
             let room = if self.len == 0 { 1 } else { BLOCK };
             self.blocks.push(Vec::with_capacity(room));
         }
@@ -37,7 +38,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Takes the newest record out again.
+    /// Removes the newest record.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let row = self.blocks.last_mut()?.pop()?;
         self.len -= 1;
@@ -52,7 +53,7 @@ impl<T> Rows<T> {
         self.blocks.get(at / BLOCK)?.get(at % BLOCK)
     }
 
-    /// All records in one piece.
+    /// All records, as one vector.
     pub(crate) fn into_vec(self) -> Vec<T> {
         let mut all = Vec::with_capacity(self.len);
         self.blocks.into_iter().for_each(|block| all.extend(block));
@@ -82,7 +83,7 @@ impl<T> IndexMut<usize> for Rows<T> {
 mod tests {
     use super::*;
 
-    /// It is a list: across the edges of blocks, on the way up and down again.
+    /// It behaves as a list, also across the edges of blocks, when it grows and when it shrinks.
     #[test]
     fn it_is_a_list() {
         let (mut rows, mut list) = (Rows::new(), Vec::new());

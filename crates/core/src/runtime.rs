@@ -1,6 +1,6 @@
 //! Runtime events: what happens around Runs and changes no Task (EVENT-07).
 //!
-//! They are hints: told once to whoever listens, in no log, and not to be asked for later.
+//! They are hints: sent once to those who listen, stored in no log, and not available later.
 
 use alloc::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::table::Pos;
 names! {
     /// The names of runtime events.
     RuntimeName {
-        /// A Run did not stop in the time it was given (TERM-13).
+        /// A Run did not stop in time (TERM-13).
         ChildAgentCancelTimeout = "child_agent_cancel_timeout",
-        /// Another worker was faster with the Step (CLAIM-10).
+        /// Another worker claimed the Step first (CLAIM-10).
         ClaimLost = "claim_lost",
         /// A Run found nothing to claim (DISP-12).
         NoStepClaimed = "no_step_claimed",
-        /// A worker took a Run that nobody had (5.4 `take_run`).
+        /// A worker took a Run that no worker had (5.4 `take_run`).
         RunTaken = "run_taken",
-        /// What a Run said in the end (DISP-13).
+        /// The final output of a Run (DISP-13).
         RunResult = "run_result",
-        /// A Run at work was asked to stop (CANCEL-07).
+        /// A Run with a Step was asked to stop (CANCEL-07).
         CancelSignal = "cancel_signal",
     }
 }
@@ -41,7 +41,7 @@ pub struct RuntimeEvent {
     pub task_id: TaskId,
     /// The Run.
     pub run_id: RunId,
-    /// The Step that the Run claimed, or was too late for.
+    /// The Step that the Run claimed, or that another worker claimed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
     /// The Attempt that the Run made.
@@ -52,13 +52,13 @@ pub struct RuntimeEvent {
     pub worker_id: Option<AgentId>,
     /// When.
     pub created_at: Millis,
-    /// With `run_result`: what was said.
+    /// The final output, with `run_result` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<str>>,
 }
 
 impl RuntimeEvent {
-    /// What happened to a Run, by position.
+    /// An event of a Run, which is given by its position.
     pub fn of(view: &View<'_>, event: RuntimeName, run: Pos, created_at: Millis) -> Self {
         let spec = &view.head().spec;
         let (run, taken_by) = (view.run_at(run), view.memory_of(run).taken_by);

@@ -18,7 +18,7 @@ macro_rules! names {
                 match self { $($name::$variant => $text,)+ }
             }
 
-            /// The value of a stable name.
+            /// The value with this stable name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|v| v.as_str() == name)
             }
@@ -46,7 +46,7 @@ names! {
         Blocked = "blocked",
         /// Paused by the orchestrator.
         Paused = "paused",
-        /// Ended well.
+        /// Ended successfully.
         Completed = "completed",
         /// Ended with a reason code.
         Failed = "failed",
@@ -68,9 +68,9 @@ impl TaskStatus {
 }
 
 names! {
-    /// How a Task ended: its terminal status, with failures told apart as they are shown (N03 to N07).
+    /// How a Task ended: its terminal status, with failures divided as readers see them (N03 to N07).
     End {
-        /// Ended well.
+        /// Ended successfully.
         Completed = "completed",
         /// Ended on request.
         Cancelled = "cancelled",
@@ -93,7 +93,7 @@ impl End {
         }
     }
 
-    /// Of a native status and what more is known of a failure; none of a live Task's.
+    /// The end by a native status and, for a failure, its kind; `None` for a live Task.
     pub fn of_status(status: TaskStatus, failed_as: Option<FailedAs>) -> Option<Self> {
         match status {
             TaskStatus::Completed => Some(Self::Completed),
@@ -107,7 +107,7 @@ impl End {
         }
     }
 
-    /// What its native status does not say: none where that says it all.
+    /// The kind of failure that the native status does not show; `None` if there is nothing to add.
     pub const fn failed_as(self) -> Option<FailedAs> {
         match self {
             Self::TimedOut => Some(FailedAs::TimedOut),
@@ -118,7 +118,7 @@ impl End {
 }
 
 names! {
-    /// How a failed Task is shown, by its reason code.
+    /// How readers see a failed Task, by its reason code.
     FailedAs {
         /// `timed_out`.
         TimedOut = "timed_out",
@@ -130,7 +130,7 @@ names! {
 }
 
 impl FailedAs {
-    /// By the code of its reason.
+    /// The kind of failure for a reason code.
     pub fn of(code: Option<&str>) -> Self {
         match code {
             Some("timed_out") => Self::TimedOut,
@@ -151,7 +151,7 @@ names! {
         Claimed = "claimed",
         /// Held by an Attempt at work.
         Running = "running",
-        /// Owned by nobody, waits for the orchestrator.
+        /// No worker holds it; it waits for the orchestrator.
         Blocked = "blocked",
         /// Done; a fact of history.
         Completed = "completed",
@@ -173,7 +173,7 @@ impl StepStatus {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 
-    /// Not settled: ended by a Task-level fail or cancel (TERM-08).
+    /// Not settled: a Task that fails or is cancelled ends it (TERM-08).
     pub const fn is_unfinished(self) -> bool {
         !self.is_settled()
     }
@@ -222,7 +222,7 @@ names! {
         Lost = "lost",
         /// A time limit passed.
         TimedOut = "timed_out",
-        /// Given back, or its run ended without a word.
+        /// Given back, or its Run ended without a final report.
         Abandoned = "abandoned",
     }
 }
@@ -266,7 +266,7 @@ names! {
 }
 
 names! {
-    /// Who moves a Task on: its orchestrator, or the scheduler (U4).
+    /// Who moves a Task forward: its orchestrator, or the scheduler (U4).
     Policy {
         /// The orchestrator.
         Manual = "manual",
@@ -290,7 +290,7 @@ names! {
 }
 
 names! {
-    /// Whether a result has reached who waits for it (PROG-07).
+    /// Whether a result has reached those who wait for it (PROG-07).
     DeliveryState {
         /// Not yet.
         Pending = "pending",
@@ -350,7 +350,7 @@ names! {
         Report = "report",
         /// Evidence.
         Evidence = "evidence",
-        /// Named only, kept elsewhere.
+        /// Only named here, stored elsewhere.
         External = "external",
     }
 }
@@ -360,7 +360,7 @@ names! {
     ArtifactState {
         /// It can be read.
         Available = "available",
-        /// It is announced.
+        /// It is announced but cannot be read yet.
         Pending = "pending",
         /// It is gone.
         Missing = "missing",
@@ -370,9 +370,9 @@ names! {
 names! {
     /// Kind of a relation (2.7).
     EdgeKind {
-        /// To the Task that made this one.
+        /// To the Task that created this one.
         Parent = "parent",
-        /// To a Task made by this one.
+        /// To a Task that this one created.
         Child = "child",
         /// This Task blocks the other.
         Blocks = "blocks",
@@ -386,7 +386,7 @@ names! {
         SpawnedSubagent = "spawned_subagent",
         /// A conversation thread.
         AssignedThread = "assigned_thread",
-        /// Made an artifact (derived, REL-08).
+        /// Produced an artifact (derived, REL-08).
         ProducedArtifact = "produced_artifact",
         /// Used an artifact (derived, REL-08).
         ConsumedArtifact = "consumed_artifact",
@@ -402,13 +402,13 @@ names! {
     EdgeStatus {
         /// In force.
         Active = "active",
-        /// Taken back.
+        /// No longer in force.
         Removed = "removed",
     }
 }
 
 names! {
-    /// How a criterion stands (P22).
+    /// The state of an acceptance criterion (P22).
     AcceptanceState {
         /// Not judged.
         Unknown = "unknown",
@@ -422,7 +422,7 @@ names! {
 }
 
 names! {
-    /// How a completing report answers (CTX-01).
+    /// What kind of answer a completing report gives (CTX-01).
     ReplyKind {
         /// A message beside the output.
         Message = "message",

@@ -1,7 +1,8 @@
-//! Workers that are given nothing for a while, as they fail what others complete (DISP-19).
+//! Suspension of workers that fail Steps that others complete: their pool gives them nothing for a
+//! while (DISP-19).
 //!
-//! What is wrong with such a worker is most likely its machine: a disk that is full, a program that is
-//! missing. It fails fast, so it has capacity more often than the others have, and would be given most Steps.
+//! The cause is most likely the worker's machine: a disk that is full, a program that is missing.
+//! Such a worker fails fast, so it has capacity more often than the others, and would get most Steps.
 
 use alloc::collections::BTreeMap;
 
@@ -10,30 +11,30 @@ use crate::id::{AgentId, HandlerName, Millis};
 use crate::status::Outcome;
 use crate::task::Attempt;
 
-/// So many Attempts with one handler a worker must have failed since it last completed any.
+/// How many Attempts with one handler a worker must have failed since it last completed any.
 pub const FAILED_MIN: u32 = 10;
-/// So many with that handler another must have completed in a row meanwhile.
+/// How many Attempts with that handler another worker must have completed in a row meanwhile.
 pub const COMPLETED_MIN: usize = 3;
-/// How long a worker is suspended for the first time, in milliseconds. Each time that it fails the Step it is
-/// tried with, it is suspended for twice as long.
+/// How long a worker is suspended the first time, in milliseconds. Each time that it fails its
+/// trial Step, the next suspension lasts twice as long.
 pub const PAUSE_MS: u64 = 30_000;
-/// The longest that it is suspended for, in milliseconds.
+/// The longest suspension, in milliseconds.
 pub const PAUSE_MAX_MS: u64 = 600_000;
 
-/// With so many handlers failures are noted at a time; those with others are not counted.
+/// How many handlers failures are noted for at a time; failures with others do not count.
 const HANDLERS_MAX: usize = 64;
 
-/// What an Attempt says of its worker.
+/// What an ended Attempt shows of its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Went {
-    /// It completed its Step.
+    /// The worker completed its Step.
     Well,
-    /// It failed it, took too long, or gave it back as unfit for it.
+    /// The worker failed it, took too long, or gave it back as unfit for it.
     Badly,
 }
 
 impl Went {
-    /// What an ended Attempt says. None: nothing, such as one that was cancelled or lost.
+    /// What an ended Attempt shows; `None`: nothing, for example if it was cancelled or lost.
     pub fn of(attempt: &Attempt) -> Option<Self> {
         match attempt.outcome? {
             Outcome::Completed => Some(Self::Well),
@@ -44,57 +45,59 @@ impl Went {
     }
 }
 
-/// A worker that is given nothing, or one Step only.
+/// The suspension of a worker, which gets no Step, or one Step as a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspension {
-    /// The handler with which it fails.
+    /// The handler with which it fails Steps.
     pub handler: HandlerName,
-    /// When it is given one Step, to see how that goes.
+    /// When it gets one Step as a trial.
     pub until: Millis,
-    /// For how long it was suspended this time, in milliseconds.
+    /// How long this suspension lasts, in milliseconds.
     pub pause_ms: u64,
 }
 
-/// What is to be done about a worker.
+/// What the pool does about a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerVerdict {
-    /// It is given nothing until then.
+    /// It gives the worker nothing until then.
     Suspend(Suspension),
-    /// It is given Steps as the others are.
+    /// It gives the worker Steps again.
     Trust,
 }
 
-/// What a worker failed.
+/// The failures of a worker.
 #[derive(Debug, Clone, Copy)]
 struct Failed {
     count: u32,
-    /// Which of all Attempts the first of them was.
+    /// The number of the first of them, among all noted Attempts.
     first: u64,
 }
 
-/// Which of all Attempts the last were that a worker completed in a row, the oldest first; 0: there are not so many.
+/// The numbers, among all noted Attempts, of the last ones that a worker completed in a row, oldest
+/// first; 0 if there are fewer.
 type Completed = [u64; COMPLETED_MIN];
 
-/// How Attempts with a handler went, from the first on that a worker failed.
+/// How Attempts with a handler went, from a worker's first failure on.
 #[derive(Debug, Default)]
 struct Case {
-    /// What each worker failed since it last completed a Step, with whatever handler. One at least.
+    /// The failures of each worker since it last completed a Step, with any handler. At least one worker.
     failed: BTreeMap<AgentId, Failed>,
-    /// What each has completed in a row.
+    /// The Attempts that each worker has completed in a row.
     completed: BTreeMap<AgentId, Completed>,
 }
 
-/// How Attempts of the workers of a pool went, as far as it matters: nothing is kept while none fails.
+/// How Attempts of the workers of a pool went, as far as suspension needs it: nothing is stored
+/// while none fails.
 #[derive(Debug, Default)]
 pub struct AttemptRecords {
-    /// Attempts that were noted.
+    /// Number of Attempts that were noted.
     noted: u64,
     cases: BTreeMap<HandlerName, Case>,
     suspended: BTreeMap<AgentId, Suspension>,
 }
 
 impl AttemptRecords {
-    /// Notes how an Attempt went. `is_there` says whether another worker is there and is given Steps.
+    /// Notes how an Attempt went. `is_there` says whether another worker is in the pool and is given Steps.
     pub fn note(
         &mut self,
         worker: &AgentId,
@@ -129,11 +132,11 @@ impl AttemptRecords {
     ) -> Option<WorkerVerdict> {
         let last = self.suspended.get(worker).cloned();
         if last.as_ref().is_some_and(|last| now < last.until) {
-            return None; // It had it in hand when it was suspended.
+            return None; // The worker had this Step in hand when it was suspended.
         }
         let has_failed_enough = self.has_failed_enough(worker, handler, is_there);
         let pause_ms = match last {
-            // It was tried, or had this one in hand all the time.
+            // This was the trial, or the worker had the Step in hand all the time.
             Some(last) => (2 * last.pause_ms).min(PAUSE_MAX_MS),
             None if has_failed_enough => PAUSE_MS,
             None => return None,
@@ -144,7 +147,7 @@ impl AttemptRecords {
         Some(WorkerVerdict::Suspend(suspension))
     }
 
-    /// Notes another failure. Answers whether that makes enough of them while another worker completed some.
+    /// Notes another failure. Returns whether there are enough while another worker completed Steps.
     fn has_failed_enough(
         &mut self,
         worker: &AgentId,
@@ -164,7 +167,7 @@ impl AttemptRecords {
         failed.count >= FAILED_MIN && case.completed.iter().any(shows)
     }
 
-    /// Forgets what a worker failed. Answers whether it was suspended.
+    /// Forgets the failures of a worker. Returns whether it was suspended.
     pub fn trust(&mut self, worker: &AgentId) -> bool {
         self.cases.retain(|_, case| {
             case.failed.remove(worker);
@@ -173,14 +176,14 @@ impl AttemptRecords {
         self.suspended.remove(worker).is_some()
     }
 
-    /// A link of a worker has ended: unless the worker is suspended it begins anew.
+    /// A worker's link has ended. Unless the worker is suspended, its records are dropped.
     pub fn note_left(&mut self, worker: &AgentId) {
         if !self.suspended.contains_key(worker) {
             self.forget(worker);
         }
     }
 
-    /// Forgets all of a worker.
+    /// Forgets everything about a worker.
     pub fn forget(&mut self, worker: &AgentId) {
         for case in self.cases.values_mut() {
             case.completed.remove(worker);
@@ -188,25 +191,25 @@ impl AttemptRecords {
         self.trust(worker);
     }
 
-    /// How much is kept.
+    /// Number of stored records.
     pub fn len(&self) -> usize {
         let of = |case: &Case| case.failed.len() + case.completed.len();
         self.suspended.len() + self.cases.values().map(of).sum::<usize>()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no record is stored.
     pub fn is_empty(&self) -> bool {
         self.cases.is_empty() && self.suspended.is_empty()
     }
 
-    /// Why a worker is suspended, if it is. Also while it is tried with one Step.
+    /// The suspension of a worker, if it is suspended; also during its trial.
     pub fn suspension(&self, worker: &AgentId) -> Option<&Suspension> {
         self.suspended.get(worker)
     }
 }
 
-/// Whether others can run all that a worker can: only then may it be suspended. A worker that has said nothing
-/// of its handlers can run everything.
+/// Whether other workers can run all that a worker can: only then may it be suspended. A worker
+/// that has named no handlers can run everything.
 pub fn can_replace<'a>(
     handlers: Option<&[HandlerName]>,
     others: impl Iterator<Item = Option<&'a [HandlerName]>> + Clone,

@@ -1,4 +1,4 @@
-//! A list with an index by key: what the aggregate keeps its records in.
+//! A list with an index by key, in which the Task stores its records.
 //!
 //! The index cannot be iterated, so no hash order ever reaches an event. Its hash is seeded per
 //! Task (with a value that entered the core from outside), so ids chosen by a hostile client do
@@ -24,8 +24,8 @@ pub trait Keyed {
 /// Position of a record in its table.
 pub type Pos = u32;
 
-/// Adds and takes out positions of an ascending list. All three ascend; what is gained is not in
-/// the list yet, what is lost is.
+/// Adds positions to an ascending list and removes others. All three lists ascend; `gained` is not
+/// in the list yet, and `lost` is.
 pub(crate) fn replace(list: &mut Vec<Pos>, gained: &[Pos], lost: &[Pos]) {
     if !lost.is_empty() {
         let mut lost = lost.iter().copied().peekable();
@@ -48,8 +48,8 @@ pub struct Table<T> {
     hash: FixedState,
 }
 
-/// A row's place, with enough of its key's hash that neither a search nor the growth of the index
-/// has to look at rows that are not meant.
+/// A row's place, with half of its key's hash, so that neither a search nor the growth of the index
+/// has to read other rows.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     hash: u32,
@@ -57,20 +57,20 @@ struct Slot {
 }
 
 impl Slot {
-    /// Half of a hash as a whole one: the index takes its low bits for the place and the highest
-    /// seven for the tag, and both must vary.
+    /// Doubles half of a hash to a whole one: the index takes its low bits for the place and the
+    /// highest seven for the tag, and both must vary.
     fn whole(hash: u32) -> u64 {
         u64::from(hash) << 32 | u64::from(hash)
     }
 }
 
 impl<T: Keyed> Table<T> {
-    /// An empty table whose index is hashed with `seed`.
+    /// An empty table whose index hashes keys with `seed`.
     pub fn new(seed: u64) -> Self {
         Self { rows: Rows::new(), index: HashTable::new(), hash: FixedState::with_seed(seed) }
     }
 
-    /// Of records with different keys, as [`into_rows`](Self::into_rows) has them.
+    /// A table of records with different keys, as [`into_rows`](Self::into_rows) returns them.
     pub fn of_rows(seed: u64, rows: Vec<T>) -> Self {
         let mut table = Self::new(seed);
         table.reserve(rows.len());
@@ -85,12 +85,12 @@ impl<T: Keyed> Table<T> {
         self.rows.into_vec()
     }
 
-    /// Makes room in the index for `more` records.
+    /// Reserves capacity in the index for `more` records.
     pub fn reserve(&mut self, more: usize) {
         self.index.reserve(more, |slot| Slot::whole(slot.hash));
     }
 
-    /// Adds a record whose key is new, and answers where it is.
+    /// Adds a record with a new key, and returns its position.
     pub fn push(&mut self, row: T) -> Pos {
         debug_assert!(self.find(row.key()).is_none(), "a key is added once");
         let at = next_pos(self.rows.len());
@@ -100,7 +100,7 @@ impl<T: Keyed> Table<T> {
         at
     }
 
-    /// Takes the newest record out again.
+    /// Removes the newest record.
     pub fn pop(&mut self) -> Option<T> {
         let row = self.rows.pop()?;
         let at = next_pos(self.rows.len());
@@ -111,14 +111,14 @@ impl<T: Keyed> Table<T> {
         Some(row)
     }
 
-    /// Where the record with this key is.
+    /// The position of the record with this key.
     pub fn find(&self, key: &T::Key) -> Option<Pos> {
         let hash = self.hash_of(key);
         let is_meant = |slot: &Slot| slot.hash == hash && self[slot.at].key() == key;
         self.index.find(Slot::whole(hash), is_meant).map(|slot| slot.at)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // The other half is not kept.
+    #[allow(clippy::cast_possible_truncation)] // The other half is not stored.
     fn hash_of(&self, key: &T::Key) -> u32 {
         self.hash.hash_one(key) as u32
     }

@@ -1,21 +1,21 @@
-//! W3C `traceparent`: a span elsewhere, below which a command belongs.
+//! W3C `traceparent`: a span of another program, below which the spans of a command belong.
 
-/// What a `traceparent` names.
+/// The content of a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     /// The trace; never 0.
     pub trace: u128,
     /// The span; never 0.
     pub span: u64,
-    /// Whether its trace is kept.
+    /// Whether its trace is recorded.
     pub is_sampled: bool,
 }
 
 impl TraceParent {
-    /// Characters of version 00; later versions may say more behind them.
+    /// Characters of version 00; later versions may have more after them.
     pub const LENGTH: usize = 55;
 
-    /// Reads a `traceparent`; none if it is not one.
+    /// Reads a `traceparent`; `None` if the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let is_known = bytes.starts_with(b"00-");
@@ -34,7 +34,7 @@ impl TraceParent {
     }
 }
 
-/// Hexadecimal in small letters, of a length.
+/// The text, if it is hexadecimal in small letters and has this length.
 fn part(text: &str, length: usize) -> Option<&str> {
     let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     (text.len() == length && is_hex).then_some(text)

@@ -1,4 +1,4 @@
-//! Leases in memory, on tokio's clock.
+//! Leases in memory, on tokio's clock: the store of leases of a single process.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{ExpiredLease, Lease, LeaseError, Scan};
 use tokio::time::Instant;
 
-/// The [`Leases`] of a single process: they live exactly as long as it does, and never fail.
+/// The [`Leases`] of a single process: they live exactly as long as the process, and never fail.
 ///
 /// Time is tokio's, so tests with a paused clock decide when a lease ends.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct MemoryLeases {
 #[derive(Debug, Default)]
 struct LeaseTable {
     leases: HashMap<AttemptId, LeaseEntry>,
-    /// The same by their end, so that a scan costs what has ended and not what there is.
+    /// The same by their end, so that a scan costs as much as has ended, not as much as there is.
     by_end: BTreeSet<(Instant, AttemptId)>,
 }
 
@@ -31,7 +31,7 @@ struct LeaseEntry {
     end: Instant,
 }
 
-/// The longest lease: what is asked for beyond it ends then. Keeps sums within the clock's range.
+/// The longest lease; a longer one ends then. It keeps sums within the clock's range.
 const LEASE_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 impl LeaseTable {
@@ -123,7 +123,7 @@ impl Leases for MemoryLeases {
     }
 }
 
-/// Rounded up: a lease that has not ended has something left.
+/// Milliseconds, rounded up: a lease that has not ended has something left.
 fn whole_ms(left: Duration) -> u64 {
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! Embedded adapters: everything a single process needs to run Tasks without any server.
+//! Adapters for a single process: everything that it needs to run Tasks without any server.
 //!
-//! [`JsonlJournal`] keeps one file per Task and answers only when what it was given is on disk;
-//! [`JsonlReader`] looks at the same files from another process. [`MemoryLeases`] knows who is
-//! alive for as long as the process is.
+//! [`JsonlJournal`] writes one file per Task and answers only when the commits are on disk;
+//! [`JsonlReader`] reads the same files from another process. [`MemoryLeases`] stores leases for as
+//! long as the process lives.
 
 mod jsonl;
 mod leases;

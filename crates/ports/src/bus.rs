@@ -1,8 +1,9 @@
-//! The bus between scheduler and workers: what crosses it, and the worker's end of it.
+//! The bus between scheduler and workers: the messages that cross it, and [`WorkerPort`], the
+//! worker's end of it.
 //!
-//! A message may be lost, doubled, late or out of order (law 6). Credits are absolute, reports
-//! are idempotent by Attempt and repeated until recorded, and a grant carries everything a worker
-//! needs, so none of that does harm.
+//! A message may be lost, doubled, late or out of order (law 6). That does no harm: credits are
+//! absolute, a report is idempotent by its Attempt, a worker repeats it until it is recorded, and a
+//! grant carries everything that a worker needs.
 
 mod carried;
 
@@ -16,22 +17,23 @@ use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 
 use crate::journal::TaskKey;
 
-/// A message to a worker.
+/// A message from a scheduler to a worker.
 #[derive(Debug)]
 pub enum Delivery {
     /// A Step to run, with everything needed for it (CLAIM-14).
     Grant(Box<ClaimResult>),
-    /// A Step to give back at once: it was lost before, and crossed another such Step (LEASE-19). Only a worker
-    /// says this, to itself: nodes send grants.
+    /// A Step to give back at once: it was lost before, and came together with another such Step
+    /// (LEASE-19). Only a worker makes this, for itself: nodes send grants.
     Crossed(Box<ClaimResult>),
-    /// A Run to claim a Step under, out of its scope (5.4 `take_run`). It uses a credit as a grant
-    /// does, and is offered to another worker if this one does not ask under it within a lease.
+    /// A Run: the worker may claim a Step of its scope under it (5.4 `take_run`). An offer uses a
+    /// credit, as a grant does. If the worker asks nothing under the Run within a lease, another
+    /// worker is offered it.
     Run(Box<RunOffer>),
     /// The Task or the Run is being stopped: the handler should end soon (CANCEL-07).
     CancelRequested(AttemptId),
     /// The Attempt is over: whatever the handler still does counts for nothing.
     Lost(AttemptId),
-    /// An operator wants the worker to take no more, to finish what it has, and to leave.
+    /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave.
     Drain,
 }
 
@@ -64,7 +66,7 @@ impl Holding {
     }
 }
 
-/// What a worker says of its capacity: `credit = free + seen - sent`, as a flow-control window.
+/// A worker's statement of its capacity: `credit = free + seen - sent`, as a flow-control window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
     /// Grants it would take now.
@@ -73,7 +75,7 @@ pub struct Credit {
     pub seen: u64,
     /// Attempts that it has in hand, of any node, on Steps that were lost before (LEASE-19).
     pub lost: u64,
-    /// Rises with every statement: an older one that comes later says nothing.
+    /// Rises with every statement, so that a node ignores an older one that comes later.
     pub number: u64,
 }
 
@@ -86,7 +88,7 @@ pub struct Recorded {
     pub cancel_requested: bool,
 }
 
-/// What a heartbeat is answered with, per Attempt.
+/// What a heartbeat says of one Attempt in its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Pulse {
     /// Renewed.
@@ -96,30 +98,30 @@ pub enum Pulse {
     },
     /// The Attempt is over (`stale_attempt` or `task_terminal`).
     Lost(Rejection),
-    /// Nothing is known now: the lease was not renewed, and not lost either.
+    /// Nothing is known now: the lease is neither renewed nor lost.
     Unknown,
 }
 
 /// A worker's end of the bus.
 ///
-/// What tells (`credit`, `report`, `end_run`, `release`, `leave`) is sent when it is called; the
+/// `report`, `end_run`, `release`, `leave` and `credit` send their message when they are called; a
 /// returned future only waits for the answer. A report that refers to artifacts of other Tasks may
-/// be overtaken by a later one. `Err` with a retryable code (`unavailable`, `storage_error`) says nothing about
-/// what happened: repeat the call.
+/// be overtaken by a later one. `Err` with a retryable code (`unavailable`, `storage_error`) says
+/// nothing about what happened: the caller repeats the call.
 pub trait WorkerPort: Send + Sync + 'static {
     /// Waits for the answer to a call.
     type Answer: Future<Output = Result<Recorded, Rejection>> + Send + 'static;
 
-    /// Whether the scheduler is elsewhere, beyond what may break, and has other workers. Then a new
-    /// Attempt is renewed early, its lease counts as one heartbeat interval until that is answered,
-    /// and a worker stops by itself in time (mechanisms 7); what would wait for long in its hands it
-    /// gives back (mechanisms 8).
+    /// Whether the scheduler is reached over a network, which may fail, and has other workers. If
+    /// so, a worker renews a new Attempt early, counts its lease as one heartbeat interval until
+    /// the first answer, and stops by itself in time (mechanisms 7); it gives back Steps that would
+    /// wait long in its hands (mechanisms 8).
     const IS_REMOTE: bool = false;
 
     /// The worker's principal, unique to this boot of it.
     fn id(&self) -> &AgentId;
 
-    /// States how much capacity there is.
+    /// States how much capacity the worker has.
     fn credit(&self, credit: Credit);
 
     /// A page of the ready Steps that can be claimed under a Run, oldest first (QUERY-12).
@@ -129,7 +131,7 @@ pub trait WorkerPort: Send + Sync + 'static {
         offset: usize,
     ) -> impl Future<Output = Result<StepPage, Rejection>> + Send + 'static;
 
-    /// Looks at the Task of a Run, as far as that shows it.
+    /// Reads the Task of a Run, as far as the Run may see it.
     fn look(
         &self,
         task: &TaskKey,
@@ -145,8 +147,8 @@ pub trait WorkerPort: Send + Sync + 'static {
         command_id: &CommandId,
     ) -> impl Future<Output = Result<ClaimResult, Rejection>> + Send + 'static;
 
-    /// Ends a Run that has claimed nothing: declined for a reason (RUN-12), or with nothing to
-    /// claim, which is a success (DISP-12).
+    /// Ends a Run that has claimed nothing: the worker declines it for a reason (RUN-12), or found
+    /// nothing to claim, which is a success (DISP-12).
     fn leave(
         &self,
         run: &RunOffer,
@@ -154,11 +156,11 @@ pub trait WorkerPort: Send + Sync + 'static {
         room: Option<Credit>,
     ) -> Self::Answer;
 
-    /// Reports on a held Step, with the capacity there is now.
+    /// Reports on a held Step, together with the worker's capacity now.
     fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Self::Answer;
 
-    /// Ends a Run without a final word on its Step (RUN-03), or after one; with its own final output,
-    /// if it has any (DISP-13).
+    /// Ends a Run whose Step has no final report (RUN-03), or has one; with the Run's own final
+    /// output, if it has any (DISP-13).
     fn end_run(
         &self,
         held: &Holding,
@@ -170,6 +172,6 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// Gives a Step back (S26).
     fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Self::Answer;
 
-    /// Renews leases, all Attempts in one message. Answers come in the same order.
+    /// Renews the leases of all these Attempts with one message. The answers come in the same order.
     fn heartbeat(&self, holdings: &[Holding]) -> impl Future<Output = Vec<Pulse>> + Send;
 }

@@ -1,4 +1,5 @@
-//! What orchestrators and observers ask of a scheduler, in process or over a network: one API.
+//! [`ClientPort`]: what orchestrators and observers ask of a scheduler, one API in process and over
+//! a network.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use tenure_wire::bus::event::{EventPage, Published};
 
 use crate::journal::Entry;
 
-/// How long a Task is followed after somebody has asked for its events.
+/// How long a scheduler goes on following a Task after a caller has asked for its events.
 pub const FOLLOWED: Duration = Duration::from_secs(15);
 
-/// Commits of a Task, and how it stands.
+/// Commits of a Task, and the Task's state beside them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogPage {
     /// Oldest first.
@@ -30,11 +31,11 @@ pub struct LogPage {
     pub status: TaskStatus,
     /// The owner's clock.
     pub now: Millis,
-    /// Milliseconds that leases of open Attempts last; 0 for those that have ended.
+    /// Milliseconds that the leases of open Attempts still last; 0 for those that have ended.
     pub leases: Vec<(AttemptId, u64)>,
     /// Where the log is (2.1 `wal_path`).
     pub wal_path: Option<String>,
-    /// Steps that a Task may hold there, if it is told.
+    /// How many Steps a Task may hold there; `None` if the answer does not say.
     pub steps_max: Option<usize>,
 }
 
@@ -59,16 +60,16 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// What a commit says to somebody who waits.
+    /// The hint that a commit gives to those who wait for changes.
     pub fn of(task: &TaskId, commit: &Commit) -> Self {
         let end = commit.events.iter().find_map(|event| event.body.end());
         Self { task_id: task.clone(), version: commit.last_seq(), ended: end.map(End::status) }
     }
 }
 
-/// An end of the bus where a query about a Task is answered.
+/// An end of the bus that answers one kind of query about a Task.
 pub trait Answers<Q: Query> {
-    /// Answers it.
+    /// Answers the query.
     fn answer(
         &self,
         task: &TaskId,
@@ -82,7 +83,7 @@ macro_rules! answers_all {
         history { $($history:ident($reads:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
-        /// All queries about a Task are answered: as it stands, and as it was.
+        /// An end that answers every query about a Task, as the Task stands and as it was.
         pub trait AnswersAll: $(Answers<$asks> +)* $(Answers<$reads> +)* {}
 
         impl<T: $(Answers<$asks> +)* $(Answers<$reads> +)*> AnswersAll for T {}
@@ -93,9 +94,9 @@ tenure_wire::queries!(answers_all);
 
 /// A caller's end of the bus: an orchestrator or an observer in its session.
 ///
-/// A call that fails with a retryable code (`unavailable`, `not_owner`, `storage_error`) says nothing
-/// about what happened; an adapter repeats it with the same `command_id` for as long as its settings
-/// say, and then hands the refusal on.
+/// A call that fails with a retryable code (`unavailable`, `not_owner`, `storage_error`) says
+/// nothing about what happened. The adapter repeats it with the same `command_id` for as long as
+/// its settings say, and then returns the refusal.
 pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     /// Hints of changes.
     type Changes: Stream<Item = Changed> + Send + Unpin + 'static;
@@ -103,23 +104,24 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     /// Public events as they happen.
     type Events: Stream<Item = Published> + Send + Unpin + 'static;
 
-    /// The session it acts in.
+    /// The session that the caller acts in.
     fn session(&self) -> &SessionId;
 
-    /// Nobody will answer here any more: the scheduler in this process has stopped. Over a network another
-    /// may always come.
+    /// Whether no call will be answered here any more, because the scheduler in this process has
+    /// stopped. Over a network another scheduler may always come.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// The same end, which takes answers of so many bytes, as they are sent, and no longer ones
-    /// (CTRL-06): the answer to a write, and a Task, give up more and more of themselves and say where
-    /// it can be read; a page of Steps, Tasks or events has fewer, but one. Other answers come in parts.
+    /// The same end with a limit on answers, in bytes as they are sent (CTRL-06). To stay below it,
+    /// the answer to a write, and a Task, leave out more and more of themselves and say where the
+    /// rest can be read; a page of Steps, Tasks or events has fewer entries, but at least one.
+    /// Other answers come in parts.
     #[must_use]
     fn within(&self, max_bytes: usize) -> Self;
 
-    /// Makes or changes a Task: answers when that is durable. A create names this Task, too; a Task that is made
-    /// again is made as this one.
+    /// Makes or changes a Task, and answers when that is durable. For a create, too, `task` names
+    /// the Task; a Task that is made again from another one is made under this id.
     fn write(
         &self,
         task: &TaskId,
@@ -142,37 +144,38 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     /// `task_list`: a page of the Tasks of the session. It names the partitions that did not answer.
     fn tasks(&self, input: ListInput) -> impl Future<Output = Result<TaskPage, Rejection>> + Send;
 
-    /// `task_views`: views of the Tasks of the session, live ones and the newest ended ones, with the
-    /// partitions that did not answer.
+    /// `task_views`: views of the Tasks of the session, of live ones and of the newest ended ones,
+    /// and the partitions that did not answer.
     fn views(
         &self,
         input: ViewsInput,
     ) -> impl Future<Output = Result<(Snapshot, Vec<u32>), Rejection>> + Send;
 
-    /// Commits behind event `after`, which is 0 or the last of a commit.
+    /// Commits after event `after`, which is 0 or the last event of a commit.
     fn log(
         &self,
         task: &TaskId,
         after: u64,
     ) -> impl Future<Output = Result<LogPage, Rejection>> + Send;
 
-    /// Public events of a Task behind event `after` of its log: some of them, from the first on. Whoever
-    /// asks follows the Task for [`FOLLOWED`].
+    /// Public events of a Task after event `after` of its log: some of them, from the first on. The
+    /// scheduler follows the Task for [`FOLLOWED`] after each such call.
     fn events(
         &self,
         task: &TaskId,
         after: u64,
     ) -> impl Future<Output = Result<EventPage, Rejection>> + Send;
 
-    /// Public events of a Task that is followed, from when this has returned. Some may get lost:
-    /// whoever needs all of them reads those that are missing.
+    /// Public events of a Task that the scheduler follows, from the return of this call on. Some
+    /// may get lost: a caller that needs all of them reads the missing ones with
+    /// [`events`](Self::events).
     fn published(
         &self,
         task: &TaskId,
     ) -> impl Future<Output = Result<Self::Events, Rejection>> + Send;
 
-    /// What happens around Runs and changes no Task, of one Task or of all of the session, from when
-    /// this has returned. Some may get lost, and nobody can ask for them (EVENT-07).
+    /// What happens around Runs and changes no Task, of one Task or of all of the session, from the
+    /// return of this call on. Some may get lost, and nobody can read them later (EVENT-07).
     fn runtime(
         &self,
         task: Option<&TaskId>,
@@ -184,8 +187,8 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         include_terminal: bool,
     ) -> impl Future<Output = Result<Listing, Rejection>> + Send;
 
-    /// Hints of changes of one Task, or of all of the session, from when this has returned. Whoever
-    /// waits for something reads once after it, and again from time to time (mechanisms 11).
+    /// Hints of changes of one Task, or of all of the session, from the return of this call on. A caller
+    /// that waits for something reads once after this call, and again from time to time (mechanisms 11).
     fn changes(
         &self,
         task: Option<&TaskId>,

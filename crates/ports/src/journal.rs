@@ -1,4 +1,5 @@
-//! The log: the only truth (law 1).
+//! The log, which is the only truth (law 1): [`Journal`] is the port to it, with its index,
+//! snapshots and errors.
 
 use std::future::Future;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -13,7 +14,7 @@ use tenure_core::view::snapshot::{Ends, RECENT_MAX};
 use tenure_core::view::{ListInput, Snapshot, ViewsInput};
 use tokio::sync::{mpsc, oneshot};
 
-/// A Task across sessions.
+/// A Task's id together with its session: unique in the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskKey {
     /// Its session.
@@ -35,16 +36,16 @@ impl std::fmt::Display for TaskKey {
 ///
 /// After `Ok` the commits are durable, in order, and every later `read` sees them. After
 /// [`AppendError::Failed`] none of them is in the log, nor ever will be. After
-/// [`AppendError::MustReread`] the caller does not know, and must read the log again before it uses the
-/// Task (embedded), the adapter having made sure that the answer no longer changes: until that is
-/// so, reads fail. After [`AppendError::Unsettled`] the Task is another's to read. All commits of one
-/// call have one fate, except that a crash may keep the first few of them; each commit is kept whole or
-/// not at all (WAL-08).
+/// [`AppendError::MustReread`] (embedded) the caller does not know, and must read the log again
+/// before it uses the Task; the adapter makes sure that what it reads no longer changes, and fails
+/// reads until then. After [`AppendError::Unsettled`] only another node may read the Task. All
+/// commits of one call have one fate, except that a crash may keep only the first few of them; each
+/// commit is stored whole or not at all (WAL-08).
 ///
 /// A write that has begun goes through even if its future is dropped.
 ///
-/// What waits to be written may be bounded (mechanisms 16): `create` and `append_within_capacity` are refused then
-/// with [`AppendError::AtCapacity`], `append` waits.
+/// An adapter may limit what waits to be written (mechanisms 16): above the limit it refuses
+/// `create` and `append_within_capacity` with [`AppendError::AtCapacity`], and lets `append` wait.
 pub trait Journal: Send + Sync + 'static {
     /// Starts the log of a new Task. The first event is its `task_created`, which carries the same
     /// ids and `wal_name`. Exactly one of several concurrent creates of a key wins (OWN-07).
@@ -55,8 +56,8 @@ pub trait Journal: Send + Sync + 'static {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
-    /// Adds commits to the log of a Task whose last event is `after`. They follow it, and each
-    /// other, without a gap; otherwise nothing is written.
+    /// Adds commits to the log of a Task whose last event is `after`. The commits must follow it,
+    /// and each other, without a gap; otherwise nothing is written.
     fn append(
         &self,
         key: &TaskKey,
@@ -64,7 +65,7 @@ pub trait Journal: Send + Sync + 'static {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
-    /// As [`append`](Self::append), of what can be asked for again.
+    /// As [`append`](Self::append), for commits that the caller can ask for again if they are refused.
     fn append_within_capacity(
         &self,
         key: &TaskKey,
@@ -74,11 +75,11 @@ pub trait Journal: Send + Sync + 'static {
         self.append(key, after, commits)
     }
 
-    /// Hands every whole commit of a Task's log behind event `after` to `each`, oldest first, until
-    /// it breaks off. `after` is 0 for the whole log; a commit of which it is not the last event comes
-    /// whole. What lies before it costs next to nothing and is not judged. An unfinished commit at the
-    /// end is not handed out. Of a damaged log the commits before the damage are handed out, as far as
-    /// they can be found, then the error is returned. `each` may block its thread.
+    /// Passes every whole commit of a Task's log after event `after` to `each`, oldest first, until
+    /// `each` breaks off. `after` is 0 for the whole log; if it lies inside a commit, that commit comes
+    /// whole. The part of the log before it costs next to nothing, and its damage is not noticed. An
+    /// unfinished commit at the end is left out. If the log is damaged, `each` gets the commits before
+    /// the damage, as far as they can be found, and then the call fails. `each` may block its thread.
     fn read<F>(
         &self,
         key: &TaskKey,
@@ -88,8 +89,8 @@ pub trait Journal: Send + Sync + 'static {
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static;
 
-    /// The same for the commits that have some of these events. Whoever reads a long log part by part does
-    /// not pay for what lies behind each part.
+    /// As [`read`](Self::read), for the commits that have some of these events. A caller that reads
+    /// a long log part by part does not pay for what lies behind each part.
     fn read_part<F>(
         &self,
         key: &TaskKey,
@@ -103,8 +104,8 @@ pub trait Journal: Send + Sync + 'static {
         self.read(key, first.saturating_sub(1), up_to(last, each))
     }
 
-    /// Where the log of a Task is (2.1 `wal_path`): a file, or a stream and a partition. None where nobody
-    /// but this process finds it.
+    /// Where the log of a Task is (2.1 `wal_path`): a file, or a stream and a partition. `None` if
+    /// only this process can find it.
     fn wal_path(&self, _key: &TaskKey, _wal_name: &WalName) -> Option<String> {
         None
     }
@@ -113,9 +114,9 @@ pub trait Journal: Send + Sync + 'static {
     fn entry(&self, key: &TaskKey)
     -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
 
-    /// How the log of a Task ends that has ended and can be read; none where that cannot be told for less
-    /// than a reading of its commits: an adapter may look at the heads of its frames. Who has folded such a
-    /// log need not read it again as long as this stays the same.
+    /// How the log of an ended, readable Task ends. `None` if the adapter cannot say so for less
+    /// than the cost of reading the commits; it may read the heads of the frames. A caller that has
+    /// folded such a log need not read it again as long as this value stays the same.
     fn ended(&self, _: &TaskKey) -> impl Future<Output = Option<EndedLog>> + Send {
         async { None }
     }
@@ -127,8 +128,8 @@ pub trait Journal: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send;
 
     /// The Tasks that have not ended, without a look at the others, in the order in which they are
-    /// best read, if the adapter knows one: in a cluster those of each partition with the newest
-    /// commits first.
+    /// best read, if the adapter knows one. In a cluster, the Tasks of each partition with the
+    /// newest commits come first.
     fn live(&self) -> impl Future<Output = Result<Vec<TaskKey>, ReadError>> + Send {
         async {
             let entries = self.entries(None).await?;
@@ -136,20 +137,21 @@ pub trait Journal: Send + Sync + 'static {
         }
     }
 
-    /// Tasks whose state this journal would keep, so that they need not be read from their first
-    /// commit: told one after another, to whoever asked last. None where nothing is kept.
+    /// The Tasks whose snapshots this journal wants to store, so that nobody need read them from
+    /// their first commit. The requests come one after another, on the receiver of the last call.
+    /// `None` if this journal stores no snapshots.
     fn wanted(&self) -> Option<mpsc::Receiver<SnapshotRequest>> {
         None
     }
 
-    /// Keeps a state of a live Task, folded from commits that are durable. It is derived and
-    /// disposable: it may not be kept, and may be lost at any time.
+    /// Stores a snapshot of a live Task, folded from durable commits. A snapshot is derived and
+    /// disposable: the journal may decline to store it, and may lose it at any time.
     fn keep(&self, _: &TaskKey, _: EncodedSnapshot) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// The newest state that is kept of a live Task: whole, as it was given, and of an event that
-    /// its log has. None if there is none, it is of a later event than `until`, or it cannot be had now.
+    /// The newest stored snapshot of a live Task: whole, as it was given, and of an event that the log
+    /// has. `None` if there is none, if it is of a later event than `until`, or if it cannot be read now.
     fn kept(
         &self,
         _: &TaskKey,
@@ -158,18 +160,18 @@ pub trait Journal: Send + Sync + 'static {
         async { None }
     }
 
-    /// The state that is kept of a Task is of no use to this node, which would keep another.
+    /// Says that this node cannot use the stored snapshot of a Task and would store another.
     fn forget_snapshot(&self, _: &TaskKey) {}
 
-    /// The caller is done with a Task for now: caches of it may go.
+    /// Says that the caller is done with a Task for now: the journal may drop its caches of it.
     fn release(&self, key: &TaskKey);
 
-    /// The epoch in which this node owns a Task, for its commits: 0 where there is one node, none
-    /// where another has it. Commits of an epoch that has passed are refused.
+    /// The epoch in which this node owns a Task, for its commits: 0 where there is only one node,
+    /// `None` where another node owns the Task. Commits of an older epoch are refused.
     fn epoch(&self, key: &TaskKey) -> Option<u64>;
 }
 
-/// Hands on the commits that begin with event `last` or before it, and breaks off with the one that has it.
+/// Passes on the commits that begin at event `last` or before it, and breaks off after the one that has it.
 pub fn up_to(
     last: u64,
     mut each: impl FnMut(Commit) -> ControlFlow<()>,
@@ -291,7 +293,7 @@ impl<J: Journal> Journal for Arc<J> {
     }
 }
 
-/// A Task's state, folded from its log: bytes that a journal does not look into.
+/// A Task's state, folded from its log, as bytes that a journal does not interpret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     /// The last event in it: the last of a commit.
@@ -300,7 +302,7 @@ pub struct EncodedSnapshot {
     pub bytes: Vec<u8>,
 }
 
-/// A Task whose state is wanted. Who wants it waits until this is dropped.
+/// A request for the snapshot of a Task. The journal waits until this is dropped.
 #[derive(Debug)]
 pub struct SnapshotRequest {
     /// Which Task.
@@ -309,7 +311,7 @@ pub struct SnapshotRequest {
 }
 
 impl SnapshotRequest {
-    /// With what ends when it is dropped.
+    /// A request, and a future that ends when the request is dropped.
     pub fn new(key: TaskKey) -> (Self, impl Future<Output = ()> + Send) {
         let (waits, dropped) = oneshot::channel();
         (Self { key, _waits: waits }, dropped.map(|_| ()))
@@ -323,23 +325,23 @@ pub struct Entry {
     pub key: TaskKey,
     /// Name of its log.
     pub wal_name: WalName,
-    /// For people.
+    /// The title, for people to read.
     pub title: String,
     /// When it was created.
     pub created_at: Millis,
-    /// Time of its last event, if ended; of the last one the index knows of, if live.
+    /// Time of the last event for an ended Task; for a live one, of the last event that the index knows.
     pub updated_at: Millis,
-    /// How the Task ended; none while it is live (RECOVER-02).
+    /// How the Task ended; `None` while it is live (RECOVER-02).
     pub ended: Option<End>,
     /// Whether it is archived.
     pub archived: bool,
-    /// Set if the log cannot be read.
+    /// Whether the log cannot be read.
     pub damaged: bool,
 }
 
 impl Entry {
-    /// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. Those of which the
-    /// index tells that they are not asked for are left out.
+    /// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. Leaves out the
+    /// ended Tasks that, by what the index knows, `asked` does not ask for.
     pub fn in_order(entries: Vec<Self>, asked: &ListInput) -> Vec<Self> {
         let (mut ended, mut live): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.ended.is_some());
@@ -358,7 +360,7 @@ impl Entry {
     }
 }
 
-/// How the log of a Task ends that has ended.
+/// How the log of an ended Task ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedLog {
     /// The last event.
@@ -367,23 +369,23 @@ pub struct EndedLog {
     pub end: End,
     /// Name of the log.
     pub wal_name: WalName,
-    /// Bytes of the log, about: as many as whoever reads it has to.
+    /// Bytes of the log, about: as many as a reader of it has to read.
     pub bytes: u64,
 }
 
-/// What an index knows of the Tasks of a session, as far as a snapshot asks for it (VIEW-01).
+/// What an index knows of the Tasks of a session that a snapshot for viewers needs (VIEW-01).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// How those have ended that can be read.
+    /// How the ended Tasks that can be read have ended, counted.
     pub ends: Ends,
-    /// Those that have not, and those that cannot be read.
+    /// The Tasks that have not ended, and those that cannot be read.
     pub live: Vec<Entry>,
-    /// The newest ended ones that the index knows by heart, [`RECENT_MAX`] at most.
+    /// The newest ended Tasks in the index, [`RECENT_MAX`] at most.
     pub recent: Vec<Entry>,
 }
 
 impl Overview {
-    /// Of all Tasks of a session.
+    /// The overview of all Tasks of a session.
     pub fn of(entries: Vec<Entry>) -> Self {
         let mut ends = Ends::default();
         let is_ended = |entry: &Entry| entry.ended.is_some() && !entry.damaged;
@@ -400,7 +402,7 @@ impl Overview {
         Self { ends, live, recent }
     }
 
-    /// Begins a snapshot: with all that is known without a look at any log.
+    /// Begins a snapshot with all that the index says, without reading a log.
     pub fn begin(&self, asked: &ViewsInput) -> Snapshot {
         let mut all = asked.begin();
         all.count_ended(&self.ends);
@@ -409,8 +411,8 @@ impl Overview {
         all
     }
 
-    /// The Tasks whose logs a snapshot reads, in the order of their ids: live ones, and the newest ended
-    /// ones if these are shown.
+    /// The Tasks whose logs a snapshot reads, in the order of their ids: the live ones, and the
+    /// newest ended ones if the snapshot shows these.
     pub fn to_read(&self, shows_ended: bool) -> Vec<&Entry> {
         let live = self.live.iter().filter(|entry| !entry.damaged);
         let recent = self.recent.iter().filter(|_| shows_ended);
@@ -429,7 +431,7 @@ pub enum AppendError {
     /// Embedded: a log with this name exists in the session (STORE-14).
     #[error("the wal_name is taken")]
     NameTaken,
-    /// The log's last event is not the expected one: somebody else writes.
+    /// The log's last event is not the expected one: another writer writes to it.
     #[error("the log is at event {last}, not at {expected}")]
     Fenced {
         /// What the caller expected.
@@ -437,23 +439,24 @@ pub enum AppendError {
         /// What is there.
         last: u64,
     },
-    /// Another node owns the Task, or this one took it anew: nothing was written.
+    /// Another node owns the Task, or this node lost it and took it again: nothing was written.
     #[error("this node does not own the task any more")]
     NotOwner,
-    /// Too much waits to be written; nothing was, and the same again later is as good.
+    /// Too much waits to be written. Nothing was written; the caller may repeat the same call later.
     #[error("too much waits to be written")]
     AtCapacity,
-    /// Nothing was written: whoever keeps the log does not answer, and the same again in a moment is as good.
+    /// The store of the log does not answer. Nothing was written; the caller may repeat the same call soon.
     #[error("{0}")]
     Unavailable(String),
     /// Nothing was written; the log is as before.
     #[error("{0}")]
     Failed(String),
-    /// Whether it was written is settled, but the caller has to read it (mechanisms 14).
+    /// Whether the commits were written is settled, but the caller has to read the log to know
+    /// (mechanisms 14).
     #[error("{0}")]
     MustReread(String),
-    /// Whether it was written only the next owner of the Task will know, whom its record in the log
-    /// tells: this one is none any more (mechanisms 1).
+    /// This node does not own the Task any more, and does not know whether the commits were written:
+    /// only the next owner learns it, from where its owner record stands in the log (mechanisms 1).
     #[error("{0}")]
     Unsettled(String),
 }
@@ -464,7 +467,7 @@ pub enum ReadError {
     /// No such Task.
     #[error("the task does not exist")]
     NotFound,
-    /// The log is damaged, here and now for this Task alone (RECOVER-04).
+    /// The log of this Task alone is damaged (RECOVER-04).
     #[error("{file}:{line} (byte {offset}): {message}")]
     Damaged {
         /// The file, or what stands for it.
@@ -479,10 +482,10 @@ pub enum ReadError {
     /// Another node owns the Task.
     #[error("this node does not own the task")]
     NotOwner,
-    /// Whoever keeps it does not answer now: the same again in a moment is as good.
+    /// The store of the log does not answer now: the caller may repeat the same call soon.
     #[error("{0}")]
     Unavailable(String),
-    /// It cannot be read now.
+    /// The log cannot be read now.
     #[error("{0}")]
     Failed(String),
 }

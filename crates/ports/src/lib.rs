@@ -1,8 +1,8 @@
-//! What the scheduler asks of its surroundings: a log, leases, and a bus to workers.
+//! The ports of the scheduler, to what is outside it: a log, leases, workers, callers, and an observer.
 //!
 //! A port is a small trait whose documentation is the contract: what holds after `Ok`, what is
 //! unknown after `Err`, what order calls have. Each port has one suite in `tenure-testkit`, which every
-//! adapter runs. [`supervise`] is how adapters run loops that may not fail unnoticed.
+//! adapter runs. [`supervise`] runs the loops of adapters that must not fail unnoticed.
 
 pub mod bus;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Whoever watches a scheduler at work: telemetry.
+//! [`Observer`], the port to whoever watches a scheduler at work, such as telemetry.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use tokio::sync::oneshot;
 /// A call to the store of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseCall {
-    /// Leases of new Attempts are taken.
+    /// Takes the leases of new Attempts.
     Acquire,
-    /// Heartbeats.
+    /// Renews leases, for heartbeats.
     Renew,
-    /// Leases are made sure of after a gap.
+    /// Makes sure of leases after a gap.
     Raise,
-    /// Leases that are missing are made.
+    /// Creates missing leases.
     Ensure,
-    /// Leases of ended Attempts are dropped.
+    /// Drops the leases of ended Attempts.
     Release,
-    /// Ended leases are looked for.
+    /// Looks for ended leases.
     Scan,
-    /// Leases of partitions: renewed, taken and given.
+    /// Renews, takes and gives away the leases of partitions.
     Own,
 }
 
@@ -59,13 +59,13 @@ impl LeaseCall {
 /// Why the link of a worker has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// It has said so.
+    /// The worker has said that it leaves.
     Left,
-    /// The server says that nobody is there.
+    /// The server says that nobody listens there.
     Gone,
-    /// It has said nothing for long.
+    /// The worker has sent nothing for long.
     Silent,
-    /// It does not get what it is sent.
+    /// The worker does not acknowledge what the node sends.
     Unacknowledged,
 }
 
@@ -84,27 +84,27 @@ impl LinkEnd {
     }
 }
 
-/// What became of a call to a port, and how long it took.
+/// The outcome of a call to a port, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Called {
     /// From the call to its answer.
     pub took: Duration,
-    /// Commits or leases it was about.
+    /// How many commits or leases the call was about.
     pub items: usize,
-    /// It did what it was asked.
+    /// Whether the call succeeded.
     pub is_ok: bool,
 }
 
 /// A scheduler at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Tasks that it keeps in memory.
+    /// Tasks that it holds in memory.
     pub tasks: u64,
-    /// Partitions that it serves; none where there are none.
+    /// Partitions that it serves; `None` without partitions.
     pub partitions: Option<u64>,
     /// What has become durable since it started.
     pub counts: Counts,
-    /// Steps that wait, by what stands most in their way, where nobody in particular asks.
+    /// Steps that wait, by their greatest obstacle for a caller that is no particular Run.
     pub waits: Vec<(Obstacle, u64)>,
     /// Its pools.
     pub pools: Vec<PoolSample>,
@@ -113,23 +113,23 @@ pub struct Sample {
 /// A pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSample {
-    /// Which.
+    /// Its name.
     pub pool: PoolId,
     /// Workers that have joined.
     pub workers: u64,
-    /// Those of them that were told to leave.
+    /// Those of them that an operator told to leave.
     pub leaving: u64,
-    /// Those of them that are suspended, as they fail what others complete (DISP-19).
+    /// Those of them that are suspended, as they fail Steps that others complete (DISP-19).
     pub suspended: u64,
-    /// Steps that they would take now.
+    /// Steps that its workers would take now.
     pub free: u64,
     /// Steps and Runs that wait for capacity.
     pub waiting: u64,
-    /// How many of them are Steps that any worker of the pool may be given.
+    /// How many of them are Steps that the pool may give to any of its workers.
     pub ready: u64,
-    /// How many of those none can be given now, by what keeps them from it.
+    /// How many of those no worker can be given now, by their obstacle.
     pub waits: Vec<(Obstacle, u64)>,
-    /// How long the Step has been ready that has waited longest of those next in line.
+    /// How long that Step has been ready which has waited longest of those next in line.
     pub oldest: Duration,
     /// Attempts of its Steps that are open.
     pub running: u64,
@@ -137,23 +137,23 @@ pub struct PoolSample {
     pub ended: u64,
 }
 
-/// Is told what a worker does: it never blocks, never fails and never asks back.
+/// Receives what a worker does. Its methods never block, never fail and never call back.
 pub trait WorkerObserver: fmt::Debug + Send + Sync + 'static {
-    /// An Attempt has come, maybe not for the first time.
+    /// An Attempt was granted to the worker, maybe not for the first time.
     fn granted(&self, claim: &ClaimResult);
 
-    /// A heartbeat for some Attempts, from its sending until all of them were spoken of or nobody was
-    /// waited for any more. `is_ok`: all were.
+    /// A heartbeat for some Attempts is over: the answers named all of them, or the worker stopped
+    /// waiting. The time runs from its sending. `is_ok`: the answers named all.
     fn heartbeat(&self, called: Called);
 }
 
-/// Is told what a scheduler does, on the scheduler's own threads: it never blocks, never fails and
-/// never asks back. Nothing depends on it.
+/// Receives what a scheduler does, on the scheduler's own threads. Its methods never block, never
+/// fail and never call back. Nothing depends on an observer.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Commits have become durable; `task` contains them, and nothing newer.
     fn appended(&self, task: &Task, commits: &[Arc<Commit>]);
 
-    /// A command was refused, or not taken in.
+    /// A command was refused, or was not accepted for a decision.
     fn refused(&self, rejection: &Rejection);
 
     /// The log answered an append of one Task.
@@ -162,17 +162,18 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// The store of leases answered.
     fn leased(&self, call: LeaseCall, called: Called);
 
-    /// An Attempt has ended because its lease was over, so long ago.
+    /// An Attempt has ended because its lease ran out, `late` ago.
     fn expired(&self, late: Duration);
 
     /// Commits of several Tasks became durable together, as one message of a partition.
     fn framed(&self, called: Called);
 
-    /// A partition was taken over: from knowing of it until its live Tasks were under way.
+    /// The scheduler took over a partition. `took` lasts from learning of it until its live Tasks
+    /// were running.
     fn took_over(&self, took: Duration);
 
-    /// A request was answered or refused, so long after it had come. One whose answer waits for an
-    /// end is not told of.
+    /// A request was answered or refused, `took` after it had come. Requests whose answer waits for
+    /// the end of a Task are left out.
     fn answered(&self, operation: &'static str, took: Duration, refused: Option<Code>);
 
     /// The link of a worker has ended.
@@ -181,14 +182,14 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// A live Task was read from its log: this scheduler has it from now on.
     fn opened(&self, task: &Task);
 
-    /// A Task had ended when this scheduler took it over: whoever had it before may have died before
-    /// its observer told of it.
+    /// A Task had already ended when this scheduler took it over: the scheduler before may have
+    /// died before its observer reported it.
     fn ended_before(&self, task: &Task);
 
-    /// Answers when the traces of all Tasks told of so far were taken or given up: how often some were
-    /// given up since the start. None: nobody takes any.
+    /// Ends when the observer has sent or given up the traces of all Tasks so far, with the number
+    /// of times that it gave some up since the start. `None` if it sends no traces.
     fn taken(&self) -> Option<oneshot::Receiver<u64>>;
 
-    /// The traceparent that spans of an Attempt's handler go below; none: whatever the Task's maker gave.
+    /// The traceparent for spans of an Attempt's handler; `None`: the one that the Task's creator gave.
     fn trace_of(&self, task: &View<'_>, attempt: AttemptId) -> Option<SmolStr>;
 }

@@ -1,28 +1,29 @@
-//! Which partition a Task is in (OWN-01). Whoever needs to know asks here; docs/protocol.md says it for other
-//! languages.
+//! Which partition a Task is in (OWN-01): the one place in the code that computes it.
+//! docs/protocol.md describes it for other languages.
 
 use tenure_core::Rejection;
 
 use crate::journal::TaskKey;
 
-/// How Tasks are placed here. A cluster keeps the placement that it was made with, in its record. Placement 1
-/// left the last mix out: ids that differ in their last three characters alone then shared a partition.
+/// The version of the placement of Tasks. A cluster's record names the placement with which it was
+/// created, and the cluster keeps it. Placement 1 lacked the last mixing step: ids that differ only
+/// in their last three characters then shared a partition.
 pub const PLACEMENT: u32 = 2;
 
-/// A cluster has another placement than this version of Tenure: each would look for a Task where the other
-/// does not put it. [`advice`](Self::advice) says what to do.
+/// A cluster has another placement than this version of Tenure, so each would look for a Task where
+/// the other does not store it. [`advice`](Self::advice) says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the cluster places tasks in partitions in another way than this version of tenure: its placement is \
      {found}, and this version's {PLACEMENT}"
 )]
 pub struct OtherPlacement {
-    /// That of the cluster.
+    /// The placement of the cluster.
     pub found: u32,
 }
 
 impl OtherPlacement {
-    /// What to do about it.
+    /// What an operator can do about it.
     pub fn advice(&self) -> &'static str {
         match self.found < PLACEMENT {
             true => {
@@ -39,7 +40,7 @@ impl OtherPlacement {
 /// Refuses the placement of a cluster if it is not [`PLACEMENT`].
 ///
 /// # Errors
-/// It is another.
+/// The placement is another.
 pub fn check(placement: u32) -> Result<(), OtherPlacement> {
     match placement {
         PLACEMENT => Ok(()),
@@ -47,7 +48,7 @@ pub fn check(placement: u32) -> Result<(), OtherPlacement> {
     }
 }
 
-/// Whoever asked hears all of it: it will not change.
+/// The caller gets the whole message, with the advice, in a refusal that no retry changes.
 impl From<OtherPlacement> for Rejection {
     fn from(other: OtherPlacement) -> Self {
         Self::invalid("placement", format!("{other}: {}", other.advice()))
@@ -55,8 +56,8 @@ impl From<OtherPlacement> for Rejection {
 }
 
 impl TaskKey {
-    /// A hash of session and task: FNV-1a, which leaves what its last bytes say in its low bits, and a mix
-    /// that carries every bit into all others.
+    /// A hash of session and task: FNV-1a, which leaves its last bytes mostly in the low bits, and
+    /// then a mixing step that carries every bit into all others.
     pub fn hash64(&self) -> u64 {
         let (session, task) = (self.session_id.as_str(), self.task_id.as_str());
         let bytes = session.bytes().chain([0]).chain(task.bytes());

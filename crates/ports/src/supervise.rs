@@ -1,6 +1,6 @@
-//! Loops that a process is of no use without, at both ends of the bus: one that fails takes the process with
-//! it, which would otherwise be alive and mute, or hold leases and do nothing (mechanisms 18). What one Task
-//! or one handler does wrong is no matter of these: it stays with the Task or the Step.
+//! Runs the loops without which a process is useless, at both ends of the bus. If one panics, the process
+//! aborts, because otherwise it would stay alive and mute, or hold leases and do nothing (mechanisms 18).
+//! Errors of one Task or one handler do not end such a loop: they stay with the Task or the Step.
 
 use std::panic::AssertUnwindSafe;
 
@@ -15,7 +15,7 @@ pub fn spawn(
     tokio::spawn(guard(what, work))
 }
 
-/// A loop that something else runs; `what` names it in the log if it fails.
+/// Wraps a loop that the caller runs; `what` names it in the log if it fails.
 pub async fn guard(what: &'static str, work: impl Future<Output = ()>) {
     if AssertUnwindSafe(work).catch_unwind().await.is_err() {
         tracing::error!(what, "a loop failed; the process ends");
@@ -30,10 +30,10 @@ mod tests {
 
     use super::spawn;
 
-    /// Tells a process that it is the one that fails.
+    /// Tells the test's child process that it is the one that fails.
     const FAILS: &str = "TENURE_TEST_LOOP_FAILS";
 
-    /// Mechanisms 18; this test again is the process.
+    /// Mechanisms 18. The test runs itself again as a child process.
     #[test]
     fn a_loop_that_panics_ends_the_process_and_says_why() {
         if std::env::var_os(FAILS).is_some() {
@@ -48,7 +48,7 @@ mod tests {
         assert!(said.lines().any(|line| line.contains("a defect of this loop")), "{said}");
     }
 
-    /// Ends well, if late, where nobody minds the loop.
+    /// Returns normally, but late, if nobody guards the loop.
     fn run_a_loop_that_panics() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

@@ -30,7 +30,9 @@ pub(crate) fn store_snapshots<J: Journal, L: Leases>(
                 Ok(Err(error)) => {
                     tracing::error!(task = %wanted.key, %error, "its snapshot is not stored")
                 }
-                Err(error) => tracing::error!(task = %wanted.key, %error, "its snapshot is not stored"),
+                Err(error) => {
+                    tracing::error!(task = %wanted.key, %error, "its snapshot is not stored")
+                }
             }
         }
     }))

@@ -1,3 +1,5 @@
+//! Reads what a Step does: its handler, and the input of that handler.
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -11,21 +13,21 @@ use super::report::FileFinding;
 /// The fields that say what a Step does; a Step has one of them.
 const ACTIONS: [&str; 5] = ["run", "command", "handler", "sleep", "noop"];
 
-/// What a Step does.
+/// A Step's handler with its input.
 #[derive(Debug, Default)]
 pub(super) struct Action {
     pub(super) handler: String,
     pub(super) input: Option<Value>,
 }
 
-/// What actions take over where they say nothing.
+/// Settings that an action takes from `defaults` if its Step has none.
 #[derive(Debug, Default)]
 pub(super) struct ActionDefaults {
     pub(super) handler: Option<String>,
     pub(super) exec: ExecDefaults,
 }
 
-/// What processes take over from `defaults`.
+/// Settings that processes take from `defaults` if their Step has none.
 #[derive(Debug, Default)]
 pub(super) struct ExecDefaults {
     pub(super) env: BTreeMap<String, String>,
@@ -53,7 +55,7 @@ pub(super) fn read(
     within_limit(step, &action).then_some(action)
 }
 
-/// The one field that says what to do.
+/// The one field that says what the Step does.
 fn chosen(step: &Fields<'_, '_>, defaults: &ActionDefaults) -> Option<&'static str> {
     let mut written = ACTIONS.into_iter().filter(|name| step.has(name));
     let Some(first) = written.next() else {
@@ -76,7 +78,7 @@ fn nothing_to_do(at: usize, path: &Path<'_>) -> FileFinding {
     )
 }
 
-/// Reports fields that only other actions read.
+/// Reports fields that belong to other actions.
 fn refuse_strangers(step: &Fields<'_, '_>, action: &str) {
     let process = matches!(action, "run" | "command");
     for name in ["env", "cwd"].into_iter().filter(|name| !process && step.has(name)) {
@@ -93,7 +95,7 @@ fn exec(
     defaults: &ExecDefaults,
     timeout_ms: Option<u64>,
 ) -> Option<Action> {
-    // All of it is read before the first mistake counts.
+    // All fields are read before the first mistake counts.
     let program = program(step, action);
     let own_env = step.text_map("env").unwrap_or_default();
     let own_cwd = step.text(&["cwd"]).map(|(cwd, _)| cwd);
@@ -163,12 +165,12 @@ fn within_limit(step: &Fields<'_, '_>, action: &Action) -> bool {
             ))
         });
     }
-    // Repeated steps multiply their input.
+    // A repeated step multiplies its input.
     bytes <= INPUT_BYTES_MAX
         && (step.cx.repetition.is_none() || step.cx.charge(bytes, step.at, &step.path))
 }
 
-/// How long the value is as JSON text.
+/// Bytes of the value as JSON text.
 pub(super) fn json_bytes(value: &Value) -> usize {
     let mut counter = ByteCounter(0);
     // Writing JSON to a counter cannot fail.

@@ -1,3 +1,5 @@
+//! The context of reading a file: the report for mistakes, and the values of references.
+
 use std::borrow::Cow;
 use std::cell::Cell;
 
@@ -9,7 +11,7 @@ use super::path::Path;
 use super::report::{FileFinding, FindingReport, quoted};
 use super::vars::{Expanded, Repetition, Vars, has_reference};
 
-/// What every part of the reader needs: where to put problems, and what references mean.
+/// What every part of the reader needs: the report for mistakes, and the values of references.
 #[derive(Debug)]
 pub(super) struct ReadContext<'c, 'a> {
     pub(super) report: &'c FindingReport<'a>,
@@ -19,7 +21,7 @@ pub(super) struct ReadContext<'c, 'a> {
     pub(super) expanded: &'c Expansion,
 }
 
-/// Counts the text that substitution and repetition make, since a short file can ask for a lot.
+/// Counts the text that substitution and repetition produce, since a short file can ask for a lot.
 #[derive(Debug, Default)]
 pub(super) struct Expansion {
     bytes: Cell<usize>,
@@ -34,7 +36,7 @@ impl Expansion {
 }
 
 impl<'a> ReadContext<'_, 'a> {
-    /// The value that `node` stands for: itself, or what its references say. `None` was reported.
+    /// The value of `node`: itself, or the value of its references. `None` if a mistake was reported.
     pub(super) fn value<'n>(
         &self,
         node: &'n SyntaxNode<'a>,
@@ -69,7 +71,7 @@ impl<'a> ReadContext<'_, 'a> {
         fits
     }
 
-    /// A text; numbers and booleans are taken as written, so that `PORT: 8080` needs no quotes.
+    /// A text. Numbers and booleans become texts as written, so that `PORT: 8080` needs no quotes.
     pub(super) fn text<'n>(
         &self,
         node: &'n SyntaxNode<'a>,
@@ -151,7 +153,7 @@ impl<'a> ReadContext<'_, 'a> {
     }
 }
 
-/// The plan would not fit in memory.
+/// The mistake of a plan that would not fit in memory.
 pub(super) fn too_large(at: usize) -> FileFinding {
     FileFinding::at(at, format!("with `vars` and `repeat`, more than {EXPANDED_BYTES_MAX} bytes"))
         .hint("give large data to steps by reference, not in the file")

@@ -1,18 +1,20 @@
+//! The steps of a file between reading their fields and looking up their dependencies.
+
 use std::ops::Range;
 
 use super::limits::STEPS_MAX;
 use super::plan::PlanStep;
 use super::report::{FileFinding, FindingReport};
 
-/// The steps of a file before their dependencies are looked up.
+/// The steps of a file before the names in their dependencies are looked up.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) steps: Vec<DraftStep>,
-    /// Base ids of repeated Steps with the Steps they stand for.
+    /// Base ids of repeated Steps, with the Steps that each one produced.
     pub(super) groups: Vec<DraftGroup>,
 }
 
-/// A Step and what the lookup needs to point at a place in the file.
+/// A Step, with the places in the file that messages about its dependencies point at.
 #[derive(Debug, Clone)]
 pub(super) struct DraftStep {
     /// Without its dependencies.
@@ -36,7 +38,7 @@ pub(super) struct DraftGroup {
 }
 
 impl Draft {
-    /// Whether `more` steps still fit; else it is reported.
+    /// Whether `more` steps still fit; if not, reports it.
     pub(super) fn has_room(&self, more: usize, at: usize, report: &FindingReport<'_>) -> bool {
         let fits = self.steps.len() + more <= STEPS_MAX;
         if !fits {
@@ -46,7 +48,7 @@ impl Draft {
     }
 }
 
-/// The file asks for more Steps than a Task may have.
+/// The mistake of a file that asks for more Steps than a Task may have.
 pub(super) fn too_many_steps(at: usize) -> FileFinding {
     FileFinding::at(at, format!("a task has at most {STEPS_MAX} steps"))
         .field("steps")

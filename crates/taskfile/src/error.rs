@@ -1,20 +1,22 @@
+//! The error of a refused task file, with its problems and their places.
+
 use std::fmt;
 
 use serde::Serialize;
 
-/// Why a task file was refused. There is always a first problem; what else was found in the same
-/// pass is in `others`, so that a file with five mistakes takes one round and not five.
+/// Why a task file was refused. There is always a first problem; the other problems of the same
+/// pass are in `others`, so that the author of a file with five mistakes sees them at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TaskFileError {
     /// The file as the caller named it.
     pub file: String,
-    /// The first problem by its place in the file. In JSON its fields stand beside `file`.
+    /// The first problem in the order of the file. In JSON its fields stand beside `file`.
     #[serde(flatten)]
     pub first: Box<Problem>,
     /// The other ones, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Problem>,
-    /// How many more there are than are listed.
+    /// How many more there are than listed.
     pub omitted: usize,
 }
 
@@ -23,15 +25,15 @@ pub struct TaskFileError {
 pub struct Problem {
     /// `validation_error`, or `dependency_cycle` for a cycle.
     pub code: &'static str,
-    /// From 1; absent where the file as a whole is meant.
+    /// From 1; absent if the problem is about the file as a whole.
     pub line: Option<usize>,
     /// From 1, in characters.
     pub column: Option<usize>,
-    /// Path of the field, as in `steps[2].retry.backoff`; empty where none is meant.
+    /// Path of the field, as in `steps[2].retry.backoff`; empty if the problem is about no field.
     pub field: String,
     /// What is wrong.
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub hint: Option<String>,
     /// The line itself, for people.
     #[serde(skip)]
@@ -67,7 +69,7 @@ impl TaskFileError {
     }
 }
 
-/// Code of everything but a cycle.
+/// Code of every problem except a cycle.
 pub(super) const VALIDATION_ERROR: &str = "validation_error";
 /// Code of a cycle.
 pub(super) const DEPENDENCY_CYCLE: &str = "dependency_cycle";

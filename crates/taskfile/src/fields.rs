@@ -1,3 +1,5 @@
+//! Reads the fields of one map of a task file, with their types and limits, and reports mistakes.
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use super::node::{MapEntry, NodeKind, SyntaxNode, number};
 use super::path::Path;
 use super::report::{FileFinding, did_you_mean, quoted};
 
-/// The names of one map's fields, with what people write instead and what that is called here.
+/// The names of one map's fields, and the names that people write instead, each with a hint.
 #[derive(Debug)]
 pub(super) struct KnownFields {
     pub(super) names: &'static [&'static str],
@@ -24,22 +26,22 @@ impl KnownFields {
     }
 }
 
-/// A map being read field by field. What is wrong goes to the report and reads as absent: the
-/// plan is thrown away in the end, and the other mistakes are still found.
+/// A map being read field by field. A field with a mistake goes to the report and reads as absent:
+/// the caller drops the plan at the end, and the reader still finds the other mistakes.
 pub(super) struct Fields<'f, 'a> {
     pub(super) cx: &'f ReadContext<'f, 'a>,
     pub(super) path: Path<'f>,
     pub(super) at: usize,
     entries: &'f [MapEntry<'a>],
-    /// Whether there are unknown fields, one of which may be a missing one misspelt.
+    /// Whether there are unknown fields; a missing field may be one of them, misspelt.
     pub(super) has_unknown: bool,
 }
 
-/// A text and where it stands.
+/// A value with its place in the file.
 pub(super) type Located<T> = (T, usize);
 
 impl<'f, 'a> Fields<'f, 'a> {
-    /// `node` as a map with `known` fields; `None` was reported.
+    /// `node` as a map with `known` fields; `None` if a mistake was reported.
     pub(super) fn of(
         cx: &'f ReadContext<'f, 'a>,
         node: &'f SyntaxNode<'a>,
@@ -57,7 +59,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         Some(Fields { cx, path, at: node.at(), entries, has_unknown })
     }
 
-    /// The same map for another reading, its unknown fields being reported already.
+    /// The same map for another reading, which does not report unknown fields again.
     pub(super) fn again<'g>(&self, cx: &'g ReadContext<'g, 'a>) -> Fields<'g, 'a>
     where
         'f: 'g,
@@ -65,7 +67,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         Fields { cx, ..*self }
     }
 
-    /// The field that has one of `names`; written as null it is absent.
+    /// The field that has one of `names`; a field with the value null counts as absent.
     pub(super) fn node(
         &self,
         names: &[&'static str],
@@ -73,7 +75,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         self.written(names).filter(|(_, node)| !node.is_null())
     }
 
-    /// The same, null included.
+    /// The field that has one of `names`, also if its value is null.
     pub(super) fn written(
         &self,
         names: &[&'static str],
@@ -93,7 +95,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         self.entries.iter().find(|entry| entry.key == name)
     }
 
-    /// Whether the field is there with a value.
+    /// Whether the field exists and is not null.
     pub(super) fn has(&self, name: &str) -> bool {
         self.entry(name).is_some_and(|entry| !entry.value.is_null())
     }
@@ -134,7 +136,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         self.number(name, expected, |number| number.as_f64().filter(|n| range.contains(n)))
     }
 
-    /// What `pick` takes of a number.
+    /// The result of `pick` for a number; if it is `None`, reports that the number is not `expected`.
     pub(super) fn number<T>(
         &self,
         name: &'static str,
@@ -237,7 +239,7 @@ fn unknown_field(entry: &MapEntry<'_>, path: &Path<'_>, known: &KnownFields) -> 
         .hint(hint)
 }
 
-/// A value that is no duration, and what is said of it.
+/// A value that is no duration, as a message.
 pub(super) struct NoDuration(String);
 
 impl NoDuration {
@@ -247,7 +249,7 @@ impl NoDuration {
     }
 }
 
-/// `30s`, `1h 30m`, or a number of milliseconds.
+/// Reads `30s`, `1h 30m`, or a number of milliseconds.
 pub(super) fn milliseconds(node: &SyntaxNode<'_>) -> Result<u64, NoDuration> {
     let read = match &node.kind {
         NodeKind::Number(literal) => number(literal)

@@ -1,3 +1,5 @@
+//! The notations of task files, and how the reader detects the notation of a file.
+
 use serde::Serialize;
 
 /// The notation of a task file.
@@ -15,7 +17,7 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
-    /// By the extension of the file's name; else by how the text begins.
+    /// Detects it by the extension of the file's name, or else by the beginning of the text.
     pub(super) fn detect(name: &str, text: &str) -> Self {
         FileFormat::of_name(name).unwrap_or_else(|| FileFormat::of_text(text))
     }
@@ -30,8 +32,8 @@ impl FileFormat {
         }
     }
 
-    /// JSON begins with a brace. TOML's first line that says something is a table or has a key
-    /// and `=`; everything else is YAML.
+    /// JSON begins with a brace. TOML's first line that is not empty and no comment is a table, or
+    /// has a key and `=`; everything else is YAML.
     fn of_text(text: &str) -> Self {
         let mut lines = text.lines().map(str::trim);
         match lines.find(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -1,3 +1,5 @@
+//! Looks up the dependencies of the steps, and finds duplicate ids, unknown names and cycles.
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -6,14 +8,13 @@ use super::limits::EDGES_MAX;
 use super::plan::PlanStep;
 use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 
-/// Steps of a long cycle that a message names, from its begin and from its end.
+/// How many Steps of a long cycle a message names, from its beginning and from its end.
 const CYCLE_SHOWN: usize = 6;
-/// Names compared in the search for the nearest one: twenty mistakes in a file of 100,000 steps
-/// are still answered at once, if not all with advice.
+/// How many names are compared in the search for the nearest one, so that twenty mistakes in a file
+/// of 100,000 steps are still reported at once, even if some come without advice.
 const NAMES_COMPARED_MAX: usize = 300_000;
 
-/// The steps with their dependencies looked up. Duplicate ids, unknown dependencies and a cycle
-/// are reported.
+/// Looks up the dependencies of the steps. Reports duplicate ids, unknown dependencies and a cycle.
 pub(super) fn resolve(draft: Draft, report: &FindingReport<'_>) -> Vec<PlanStep> {
     let names = index(&draft, report);
     let Some(edges) = Edges::of(&draft, &names, report) else { return Vec::new() };
@@ -31,7 +32,7 @@ pub(super) fn resolve(draft: Draft, report: &FindingReport<'_>) -> Vec<PlanStep>
 #[derive(Debug, Clone, Copy)]
 enum DependencyTarget {
     Step(usize),
-    /// All that a repeated Step made.
+    /// All Steps that a repeated Step produced.
     Group(usize),
 }
 
@@ -74,8 +75,8 @@ struct Edges {
 }
 
 impl Edges {
-    /// `None` where there are more than [`EDGES_MAX`], which was reported. Repetitions of one
-    /// dependency count there, and are stored once.
+    /// `None` if there are more than [`EDGES_MAX`], which this reports. A repeated dependency
+    /// counts each time for that limit, and is stored once.
     fn of(
         draft: &Draft,
         names: &HashMap<&str, DependencyTarget>,
@@ -107,8 +108,8 @@ impl Edges {
         &self.targets[self.starts[step]..self.starts[step + 1]]
     }
 
-    /// The steps of a cycle in the order of their dependencies, found by walking depth first
-    /// with a stack of our own: a chain of 100,000 Steps needs no deep call stack.
+    /// The steps of a cycle in the order of their dependencies. The search is depth first with a
+    /// stack of its own, so that a chain of 100,000 Steps needs no deep call stack.
     fn cycle(&self) -> Option<Vec<usize>> {
         let mut seen = vec![VisitMark::Never; self.starts.len() - 1];
         let mut trail: Vec<(usize, usize)> = Vec::new();
@@ -155,12 +156,13 @@ struct Lookup<'l> {
     draft: &'l Draft,
     names: &'l HashMap<&'l str, DependencyTarget>,
     report: &'l FindingReport<'l>,
-    /// Places of unknown names. A repeated Step says the same at the same place many times.
+    /// Places of unknown names that were reported: a repeated Step has the same name at the same
+    /// place many times.
     unknown: HashSet<usize>,
 }
 
 impl Lookup<'_> {
-    /// The Steps that a dependency means; none where it was reported.
+    /// The Steps that a dependency names; empty if a mistake was reported.
     fn targets(&mut self, step: &DraftStep, need: &Need) -> Range<usize> {
         match self.names.get(need.name.as_str()) {
             Some(DependencyTarget::Step(target)) => *target..*target + 1,

@@ -1,9 +1,11 @@
+//! The form of ids, and how to make a legal id from any text.
+
 use super::context::ReadContext;
 use super::limits::ID_CHARS_MAX;
 use super::path::Path;
 use super::report::{FileFinding, quoted};
 
-/// Whether `id` has the form of an id; else it is reported.
+/// Whether `id` has the form of an id; if not, reports it.
 pub(super) fn check(cx: &ReadContext<'_, '_>, id: &str, at: usize, path: &Path<'_>) -> bool {
     let legal = is_legal(id);
     if !legal {

@@ -1,18 +1,18 @@
-//! Reads task files: what a person writes to have a DAG of steps run.
+//! Reads task files, in which a person describes a DAG of steps to run.
 //!
 //! [`read`] takes a path, [`parse`] bytes. Both accept YAML, TOML and JSON with one model, and
 //! recorded workflows in WfFormat 1.5, and return a [`Plan`]: everything written out, checked and
-//! ready to become a create command. What is wrong comes back as a [`TaskFileError`] that names
-//! line, column and field and says what would be right; one pass finds up to twenty mistakes.
+//! ready to become a create command. Mistakes come back as a [`TaskFileError`], which names line,
+//! column and field and says how to correct them; one pass finds up to twenty mistakes.
 //!
-//! The way through: a reader per notation makes one tree of values with their places (`syntax`,
-//! `node`). That tree is read field by field (`fields`), with `${{ … }}` replaced on the way
-//! (`context`, `vars`), into steps without links (`step`, `draft`). At the end names are looked
-//! up and cycles searched (`graph`). A task file is input from outside, so all of it is bounded
-//! (`limits`) and nothing recurses deeper than a tree may be nested.
+//! The steps of reading: a reader per notation makes one tree of values with their places
+//! (`syntax`, `node`). Then the fields of that tree are read (`fields`), and `${{ … }}` is replaced
+//! on the way (`context`, `vars`), into steps without links (`step`, `draft`). At the end the names
+//! of dependencies are looked up, and cycles searched (`graph`). A task file is input from outside,
+//! so all of it is limited (`limits`), and no function recurses deeper than a tree may be nested.
 //!
-//! Deliberately absent: including other files, expressions, conditions and loops over data.
-//! Whoever needs a program to write a DAG has one, and can write JSON.
+//! Deliberately absent: including other files, expressions, conditions and loops over data. A user
+//! who needs a program to describe a DAG can let it write JSON.
 
 mod action;
 mod context;
@@ -57,14 +57,14 @@ use self::source::Source;
 
 const EMPTY_HINT: &str = "a task file has at least `steps`";
 
-/// What the caller may say about a file.
+/// What the caller may specify about a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReadOptions {
-    /// The notation, if it is not to be told from name and content.
+    /// The notation; `None`: it is detected from the name and the content.
     pub format: Option<FileFormat>,
     /// Values of variables that the file declares under `vars`.
     pub vars: BTreeMap<String, String>,
-    /// For WfFormat: tasks sleep for their recorded time times this. Absent: they do nothing.
+    /// For WfFormat: tasks sleep for their recorded time times this factor. `None`: they do nothing.
     pub time_scale: Option<f64>,
 }
 
@@ -75,8 +75,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     parse(&bytes, &name, options)
 }
 
-/// Reads a task file from memory; `name` stands in messages, and its extension tells the
-/// notation.
+/// Reads a task file from memory. Messages call it `name`, and the extension of `name` gives the notation.
 pub fn parse(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(too_large(name));
@@ -105,8 +104,8 @@ pub fn parse(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Plan, Ta
     report.finish(plan)
 }
 
-/// The bytes of a file that is not too large. The size is asked for before anything is read; a
-/// pipe does not know it and is cut off instead.
+/// The bytes of a file that is not too large. This checks the size before it reads anything; a pipe
+/// has no size, so reading stops at the limit instead.
 fn contents(path: &Path, name: &str) -> Result<Vec<u8>, TaskFileError> {
     let unreadable = |error: std::io::Error| {
         TaskFileError::of_file(name, format!("the file cannot be read: {error}"), None)

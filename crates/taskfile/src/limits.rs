@@ -1,13 +1,13 @@
-//! Every bound of the reader in one place. A task file is input from outside: each of these turns
-//! an exhausted stack or memory into an error that names the line.
+//! Every limit of the reader in one place. A task file is input from outside: each limit turns an
+//! exhausted stack or memory into an error that names the line.
 
 /// Largest file that is read at all. Recorded workflow instances reach tens of megabytes.
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Largest TOML text: its parser keeps all tokens, at some 50 times the size of the text.
+/// Largest TOML text: its parser holds all tokens, at some 50 times the size of the text.
 pub const TOML_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Lists and maps inside each other: what an input may have on the wire.
+/// Levels of lists and maps inside each other: as many as an input may have on the wire.
 pub const DEPTH_MAX: usize = 64;
 
 /// Values in one file, so that `[0,0,0,..` does not take a hundred times its size in memory.
@@ -26,17 +26,17 @@ pub const EDGES_MAX: usize = 1_000_000;
 /// Characters of a Task, Step, pool or handler id.
 pub const ID_CHARS_MAX: usize = 64;
 
-/// Bytes of one Step's input, or of the metadata, as JSON: what the scheduler carries inline.
+/// Bytes of one Step's input, or of the metadata, as JSON: the most that the scheduler stores inline.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Text that substitution and `repeat` may produce in all.
+/// Bytes of text that substitution and `repeat` may produce in all.
 pub const EXPANDED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Attempts that a retry policy may name; without an end is written `null`.
+/// Attempts that a retry policy may name; `null` means no limit.
 pub const ATTEMPTS_MAX: u64 = 1_000_000;
 
 /// Ten years: no duration comes near overflow when added to a time.
 pub const DURATION_MS_MAX: u64 = 315_576_000_000;
 
-/// Problems listed in one error; the rest is counted.
+/// Problems that one error lists; further ones are only counted.
 pub const PROBLEMS_MAX: usize = 20;

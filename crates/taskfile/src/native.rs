@@ -1,3 +1,5 @@
+//! Reads a task file in Tenure's own format.
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -15,7 +17,7 @@ use super::report::{FileFinding, FindingReport, quoted};
 use super::step::{self, StepDefaults};
 use super::vars::Vars;
 
-/// Fields of the file itself. Keys that begin with `x-` are for anchors and other tools.
+/// Fields of the file itself. Keys that begin with `x-` are for anchors and for other tools.
 pub(super) const TASK: KnownFields = KnownFields {
     names: &[
         "$schema",

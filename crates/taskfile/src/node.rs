@@ -1,9 +1,11 @@
+//! The tree of values that the readers of YAML, TOML and JSON make.
+
 use std::borrow::Cow;
 
 use serde_json::Number;
 
-/// A value of a YAML, TOML or JSON text and where it stands. The three readers make this one
-/// tree, so that everything after them is written once and knows every line.
+/// A value of a YAML, TOML or JSON text with its place. The three readers make the same tree, so
+/// that all code after them is written once and knows every line.
 #[derive(Debug, Clone)]
 pub(super) struct SyntaxNode<'a> {
     /// Byte offset of its first character.
@@ -15,7 +17,7 @@ pub(super) struct SyntaxNode<'a> {
 pub(super) enum NodeKind<'a> {
     Null,
     Bool(bool),
-    /// The literal as written: where a text is wanted, `1.10` must stay `1.10`.
+    /// The literal as written: a field that wants a text must get `1.10`, not `1.1`.
     Number(Cow<'a, str>),
     Text(Cow<'a, str>),
     List(Vec<SyntaxNode<'a>>),
@@ -75,7 +77,7 @@ impl<'a> SyntaxNode<'a> {
         entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// What it is, for "expected a text, found a list".
+    /// The kind of value, for messages such as "expected a text, found a list".
     pub(super) fn describe(&self) -> &'static str {
         match self.kind {
             NodeKind::Null => "nothing",
@@ -87,7 +89,7 @@ impl<'a> SyntaxNode<'a> {
         }
     }
 
-    /// Levels of lists and maps in it.
+    /// Levels of lists and maps in the value.
     pub(super) fn depth(&self) -> usize {
         match &self.kind {
             NodeKind::List(items) => 1 + items.iter().map(SyntaxNode::depth).max().unwrap_or(0),
@@ -98,7 +100,7 @@ impl<'a> SyntaxNode<'a> {
         }
     }
 
-    /// Bytes that a copy of it takes. Recursion is bounded by the depth of the tree.
+    /// Bytes that a copy of the value takes. The depth of the tree limits the recursion.
     pub(super) fn weight(&self) -> usize {
         let own = size_of::<SyntaxNode<'_>>();
         own + match &self.kind {
@@ -112,13 +114,13 @@ impl<'a> SyntaxNode<'a> {
     }
 }
 
-/// A borrowed text is copied as two words.
+/// Bytes that a copy of the text takes beside its node: none for a borrowed text.
 #[expect(clippy::ptr_arg, reason = "whether it is owned is the question")]
 fn text_weight(text: &Cow<'_, str>) -> usize {
     if let Cow::Owned(text) = text { text.len() } else { 0 }
 }
 
-/// Files are far below 4 GiB, and half a tree's memory is offsets.
+/// A byte offset in 32 bits: files are far smaller than 4 GiB, and offsets take half of a tree's memory.
 pub(super) fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
@@ -153,7 +155,7 @@ fn magnitude(digits: &str) -> Option<u64> {
         Some("0b") => (&digits[2..], 2),
         _ => (digits, 10),
     };
-    // `from_str_radix` would take a second sign.
+    // `from_str_radix` would accept a second sign.
     if digits.starts_with(['+', '-']) { None } else { u64::from_str_radix(digits, radix).ok() }
 }
 

@@ -1,7 +1,9 @@
+//! The path of a field in a task file, for messages.
+
 use std::fmt;
 
-/// Where a field stands, as in `steps[2].retry.backoff`. A chain on the stack: it costs nothing
-/// until an error prints it.
+/// The path of a field, as in `steps[2].retry.backoff`. It is a chain on the stack, which costs
+/// nothing until an error prints it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Path<'p> {
     Root,
@@ -30,7 +32,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A key comes from the file: short and harmless, as in every message.
+/// A key in a message. It comes from the file, so it is shortened, and made harmless to a terminal.
 fn shown(name: &str) -> String {
     super::report::quoted(name).trim_matches('`').to_owned()
 }

@@ -1,13 +1,15 @@
+//! Collects the mistakes in a file and turns them into an error with lines and columns.
+
 use std::cell::{Cell, RefCell};
 
 use super::error::{DEPENDENCY_CYCLE, Problem, TaskFileError, VALIDATION_ERROR};
 use super::limits::PROBLEMS_MAX;
 use super::source::{Source, printable};
 
-/// Characters of a name from the file that a message repeats.
+/// How many characters of a name from the file a message repeats.
 const NAME_CHARS: usize = 80;
 
-/// Collects what is wrong, so that one pass over the file finds more than one mistake.
+/// Collects mistakes, so that one pass over the file finds more than one.
 #[derive(Debug)]
 pub(super) struct FindingReport<'a> {
     source: Source<'a>,
@@ -15,7 +17,7 @@ pub(super) struct FindingReport<'a> {
     count: Cell<usize>,
 }
 
-/// A problem before its place is worked out.
+/// A problem before line and column are computed.
 #[derive(Debug)]
 pub(super) struct FileFinding {
     at: Option<usize>,
@@ -66,8 +68,8 @@ impl<'a> FindingReport<'a> {
         FindingReport { source, found: RefCell::default(), count: Cell::new(0) }
     }
 
-    /// Notes a problem. The closure runs only for those that will be shown: looking for the
-    /// nearest of 100,000 names is not done 100,000 times.
+    /// Adds a problem. The closure runs only for problems that will be shown, because it may search
+    /// the nearest of 100,000 names.
     pub(super) fn add(&self, finding: impl FnOnce() -> FileFinding) {
         self.count.set(self.count.get() + 1);
         if self.found.borrow().len() < PROBLEMS_MAX {
@@ -76,7 +78,7 @@ impl<'a> FindingReport<'a> {
         }
     }
 
-    /// The line of a place, for hints that name a second one.
+    /// The line of a place, for hints that name a second place.
     pub(super) fn line(&self, at: usize) -> usize {
         self.source.locate(at).line
     }
@@ -85,7 +87,7 @@ impl<'a> FindingReport<'a> {
         self.count.get()
     }
 
-    /// `value`, unless something was found.
+    /// `value`, if there are no problems.
     pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, TaskFileError> {
         let source = self.source;
         let mut found = self.found.into_inner();
@@ -106,7 +108,7 @@ impl<'a> FindingReport<'a> {
 }
 
 impl FileFinding {
-    /// The error of a file that could not be read further.
+    /// The error of a file that the reader could not read further.
     pub(super) fn into_error(self, source: Source<'_>) -> TaskFileError {
         TaskFileError {
             file: source.name.into(),
@@ -158,15 +160,16 @@ pub(super) fn nearest<'c>(
     };
     candidates
         .into_iter()
-        // A cheap look at the lengths first: there may be 100,000 of them.
+        // The lengths are compared first, as this is cheap and there may be 100,000 candidates.
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= 2 * farthest)
         .filter_map(close)
-        // Of equally near ones the first by name, or a table would give other advice on each run.
+        // Of equally near ones the first by name; otherwise the advice would depend on the order of
+        // a hash table.
         .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// "did you mean", where there is something to mean.
+/// "did you mean", if some candidate is near.
 pub(super) fn did_you_mean<'c>(
     name: &str,
     candidates: impl IntoIterator<Item = &'c str>,

@@ -1,3 +1,5 @@
+//! Reads the retry policy of a Task or a Step.
+
 use super::fields::{Fields, KnownFields};
 use super::limits::{ATTEMPTS_MAX, DURATION_MS_MAX};
 use super::path::Path;
@@ -34,11 +36,11 @@ pub(super) const BACKOFF: KnownFields = KnownFields {
     extensible: false,
 };
 
-/// A wait never grows more than this from one retry to the next.
+/// The largest growth of a wait from one retry to the next.
 const FACTOR_MAX: f64 = 1_000.0;
 
-/// The policy that `retry`, `retries` and `timeout` make of `base`, where one of them is written,
-/// and the timeout.
+/// The policy that `retry`, `retries` and `timeout` make of `base`, if one of them is written, and
+/// the timeout.
 pub(super) fn read(fields: &Fields<'_, '_>, base: &RetryPlan) -> (Option<RetryPlan>, Option<u64>) {
     let timeout = fields.duration("timeout", 1);
     let retries = fields.whole("retries", 0..=ATTEMPTS_MAX - 1);
@@ -116,7 +118,7 @@ fn backoff(base: BackoffPlan, fields: &Fields<'_, '_>) -> BackoffPlan {
     BackoffPlan {
         initial_ms: initial,
         factor: fields.decimal("factor", 1.0..=FACTOR_MAX).unwrap_or(base.factor),
-        // A first wait over the inherited longest one would silently be cut to it.
+        // Otherwise a first wait above the inherited longest one would be cut to it without a message.
         max_ms: max_ms.unwrap_or(base.max_ms.max(initial)),
         jitter: fields.decimal("jitter", 0.0..=1.0).unwrap_or(base.jitter),
     }

@@ -1,6 +1,6 @@
-//! The JSON Schema of the native format, for editors. The structs here describe and are never
-//! filled: the reader collects mistakes with their places, which a derived one cannot. A test
-//! holds both to the same names.
+//! The JSON Schema of the native format, for editors. The structs here only describe it and are
+//! never filled, because the reader collects mistakes with their places, which derived code cannot.
+//! A test checks that both have the same names.
 
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
@@ -24,7 +24,7 @@ struct TaskFile {
     /// The JSON Schema of the file, for editors; not read.
     #[schemars(rename = "$schema")]
     schema: Option<String>,
-    /// Id of the task; whoever submits the file can give one instead.
+    /// Id of the task; the program that submits the file can give one instead.
     task_id: Option<Id>,
     /// Same as `task_id`.
     id: Option<Id>,
@@ -36,7 +36,7 @@ struct TaskFile {
     summary: Option<Text>,
     /// Same as `summary`.
     description: Option<Text>,
-    /// Who starts ready steps. Default: auto.
+    /// Who gives out ready steps. Default: auto.
     dispatch: Option<Or<Mode>>,
     /// Who ends the task. Default: auto.
     completion: Option<Or<Mode>>,
@@ -44,18 +44,17 @@ struct TaskFile {
     priority: Option<Or<i32>>,
     /// When the task should be over: a duration from its creation, or a time with its offset.
     deadline: Option<Duration>,
-    /// Kept with the task, not read by the scheduler.
+    /// Stored with the task, not read by the scheduler.
     metadata: Option<BTreeMap<String, Value>>,
-    /// Variables and their defaults; `null` is a variable that must be given. Used as
-    /// `${{ vars.NAME }}`.
+    /// Variables and their defaults; a variable with `null` must be given. Used as `${{ vars.NAME }}`.
     vars: Option<BTreeMap<String, Value>>,
-    /// What steps take over where they say nothing.
+    /// Settings for steps that do not have their own.
     defaults: Option<Defaults>,
     /// The steps: a list, or a map from id to step.
     steps: Steps,
 }
 
-/// What steps take over where they say nothing.
+/// Settings for steps that do not have their own.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Defaults {
@@ -96,21 +95,21 @@ struct Step {
     summary: Option<Text>,
     /// Same as `summary`.
     description: Option<Text>,
-    /// Steps that must complete before; a repeated step's id means all of it.
+    /// Steps that must complete before; the id of a repeated step stands for all of its steps.
     depends_on: Option<OneOrMany>,
     /// Same as `depends_on`.
     depends_on_step_ids: Option<OneOrMany>,
     /// Same as `depends_on`.
     needs: Option<OneOrMany>,
-    /// A line for the shell.
+    /// A command line for the shell.
     run: Option<Text>,
     /// A program and its arguments, without a shell.
     command: Option<Vec<Text>>,
     /// The worker's handler that runs the step.
     handler: Option<Id>,
-    /// What the handler gets: any JSON.
+    /// Input of the handler: any JSON.
     input: Option<Value>,
-    /// Wait so long.
+    /// Wait this long.
     sleep: Option<Duration>,
     /// Do nothing; joins other steps.
     noop: Option<Or<bool>>,
@@ -139,9 +138,9 @@ struct Step {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Retry {
-    /// Attempts that may fail; null is without limit.
+    /// Attempts that may fail; null: no limit.
     max_attempts: Option<Or<Count>>,
-    /// Attempts that may be lost with their worker; null is without limit.
+    /// Attempts that may be lost with their worker; null: no limit.
     max_lost: Option<Or<Count>>,
     /// The wait before each further attempt.
     backoff: Option<Backoff>,
@@ -151,7 +150,7 @@ struct Retry {
     schedule_to_start: Option<Duration>,
     /// Longest time of one attempt.
     start_to_close: Option<Duration>,
-    /// How often the worker must give a sign of life.
+    /// The lease duration: the worker must renew the lease within it.
     heartbeat: Option<Duration>,
 }
 
@@ -165,17 +164,17 @@ struct Backoff {
     factor: Option<Or<f64>>,
     /// Longest wait. Default: 1m.
     max: Option<Duration>,
-    /// Share left to chance, 0 to 1. Default: 0.1.
+    /// Share of the wait that is random, 0 to 1. Default: 0.1.
     jitter: Option<Or<f64>>,
 }
 
-/// Who acts.
+/// Who moves the task forward.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 enum Mode {
     /// The scheduler, by itself.
     Auto,
-    /// Whoever submitted the task, by command.
+    /// The program that submitted the task, by commands.
     Manual,
 }
 
@@ -195,7 +194,7 @@ enum OneOrMany {
     Many(Vec<Text>),
 }
 
-/// A type that the schema language says in its own words.
+/// A type whose schema is written out by hand.
 macro_rules! written_out {
     ($(#[doc = $doc:literal])+ $name:ident = $schema:tt) => {
         $(#[doc = $doc])+
@@ -244,7 +243,7 @@ written_out! {
     Count = { "type": "integer", "minimum": 0 }
 }
 
-/// `T`, or the text of one reference that has a value of this type.
+/// `T`, or a text with one reference to a value of this type.
 struct Or<T>(PhantomData<T>);
 
 impl<T: JsonSchema> JsonSchema for Or<T> {

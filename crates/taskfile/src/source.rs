@@ -1,18 +1,20 @@
+//! The text of a file: decodes it, and finds line, column and excerpt for a byte offset.
+
 use super::error::{Excerpt, TaskFileError};
 
-/// Characters of a source line that an error shows; a JSON file may be a single line.
+/// How many characters of a source line an error shows; a JSON file may be a single line.
 const EXCERPT_CHARS: usize = 100;
-/// Characters kept before the place that is pointed at when a line is cut.
+/// How many characters an error shows before the place that it points at, if it cuts the line.
 const EXCERPT_BEFORE: usize = 40;
 
-/// The text of a file and the name to call it by.
+/// The text of a file, and its name in messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) name: &'a str,
     pub(super) text: &'a str,
 }
 
-/// A byte offset as people count.
+/// The line and column of a byte offset, with an excerpt of the line.
 #[derive(Debug)]
 pub(super) struct SourcePos {
     pub(super) line: usize,
@@ -73,7 +75,7 @@ fn word_chars(mut chars: impl Iterator<Item = char>) -> usize {
     1 + chars.take_while(|c| c.is_alphanumeric() || "-_.$".contains(*c)).count()
 }
 
-/// Control characters would move the cursor or colour the terminal.
+/// Replaces control characters, which would move the cursor or colour the terminal.
 pub(super) fn printable(c: char) -> char {
     match c {
         '\t' => ' ',

@@ -1,3 +1,5 @@
+//! Reads one Step with its defaults and its repetitions.
+
 use super::action::{self, Action, ActionDefaults, ExecDefaults};
 use super::context::ReadContext;
 use super::draft::{Draft, DraftGroup, DraftStep, Need};
@@ -76,11 +78,11 @@ pub(super) const DEFAULTS: KnownFields = KnownFields {
     extensible: false,
 };
 
-/// Digits of the shortest suffix of a repeated Step: its Steps keep their names when their number
-/// grows from 9 to 10 or from 999 to 1,000.
+/// Digits of the shortest suffix of a repeated Step, so that its Steps keep their names when their
+/// number grows from 9 to 10 or from 999 to 1,000.
 const SUFFIX_DIGITS_MIN: usize = 4;
 
-/// What Steps take over where they say nothing.
+/// Settings for Steps that do not have their own.
 #[derive(Debug)]
 pub(super) struct StepDefaults {
     pub(super) pool: Option<String>,
@@ -88,7 +90,7 @@ pub(super) struct StepDefaults {
     pub(super) required: bool,
     /// The Task's policy, if the file has one.
     pub(super) retry: Option<RetryPlan>,
-    /// What a Step's own settings change: that policy, else the scheduler's default.
+    /// The policy that a Step's own settings change: the Task's, or else the scheduler's default.
     base_retry: RetryPlan,
 }
 
@@ -124,8 +126,8 @@ impl StepDefaults {
     }
 }
 
-/// Reads one Step, or all that its `repeat` makes, into `draft`. In the map form its id is the
-/// key of `entry`. A Step with mistakes goes there too: those that depend on it are right.
+/// Reads one Step, or all that its `repeat` produces, into `draft`. In the map form its id is the key
+/// of `entry`. A Step with mistakes goes there too, so that dependencies on it do not count as unknown.
 pub(super) fn read<'a>(
     cx: &ReadContext<'_, 'a>,
     node: &SyntaxNode<'a>,
@@ -173,8 +175,8 @@ impl StepReader<'_, '_> {
         DraftStep { step, at: self.at, needs: needs.collect() }
     }
 
-    /// Reads the Step once for each index, since its texts may name it. What is wrong with the
-    /// first is wrong with all, so that one is not read again.
+    /// Reads the Step once for each index, since its texts may name the index. If the first has
+    /// mistakes, all have them, so the others are not read.
     fn many(&self, id: String, count: usize, draft: &mut Draft) {
         let cx = self.fields.cx;
         let (first, problems) = (draft.steps.len(), cx.report.count());
@@ -195,7 +197,7 @@ impl StepReader<'_, '_> {
     }
 }
 
-/// The id as written, in good form or reported.
+/// The id as written, if it has the form of an id; otherwise reports it.
 fn step_id(fields: &Fields<'_, '_>, entry: Option<&MapEntry<'_>>) -> Option<(String, usize)> {
     let Some(entry) = entry else {
         let Some((name, node)) = fields.node(&["id", "step_id"]) else {

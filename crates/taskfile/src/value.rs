@@ -1,3 +1,5 @@
+//! Reads any YAML, TOML or JSON text as a JSON value.
+
 use serde_json::{Map, Value};
 
 use super::format::FileFormat;
@@ -7,8 +9,8 @@ use super::report::{FileFinding, quoted};
 use super::source::Source;
 use super::{TaskFileError, syntax, too_large};
 
-/// Reads any YAML, TOML or JSON text as a value; `name` stands in messages, and its extension tells
-/// the notation. Limits and messages are those of task files.
+/// Reads any YAML, TOML or JSON text as a value. Messages call it `name`, and the extension of
+/// `name` gives the notation. It has the limits and messages of task files.
 pub fn value(bytes: &[u8], name: &str) -> Result<Value, TaskFileError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(too_large(name));
@@ -19,7 +21,7 @@ pub fn value(bytes: &[u8], name: &str) -> Result<Value, TaskFileError> {
     root.and_then(|root| plain(&root)).map_err(|found| found.into_error(source))
 }
 
-/// Recursion is bounded by the depth of the tree.
+/// The tree as a JSON value. The depth of the tree limits the recursion.
 fn plain(node: &SyntaxNode<'_>) -> Result<Value, FileFinding> {
     Ok(match &node.kind {
         NodeKind::Null => Value::Null,

@@ -1,3 +1,5 @@
+//! The variables of a file, and the replacement of `${{ … }}` in its texts.
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -9,33 +11,33 @@ use super::syntax::parse_json;
 
 const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
-/// Written in front of [`OPEN`], it makes a literal of it.
+/// Written before [`OPEN`], it makes [`OPEN`] literal text.
 const ESCAPE: char = '$';
 
-/// The variables of a file with the values that count: from the command line, else the default.
+/// The variables of a file with their values: those of the command line, else the defaults.
 #[derive(Debug, Default)]
 pub(super) struct Vars<'a> {
     values: BTreeMap<Cow<'a, str>, SyntaxNode<'a>>,
 }
 
-/// Which one of a repeated Step is being read.
+/// Which of the Steps of a repeated Step is being read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Repetition<'r> {
-    /// From 0.
+    /// Its index, from 0.
     pub(super) index: usize,
-    /// The index as it ends the Step's id.
+    /// The index as it stands at the end of the Step's id.
     pub(super) suffix: &'r str,
 }
 
-/// What a text becomes.
+/// A text after its references were replaced.
 #[derive(Debug)]
 pub(super) enum Expanded<'v, 'a> {
-    /// The text was one reference and nothing else: the value keeps its type.
+    /// The text was exactly one reference: the value keeps its type.
     Value(&'v SyntaxNode<'a>),
     Text(String),
 }
 
-/// Whether a text is to be expanded at all.
+/// Whether a text has a reference to replace.
 pub(super) fn has_reference(text: &str) -> bool {
     text.contains(OPEN)
 }
@@ -88,7 +90,7 @@ impl<'a> Vars<'a> {
         }
     }
 
-    /// A text with every reference replaced; the error is message and hint.
+    /// Replaces every reference in a text; the error is a message and a hint.
     pub(super) fn expand(
         &self,
         text: &str,
@@ -153,7 +155,7 @@ impl<'a> Vars<'a> {
         }
     }
 
-    /// What to write instead of an unknown `name`.
+    /// A hint for an unknown `name`.
     fn known(&self, name: &str) -> String {
         if self.values.is_empty() {
             return "declare it with its default under `vars`".into();
@@ -184,7 +186,7 @@ fn inline<'v>(name: &str, node: &'v SyntaxNode<'_>) -> Result<&'v str, (String, 
     }
 }
 
-/// A value from the command line as the type of the default; the error says what it should be.
+/// A value from the command line, with the type of the default; the error names the expected type.
 fn typed<'a>(text: &'a str, default: &SyntaxNode<'_>) -> Result<SyntaxNode<'a>, &'static str> {
     let kind = match &default.kind {
         NodeKind::Null | NodeKind::Text(_) => NodeKind::Text(text.into()),

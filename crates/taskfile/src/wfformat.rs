@@ -1,3 +1,5 @@
+//! Reads recorded workflows of WfCommons (WfFormat 1.5).
+
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, json};
@@ -14,7 +16,7 @@ use super::plan::{HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep};
 use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 use super::vars::Vars;
 
-/// Characters of the hash that tells two tasks apart whose ids become the same.
+/// Characters of the hash that distinguishes tasks whose ids become the same.
 const HASH_CHARS: usize = 8;
 
 /// Whether a tree is a workflow instance of WfFormat, of any version.
@@ -25,8 +27,8 @@ pub(super) fn is_instance(root: &SyntaxNode<'_>) -> bool {
         .is_some_and(|workflow| workflow.get("specification").is_some_and(tasks) || tasks(workflow))
 }
 
-/// Reads a WfFormat 1.5 instance: the graph and, with a time scale, the recorded run times.
-/// Files, machines and whatever else an instance records have no meaning here.
+/// Reads a WfFormat 1.5 instance: the graph and, with a time scale, the recorded run times. It
+/// ignores files, machines and whatever else an instance records.
 pub(super) fn read<'a>(
     root: &SyntaxNode<'a>,
     options: &'a ReadOptions,
@@ -84,7 +86,7 @@ fn tasks<'n, 'a>(
     None
 }
 
-/// Recorded seconds by task id. What cannot be read is as good as not recorded.
+/// Recorded seconds by task id. A time that cannot be read counts as not recorded.
 fn runtimes<'n>(root: &'n SyntaxNode<'_>) -> HashMap<&'n str, f64> {
     let execution = root.get("workflow").and_then(|workflow| workflow.get("execution"));
     let tasks =
@@ -99,11 +101,11 @@ fn runtimes<'n>(root: &'n SyntaxNode<'_>) -> HashMap<&'n str, f64> {
     tasks.unwrap_or_default().iter().filter_map(runtime).collect()
 }
 
-/// The tasks of an instance and how they may be called.
+/// The tasks of an instance, by their ids and by their names.
 struct Instance<'n, 'a> {
     tasks: Vec<Task<'n, 'a>>,
     by_id: HashMap<&'n str, usize>,
-    /// `None` where several tasks share the name.
+    /// `None` if several tasks have the name.
     by_name: HashMap<&'n str, Option<usize>>,
 }
 
@@ -166,8 +168,7 @@ impl<'n, 'a> Instance<'n, 'a> {
         draft
     }
 
-    /// Tasks that task `n` names as its parents or children. Files in use have both ids and
-    /// names there.
+    /// Tasks that task `n` names as its parents or children. Existing files have ids there, or names.
     fn relatives(&self, cx: &ReadContext<'_, 'a>, n: usize, kind: &str) -> Vec<(usize, usize)> {
         let task = &self.tasks[n];
         let Some(list) = task.node.get(kind).filter(|list| !list.is_null()) else {
@@ -245,15 +246,15 @@ fn step(task: &Task<'_, '_>, id: &str, seconds: Option<f64>) -> DraftStep {
     DraftStep { step, at: task.node.at(), needs: Vec::new() }
 }
 
-/// Seconds, never negative, as milliseconds within bounds.
+/// Seconds as milliseconds, at least 0 and at most the longest duration.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn scaled_ms(seconds: f64) -> u64 {
     (seconds * 1_000.0).round().clamp(0.0, DURATION_MS_MAX as f64) as u64
 }
 
-/// A legal and unique step id for each original. A legal original stays as it is; what several
-/// would share is told apart by a hash of the original, not by its place, so that the ids of a
-/// task do not change when another one is added.
+/// A legal and unique step id for each original. A legal original stays as it is. Ids that several
+/// originals would share are distinguished by a hash of the original, not by its place, so that the
+/// ids do not change when another task is added.
 fn step_ids(originals: &[&str]) -> Vec<String> {
     let slugs: Vec<String> =
         originals.iter().map(|id| slug(id).unwrap_or_else(|| "task".into())).collect();

@@ -1,8 +1,9 @@
-//! The fingerprint of a command, made at the edge (P38): who asks for what, in one canonical form.
+//! The digest of a command, computed where the request arrives (P38): who asks for what, in one
+//! canonical form.
 //!
-//! It is the SHA-256 of a MessagePack map `{actor, input, operation}`, the keys of every map in
-//! it sorted bytewise. `command_id` and `expected_version` are not part of an input, so a repeat
-//! of a command has the digest of the first.
+//! It is the SHA-256 of a MessagePack map `{actor, input, operation}`, in which the keys of every
+//! map are sorted bytewise. `command_id` and `expected_version` are not part of an input, so a
+//! repeated command has the digest of the first.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -10,7 +11,7 @@ use tenure_core::Command;
 use tenure_core::command::Operator;
 use tenure_core::id::{AgentId, Digest};
 
-/// The input of a command does not serialise.
+/// The input of a command cannot be serialized.
 #[derive(Debug, thiserror::Error)]
 #[error("the input of a command cannot be written as MessagePack: {0}")]
 pub struct DigestError(#[from] rmp_serde::encode::Error);
@@ -30,7 +31,7 @@ pub fn command_digest(
     digest_of(&Asked { actor, input, operation })
 }
 
-/// The same of a command on an existing Task.
+/// The digest of a command on an existing Task.
 pub fn digest_command(actor: &AgentId, command: &Command) -> Result<Digest, DigestError> {
     #[derive(Serialize)]
     struct Asked<'a> {
@@ -56,10 +57,10 @@ fn canonical(value: &impl Serialize) -> Result<Vec<u8>, DigestError> {
     Ok(out)
 }
 
-/// Copies one MessagePack value, maps sorted by key.
+/// Copies one MessagePack value, with its maps sorted by key.
 ///
-/// Works on bytes, not on types: so it does not matter in what order records, enum tags and
-/// flattened fields are declared. Its input is what rmp-serde has just written, and is trusted.
+/// It works on bytes, not on types, so the order in which records, enum tags and flattened fields
+/// are declared does not matter. It trusts its input, which rmp-serde has just written.
 struct Sorter<'a> {
     input: &'a [u8],
     at: usize,
@@ -84,7 +85,7 @@ impl Sorter<'_> {
             0xdd => self.array(5, self.length(4)),
             0xde => self.map(3, self.length(2)),
             0xdf => self.map(5, self.length(4)),
-            // Small integers, nil and booleans. Extension types are never written.
+            // Small integers, nil and booleans. rmp-serde never writes extension types here.
             _ => self.copy(1),
         }
     }
@@ -121,7 +122,7 @@ impl Sorter<'_> {
         self.sort(start, &mut entries);
     }
 
-    /// Puts the entries written from `start` on into the order of their keys.
+    /// Sorts the entries written from `start` on by their keys.
     fn sort(&mut self, start: usize, entries: &mut [OutputEntry]) {
         let out = &*self.out;
         if entries.is_sorted_by_key(|entry| entry.key(out)) {
@@ -143,7 +144,7 @@ struct OutputEntry {
 }
 
 impl OutputEntry {
-    /// The text of the key, without what MessagePack puts before it.
+    /// The text of the key, without its MessagePack marker.
     fn key<'a>(&self, out: &'a [u8]) -> &'a [u8] {
         let key = &out[self.from..self.key_end];
         let head = match key[0] {
@@ -240,7 +241,7 @@ mod tests {
             requested_by: Some(agent("r")),
             retry_of: Some(task()),
             retry_policy: Some(retry_policy()),
-            retry_reason: None, // Never an input.
+            retry_reason: None, // Not part of an input.
             scope: Some(object()),
             steps: vec![step_input(), step_input()],
             summary: "s".into(),
@@ -331,7 +332,7 @@ mod tests {
         value
     }
 
-    /// Counts the maps on the way.
+    /// Counts the maps in the value.
     fn assert_sorted(value: &Value) -> usize {
         match value {
             Value::Map(entries) => {
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// The same value with its maps in order, by other means.
+    /// The same value with its maps sorted, by other code.
     fn sorted(value: Value) -> Value {
         match value {
             Value::Map(entries) => {
@@ -406,7 +407,7 @@ mod tests {
         check(&CreateTask { metadata: Some(map), ..create() });
     }
 
-    /// P38: the digest is what the contract says, byte by byte.
+    /// P38: the digest is that of the bytes which the contract names.
     #[test]
     fn a_digest_is_the_hash_of_these_bytes() {
         let bytes =

@@ -1,10 +1,10 @@
-//! What crosses a process or is stored, in bytes.
+//! The forms, in bytes, of what is stored or crosses between processes.
 //!
 //! [`stored`] is the form of a Task's log: one JSON object a line, one event an object, a checksum
-//! on every line. [`digest`] is the fingerprint of a command, which makes a repeat recognisable.
-//! [`bus`] is what nodes, workers and orchestrators say to each other over the network.
+//! on every line. [`digest`] is the digest of a command, by which a repeated command is recognised.
+//! [`bus`] has the messages of nodes, workers and orchestrators on the network.
 //!
-//! What is deliberately absent: files, sockets, and any knowledge of who reads or writes.
+//! Deliberately absent: files, sockets, and any knowledge of who reads or writes.
 
 #[doc(hidden)]
 pub use tenure_core; // For `queries!`, which names what is in it.

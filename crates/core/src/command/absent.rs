@@ -1,5 +1,5 @@
-//! What a worker is told of a Task that there is not: what it is told of one that its Run is none of,
-//! so that nothing shows which Tasks there are (PERM-16).
+//! The refusals of a worker's commands on a Task that does not exist. They are the same as for a
+//! Task that is not its Run's, so that a worker cannot find out which Tasks exist (PERM-16).
 
 use super::claim::check_envelope;
 use super::report::{check_content_fields, check_workers_status, not_claimed, stale};
@@ -16,7 +16,7 @@ impl Command {
         checked.and_then(|()| self.check_nothing(cx)).err().unwrap_or_else(not_its_runs)
     }
 
-    /// Rights, where there is no Run, Attempt or Step.
+    /// Checks the caller's rights as if for a Run, Attempt or Step that does not exist.
     fn check_nothing(&self, cx: &Cx<'_>) -> Result<(), Rejection> {
         match self {
             Self::TaskUpdateStep(report) => {
@@ -35,7 +35,7 @@ impl Command {
     }
 }
 
-/// What a worker is told of a Task that is not its Run's, or that there is not.
+/// The refusal for a Task that is not the Task of the worker's Run, or that does not exist.
 pub fn not_its_runs() -> Rejection {
     Rejection::new(Code::PermissionDenied, "your run is not a run of this task")
 }

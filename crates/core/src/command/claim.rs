@@ -21,14 +21,14 @@ use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{Made, Step, Task};
 
-/// So many Attempts of a Step back it is looked how it was lost.
+/// How many Attempts back the search goes for losses of a Step.
 const LOOKED_AT: usize = 64;
 
-/// So many Attempts of a Step that ended badly in a row name workers that are not to try it again, where
-/// others have capacity.
+/// How many Attempts that ended badly in a row count, at most: their workers should not try the
+/// Step again while others have capacity.
 const TRIED_MAX: usize = 8;
 
-/// Under which Run a Step is claimed.
+/// The Run under which a Step is claimed.
 struct Under {
     run_id: RunId,
     worker_pool_id: PoolId,
@@ -65,7 +65,7 @@ impl Tx<'_, '_> {
         self.open(pos, under)
     }
 
-    /// CLAIM-01, CLAIM-03: the Run has its one claim left, and it is the asker's to use.
+    /// CLAIM-01, CLAIM-03: the Run has not claimed yet, and no other worker has taken it.
     fn check_run(&self, pos: Pos) -> Result<(), Rejection> {
         let (run, caller) = (&self.task.runs[pos], self.cx.caller);
         if run.attempt.is_some() {
@@ -86,7 +86,8 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// DISP-14: the oldest ready Step of the pool that fits the worker. None: a documented no-op.
+    /// DISP-14: claims the oldest ready Step of the pool that fits the worker; without one it
+    /// changes nothing.
     pub(super) fn grant(&mut self, grant: &Grant) -> Result<Did, Rejection> {
         let Grant { worker_id, worker_pool_id, handlers, may_be_suspect } = grant;
         let next =
@@ -127,7 +128,7 @@ impl Tx<'_, '_> {
     }
 }
 
-/// PERM-02: the Run is the one of the envelope.
+/// PERM-02: the Run is the one in the envelope.
 pub(super) fn check_envelope(caller: &Caller, run_id: RunId) -> Result<(), Rejection> {
     if caller.run_id.is_some_and(|own| own != run_id) {
         return Err(Rejection::new(Code::PermissionDenied, "you act under another run"));
@@ -135,7 +136,7 @@ pub(super) fn check_envelope(caller: &Caller, run_id: RunId) -> Result<(), Rejec
     Ok(())
 }
 
-/// The obstacles of a claim as errors, in the order of 5.2.
+/// Turns the obstacles of a claim into a refusal, in the order of 5.2.
 fn refuse(found: Obstacles, step: &Step) -> Result<(), Rejection> {
     if found.is_empty() {
         return Ok(());
@@ -154,7 +155,7 @@ fn refuse(found: Obstacles, step: &Step) -> Result<(), Rejection> {
 }
 
 impl Task {
-    /// K4 with state: the Run is known, it is the one of the envelope, and the asker is a member
+    /// K4 with state: the Run is known, it is the one in the envelope, and the caller is a member
     /// of its pool (PERM-02).
     pub(super) fn check_claimer(&self, caller: &Caller, run_id: RunId) -> Result<(), Rejection> {
         check_envelope(caller, run_id)?;
@@ -165,7 +166,7 @@ impl Task {
         Ok(())
     }
 
-    /// What is told of a claim that was refused because another worker was faster (CLAIM-10).
+    /// The runtime event of a claim that was refused because another worker was faster (CLAIM-10).
     pub fn lost_claim(
         &self,
         cx: &Cx<'_>,
@@ -201,8 +202,9 @@ impl Task {
         lanes.filter_map(|(_, steps)| steps.iter().copied().find(|&pos| may(pos))).min()
     }
 
-    /// What is to be minded of the ready Step that a worker would get next; none: nothing, or there is none.
-    /// Where the worker has a Step in hand that was lost, each Step is better elsewhere.
+    /// What a pool has to consider about the ready Step that a worker would get next; `None`:
+    /// nothing, or there is no such Step. If the worker has a lost Step in hand (`has_lost`), any
+    /// Step is better elsewhere.
     pub fn next_step_needs(
         &self,
         worker: &AgentId,
@@ -232,8 +234,8 @@ impl Task {
         })
     }
 
-    /// How long the longest Attempt lasted by which the Step of this one was lost, from its claim on: what
-    /// ends its worker each time has done so by then.
+    /// How long, in milliseconds from its claim on, the longest Attempt lasted of those by which
+    /// this Attempt's Step was lost. A Step that ends its worker each time has done so by then.
     pub fn was_lost_within(&self, attempt: Pos) -> Option<u64> {
         let all = core::iter::successors(Some(attempt), |&pos| self.attempts[pos].previous);
         let all = all.map(|pos| &self.attempts[pos]).take(LOOKED_AT);
@@ -241,8 +243,8 @@ impl Task {
         lost.filter_map(|it| u64::try_from(it.ended_at?.saturating_sub(it.started_at)).ok()).max()
     }
 
-    /// 2.4: refs of `input`, of direct dependencies' outputs and artifacts, of Step and Task, and
-    /// earlier checkpoints.
+    /// 2.4: refs of `input`, of the outputs and artifacts of direct dependencies, of Step and Task,
+    /// and earlier checkpoints.
     fn input_refs_of(&self, pos: Pos) -> Vec<Ref> {
         let step = &self.steps[pos];
         let mut refs = Vec::new();
@@ -263,13 +265,13 @@ impl Task {
         refs
     }
 
-    /// Ready Steps of a pool, whoever gives them out.
+    /// Number of ready Steps of a pool, under either dispatch policy.
     pub fn ready_in(&self, pool: &PoolId) -> usize {
         self.derived.ready.get(pool).map_or(0, count)
     }
 
-    /// Pools for which there is something to give out, ready Steps of an automatic Task and Runs to
-    /// take, with how many workers that is for.
+    /// Pools for which this Task has work, ready Steps under automatic dispatch and Runs to take,
+    /// with the number of workers that the work is for.
     pub fn open_pools(&self) -> impl Iterator<Item = (&PoolId, usize)> {
         let gives = self.gives_out();
         let (ready, to_take) = (&self.derived.ready, &self.volatile.to_take);
@@ -282,15 +284,16 @@ impl Task {
         steps.chain(runs.map(|(pool, runs)| (pool, runs.len())))
     }
 
-    /// Ready Steps of a pool that are for whoever has capacity there, by the handler that they need.
+    /// Ready Steps that the scheduler may give to any worker of a pool, counted by the handler that
+    /// they need.
     pub fn given_out_in(&self, pool: &PoolId) -> impl Iterator<Item = (&HandlerName, usize)> {
         let gives = self.gives_out() && self.head.spec.dispatch == Policy::Auto;
         let ready = self.derived.ready.get(pool).filter(|_| gives);
         ready.into_iter().flatten().map(|(handler, steps)| (handler, steps.len()))
     }
 
-    /// The ready Step of a pool that has waited longest of those next in line, and since when: of each
-    /// handler the oldest Step goes first.
+    /// The Step that has been ready longest among those next in line in a pool, and since when. The
+    /// oldest Step of each handler is next in line.
     pub fn next_ready(&self, pool: &PoolId) -> Option<(Millis, &StepId)> {
         let next = self.derived.ready.get(pool)?.values().filter_map(BTreeSet::first);
         let next = next.map(|&pos| &self.steps[pos]);

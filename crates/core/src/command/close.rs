@@ -20,7 +20,7 @@ use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{CommandRecord, Task};
 
-/// What a closing will do, and why.
+/// A closing: whether it cancels or fails the Task, why, and who asked for it.
 pub(super) struct Closing {
     intent: Intent,
     reason: Reason,
@@ -28,12 +28,12 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// A cancellation by the scheduler itself.
+    /// A cancellation by the scheduler.
     pub(super) fn cancel(reason: Reason) -> Self {
         Self { intent: Intent::Cancel, reason, by: None }
     }
 
-    /// A failure by policy.
+    /// A failure by the completion policy.
     pub(super) fn fail(reason: Reason) -> Self {
         Self { intent: Intent::Fail, reason, by: None }
     }
@@ -73,7 +73,7 @@ impl Tx<'_, '_> {
             .with("unreconciled_steps", unreconciled))
     }
 
-    /// T09: optional pending and ready Steps are cancelled, then the Task is completed.
+    /// T09: cancels optional pending and ready Steps, then completes the Task.
     pub(super) fn finish_task(&mut self, by: By, ended: Ended) -> Result<(), Rejection> {
         for pos in self.task.positions() {
             let state = &self.task.steps[pos].state;
@@ -115,7 +115,7 @@ impl Tx<'_, '_> {
         Ok(Did { waits, ..Did::DONE })
     }
 
-    /// T10 to T13: at once if nothing is held, else the intent is recorded first.
+    /// T10 to T13: ends the Task at once if no Step is held, and otherwise records the intent.
     pub(super) fn begin_closing(&mut self, closing: &Closing) -> Result<(), Rejection> {
         let by = closing.by.clone().unwrap_or_else(By::system);
         if self.task.derived.held.is_empty() {
@@ -131,8 +131,8 @@ impl Tx<'_, '_> {
         self.emit(by, Body::TaskCancelRequested(event))
     }
 
-    /// Phase 2 of a closing, when all runs have ended, or when they had long enough: of those that have
-    /// not it is told (TERM-13).
+    /// Phase 2 of a closing, when all Runs have ended or their time is up. For each Run that has
+    /// not ended, it reports a `child_agent_cancel_timeout` (TERM-13).
     pub(super) fn end_closing(&mut self, time_is_up: bool) -> Result<(), Rejection> {
         let task = &*self.task;
         if !task.is_closing() || !(time_is_up || task.runs_at_work().next().is_none()) {
@@ -146,8 +146,8 @@ impl Tx<'_, '_> {
         self.end_all(request.intent, &request.reason, by)
     }
 
-    /// 2.5: phase 2 in a commit of its own carries the command that asked for it. A commit that says
-    /// something else as well is of whoever said that.
+    /// 2.5: phase 2 in a commit of its own carries the command that asked for the closing. A commit
+    /// with other events carries the command that caused those.
     fn name_after_request(&mut self, seq: u64) {
         if self.commit.command_id.is_some() || !self.commit.events.is_empty() {
             return;
@@ -159,7 +159,7 @@ impl Tx<'_, '_> {
         }
     }
 
-    /// TERM-14, TERM-15: every unfinished Step, in creation order, then the Task.
+    /// TERM-14, TERM-15: ends every unfinished Step, in creation order, and then the Task.
     fn end_all(&mut self, intent: Intent, reason: &Reason, by: By) -> Result<(), Rejection> {
         for pos in self.task.positions() {
             let state = &self.task.steps[pos].state;
@@ -218,7 +218,7 @@ impl Task {
         0..next_pos(self.steps.len())
     }
 
-    /// Artifacts that are announced only, once these are recorded.
+    /// Number of Artifacts that are only announced, after these are recorded.
     fn artifacts_pending_after(&self, given: &[ArtifactInput]) -> usize {
         if given.is_empty() {
             return self.derived.tally.artifacts_pending as usize;
@@ -229,7 +229,7 @@ impl Task {
         last.values().filter(|state| **state == ArtifactState::Pending).count()
     }
 
-    /// Runs that hold a Step and are not known to have ended (RUN-08).
+    /// Runs that hold a Step and that are not known to have ended (RUN-08).
     fn runs_at_work(&self) -> impl Iterator<Item = Pos> {
         let holders = self.open_attempts().map(|a| a.run);
         holders.filter(|run| !self.volatile.spent.contains(run))
@@ -277,7 +277,7 @@ impl Task {
     }
 }
 
-/// Ids as evidence.
+/// Ids as JSON strings, for the details of a refusal.
 pub(crate) fn ids_json(ids: &[StepId]) -> Vec<serde_json::Value> {
     ids.iter().map(|id| id.as_str().into()).collect()
 }

@@ -1,4 +1,4 @@
-//! `agent.task_create`: a new Task from a whole DAG, and `retry_task` of an ended one.
+//! `agent.task_create`: makes a new Task from a whole DAG; and `retry_task` of an ended Task.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -30,33 +30,34 @@ use crate::task::Task;
 /// `agent.task_create` and `create_task`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["task_id"]))] // On the bus: a client library may make one.
+#[schemars(extend("required" = ["task_id"]))] // Required on the bus; a client library may make the id.
 pub struct CreateTask {
     /// Criteria of completion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acceptance: Vec<Acceptance>,
-    /// Who alone may claim.
+    /// The only worker that may claim its Steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
     /// Who ends the Task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion: Option<Policy>,
-    /// It comes in parts: a draft that has some of the Steps now, and gets the others by patches (IDEM-07).
+    /// Set if the creation comes in parts: a draft with some of the Steps now; patches add the
+    /// others (IDEM-07).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation: Option<Creation>,
-    /// Opaque but for `deadline_at`, and `deadline_ms`, which counts from the creation (POL-11).
+    /// Opaque except for `deadline_at`, and `deadline_ms`, which counts from the creation (POL-11).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
-    /// Pool of Steps that name none.
+    /// Pool of Steps that name no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_worker_pool_id: Option<PoolId>,
-    /// Who runs Steps.
+    /// Who gives out Steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<Policy>,
     /// Whether it waits for `submit_task`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft: Option<bool>,
-    /// A repeat with the same key and content answers the first Task (IDEM-03).
+    /// A repeated create with the same key and content gets the answer of the first (IDEM-03).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<SmolStr>,
     /// Opaque.
@@ -68,7 +69,7 @@ pub struct CreateTask {
     /// `a2a`, `macp` or none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_protocol: Option<SmolStr>,
-    /// What is to be reached.
+    /// What the Task shall reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<String>,
     /// Attribution.
@@ -83,13 +84,13 @@ pub struct CreateTask {
     /// Attribution.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<AgentId>,
-    /// The ended Task this one starts again (RETRY-12).
+    /// The ended Task that this one runs again (RETRY-12).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<TaskId>,
-    /// Default for all Steps.
+    /// Retry policy of Steps that have none of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// Why it is started again, kept with the `retry_of` edge. Never an input of its own.
+    /// Why the Task is run again, stored with the `retry_of` edge. No operation takes it as an input field.
     #[serde(skip)]
     pub retry_reason: Option<ReasonInput>,
     /// Opaque.
@@ -131,7 +132,7 @@ pub struct CreateTask {
 }
 
 impl CreateTask {
-    /// The name of the WAL; both aliases given with different values are refused (STORE-11).
+    /// The name of the WAL; refuses two aliases with different values (STORE-11).
     pub fn wal_name(&self) -> Result<WalName, Rejection> {
         match (&self.wal_name, &self.wal_filename) {
             (Some(a), Some(b)) if a != b => {
@@ -148,18 +149,17 @@ impl CreateTask {
     }
 }
 
-/// What a create takes from its surroundings.
+/// Values that a create takes from the scheduler's settings.
 #[derive(Debug, Clone)]
 pub struct Defaults {
-    /// `dispatch` and `completion` where not given, by entry point (POL-01).
+    /// `dispatch` and `completion` if the input does not give them, by entry point (POL-01).
     pub policy: Policy,
     /// The orchestrator's configured pool.
     pub worker_pool_id: PoolId,
 }
 
 impl Task {
-    /// Decides a create: the new Task with its first commit, to be appended before anybody is
-    /// answered.
+    /// Decides a create: the new Task with its first commit, which the caller appends before it answers.
     pub fn create(
         cx: &Cx<'_>,
         given: &CreateTask,
@@ -197,7 +197,7 @@ impl Task {
     }
 }
 
-/// The event that a create makes, if all in it is in order.
+/// The event of a create, if the input is valid.
 pub(super) fn created(
     cx: &Cx<'_>,
     given: &CreateTask,
@@ -219,7 +219,7 @@ pub(super) fn created(
 }
 
 impl View<'_> {
-    /// RETRY-12: the input that makes the same DAG again, all Steps pending.
+    /// RETRY-12: the input that creates the same DAG again, with all Steps pending.
     pub fn retry_input(
         &self,
         task_id: TaskId,
@@ -271,7 +271,7 @@ pub fn task_id_conflict(id: &TaskId) -> Rejection {
         .with("task_id", id.as_str())
 }
 
-/// A Step as the input of a new Task: what it refers to here is named as this Task's.
+/// A Step as input for a new Task: references to artifacts of this Task name this Task.
 fn as_input(task_id: &TaskId, spec: &StepSpec) -> StepInput {
     StepInput {
         assignee: spec.assignee.clone(),
@@ -298,7 +298,7 @@ fn plan_steps(given: &CreateTask, defaults: &Defaults) -> Result<Arc<[Arc<StepSp
     Ok(specs.into())
 }
 
-/// DAG-03: ids unique, dependencies exist, no cycle. Cost: Steps plus edges.
+/// DAG-03: ids are unique, dependencies exist, and there is no cycle. Cost: Steps plus edges.
 pub(crate) fn check_dag(steps: &[&StepSpec]) -> Result<(), Rejection> {
     let mut by_id: BTreeMap<&StepId, Pos> = BTreeMap::new();
     for (at, step) in steps.iter().enumerate() {
@@ -400,7 +400,7 @@ fn spec_of(
     })
 }
 
-/// REL-04: the `parent` and `retry_of` edges stand in the new Task's creation.
+/// REL-04: the `parent` and `retry_of` edges are part of the new Task's creation.
 fn first_edges(given: &CreateTask, task_id: &TaskId, at: Millis) -> Result<Vec<Edge>, Rejection> {
     let ends = [
         (EdgeKind::Parent, &given.parent_task_id, None),
@@ -440,7 +440,7 @@ impl CreateTask {
         super::deadline::first(self.constraints.as_ref())
     }
 
-    /// IDEM-07: what comes in parts is a draft until it is whole, and has more Steps then than now.
+    /// IDEM-07: a creation in parts is a draft until it is whole, and has fewer Steps now than then.
     fn validate_creation(&self, limits: &Limits) -> Result<(), Rejection> {
         let Some(creation) = self.creation else { return Ok(()) };
         if self.draft != Some(true) {

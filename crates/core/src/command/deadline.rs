@@ -1,4 +1,5 @@
-//! The deadline of a Task: a time, or in a create how long after it (POL-08, POL-11).
+//! The deadline of a Task: a time or, in a create, a duration that counts from the creation
+//! (POL-08, POL-11).
 
 use serde_json::Value;
 
@@ -6,7 +7,7 @@ use crate::id::Millis;
 use crate::record::{DEADLINE_AT, DEADLINE_MS, Object};
 use crate::reject::Rejection;
 
-/// The constraints that are kept of those of a create: they say when the deadline is.
+/// The constraints of a create as the Task stores them, with the deadline as a time.
 pub(super) fn kept(constraints: Option<&Object>, created_at: Millis) -> Option<Object> {
     let mut constraints = constraints?.clone();
     let after = constraints.remove(DEADLINE_MS);
@@ -17,7 +18,7 @@ pub(super) fn kept(constraints: Option<&Object>, created_at: Millis) -> Option<O
     Some(constraints)
 }
 
-/// K3: a create says when the deadline is, or how long after it.
+/// K3: a create gives the deadline as a time or as a duration, not both.
 pub(super) fn first(constraints: Option<&Object>) -> Result<(), Rejection> {
     let wrong = |message| Err(Rejection::invalid("constraints.deadline_ms", message));
     match (given(constraints, DEADLINE_AT), given(constraints, DEADLINE_MS)) {
@@ -27,7 +28,7 @@ pub(super) fn first(constraints: Option<&Object>) -> Result<(), Rejection> {
     }
 }
 
-/// K3: a Task that exists has no other deadline than a time.
+/// K3: for a Task that exists, only a time may be given as the deadline.
 pub(super) fn later(constraints: &Object) -> Result<(), Rejection> {
     if given(Some(constraints), DEADLINE_MS).is_some() {
         let message = "deadline_ms counts from the creation of a task; give deadline_at here";

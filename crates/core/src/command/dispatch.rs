@@ -42,16 +42,16 @@ impl Tx<'_, '_> {
 }
 
 impl Task {
-    /// Runs of a pool that a worker may take at a moment of the steady line, oldest first: unused, and known
-    /// to be nobody's. None while nothing can be claimed in this Task.
+    /// Runs of a pool that a worker may take at this moment of the steady line, oldest first:
+    /// unused, and not taken by any worker. None while no Step of this Task can be claimed.
     pub fn runs_to_take(&self, pool: &PoolId, steady: Millis) -> impl Iterator<Item = &Run> {
         let open = self.volatile.to_take.get(pool).filter(|_| self.gives_out());
         let runs = open.into_iter().flatten().map(|&pos| &self.runs[pos]);
         runs.filter(move |run| run.expiry().is_none_or(|at| at > steady))
     }
 
-    /// The oldest Run that is something for a worker: it takes none whose ready Steps are all for
-    /// others, by assignee (CLAIM-13) or handler. One with nothing ready is for anybody (DISP-12).
+    /// The oldest Run that suits a worker. A Run does not suit it if all ready Steps of the Run are for
+    /// others, by assignee (CLAIM-13) or handler. A Run without ready Steps suits any worker (DISP-12).
     pub fn run_for(
         &self,
         (worker, pool): (&AgentId, &PoolId),
@@ -80,8 +80,8 @@ impl Task {
         scoped.chain(all).map(|pos| &self.steps[pos].spec).filter(|spec| is_in_scope(run, spec))
     }
 
-    /// Remembers who took an unclaimed Run (DISP-16), until `until`: only memory knows, and an
-    /// owner change forgets it. A worker that asks again under its Run takes it again. Answers
+    /// Records who took an unclaimed Run (DISP-16), until `until`. Only the owner's memory knows
+    /// it, and a new owner does not. A worker that asks again under its Run takes it again. Returns
     /// whether the Run is this worker's.
     pub fn take_run(
         &mut self,
@@ -101,8 +101,8 @@ impl Task {
         true
     }
 
-    /// Forgets who took Runs and has said nothing since: they may be offered again. Answers when to
-    /// ask again.
+    /// Forgets the workers that took Runs and have said nothing since, so that the Runs can be
+    /// offered again. Returns when to call this again.
     pub fn give_runs_back(&mut self, now: Millis) -> Option<Millis> {
         let runs = &self.runs;
         self.volatile.taken.retain(|&pos, _| runs[pos].state == RunState::Dispatched);
@@ -114,12 +114,12 @@ impl Task {
         self.volatile.taken.values().map(|taken| taken.until).min()
     }
 
-    /// Whether Steps are given out at all.
+    /// Whether the Task gives out Steps at present.
     pub(super) fn gives_out(&self) -> bool {
         self.head.status.is_dispatchable() && !self.is_closing()
     }
 
-    /// DISP-04, TASK-12: Steps are given out only while the Task is pending or running.
+    /// DISP-04, TASK-12: a Task gives out Steps only while it is pending or running.
     pub(crate) fn check_dispatchable(&self) -> Result<(), Rejection> {
         if self.head.status.is_dispatchable() {
             return Ok(());

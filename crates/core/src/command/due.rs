@@ -1,11 +1,11 @@
-//! What falls due by itself: backoffs, time limits, deadlines (RECOVER-09).
+//! What falls due without a request: backoffs, time limits, deadlines (RECOVER-09).
 //!
-//! The shell asks [`Task::next_due`], waits, and sends `Command::Due` until nothing is due any
-//! more. Each thing is judged once, in a commit of its own.
+//! The scheduler asks [`Task::next_due`], waits, and sends `Command::Due` until nothing is due any
+//! more. Each thing that is due is judged once, in a commit of its own.
 //!
-//! Moments here are on the Task's steady line: whatever is done to the clock, a wait takes as long as it
-//! was to take from the event that began it. Times of the clock are the deadline, and the day after which a
-//! creation ends that nobody goes on with (mechanisms 17).
+//! Moments here are on the Task's steady line: a wait takes its full length from the event that
+//! began it, even if somebody sets the clock. Only two moments are times of the clock: the deadline,
+//! and the end of the day after which an unfinished creation is cancelled (mechanisms 17).
 
 use super::close::{Closing, summary_only};
 use super::tx::{By, Did};
@@ -29,17 +29,17 @@ enum Due {
     StartToClose(Pos),
     /// The deadline of the Task (POL-08).
     Deadline,
-    /// An unused Run ran out (R09).
+    /// The life of an unused Run ended (R09).
     RunExpiry(Pos),
-    /// A Run that was asked to stop had long enough (5.4).
+    /// A Run that was asked to stop has used up its time (5.4).
     Stopping(Pos),
     /// Closing has waited long enough (TERM-12).
     Closing,
-    /// A creation in parts was left (IDEM-09).
+    /// A creation in parts was abandoned (IDEM-09).
     Unfinished,
 }
 
-/// A creation in parts of which no part comes for so long was left: a day.
+/// A creation in parts counts as abandoned if no part comes for this long, in milliseconds: a day.
 const LEFT_MS: Millis = 24 * 60 * 60 * 1000;
 
 impl Task {
@@ -55,8 +55,8 @@ impl Task {
         self.volatile.steady_ahead = ahead;
     }
 
-    /// Until then no Step fails by a time limit of its own: what its worker did in time may not have been
-    /// heard, or no worker may have been given it (mechanisms 6). A moment of the steady line.
+    /// Until `at`, a moment of the steady line, no Step fails by its own time limits: the node may not
+    /// have received what its worker did in time, or may have had no worker to give it to (mechanisms 6).
     pub fn spare_steps_until(&mut self, at: Millis) {
         self.volatile.steps_spared_until = at;
     }
@@ -68,8 +68,8 @@ impl Task {
         passed.map(|(_, due)| due)
     }
 
-    /// The earliest of each kind, kinds in the order in which they are judged, where the steady line is so
-    /// far ahead of the clock.
+    /// The earliest moment of each kind, in the order in which kinds are judged. `ahead` is how far
+    /// the steady line is ahead of the clock.
     fn dues(&self, ahead: Millis) -> [Option<(Millis, Due)>; 8] {
         if self.is_terminal() {
             return [None; 8];
@@ -101,7 +101,7 @@ impl Task {
         ]
     }
 
-    /// S14. While closing, a limit counts once: as the end of its Run (RUN-08).
+    /// S14. While closing, a time limit counts only as the end of its Run, and only once (RUN-08).
     fn start_to_close(&self) -> Option<(Millis, Pos)> {
         let closing = self.is_closing();
         let counts = |&&(_, pos): &&(Millis, Pos)| {
@@ -111,7 +111,7 @@ impl Task {
         self.derived.timers.start_to_close.iter().find(counts).copied()
     }
 
-    /// POL-08.
+    /// POL-08: the deadline, if it counts now.
     fn deadline(&self) -> Option<Millis> {
         let counts = self.head.spec.completion == Policy::Auto
             && self.head.status != TaskStatus::Draft
@@ -148,7 +148,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// S14; while closing, the end of the Run (RUN-08).
+    /// S14: fails the Step; while closing, ends the Run instead (RUN-08).
     fn took_too_long(&mut self, pos: Pos) -> Result<(), Rejection> {
         if self.task.is_closing() {
             let held = self.task.steps[pos].state.current;

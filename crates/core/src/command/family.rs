@@ -1,6 +1,6 @@
-//! Parents and children: how a child ends with its parent, and how the parent learns of it
-//! (CANCEL-03, CANCEL-04, REL-05). Each is decided on the Task it changes; the shell carries the
-//! word from one to the other.
+//! Parents and children: how a child ends with its parent, and how the parent records the child
+//! (CANCEL-03, CANCEL-04, REL-05). Each Task decides only about itself; the scheduler carries the
+//! facts from one to the other.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -18,8 +18,8 @@ use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Intent, TaskStatus};
 use crate::task::Task;
 
-/// What a Task, or one that is to be made, needs to know of its parent, wherever that lives (REL-05,
-/// CANCEL-03, CANCEL-04).
+/// What a Task, or one that is about to be created, needs to know of its parent, which another node
+/// may own (REL-05, CANCEL-03, CANCEL-04).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Parent {
     /// Its root.
@@ -29,16 +29,16 @@ pub struct Parent {
     /// Whether it is being closed.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub closing: bool,
-    /// What it does to its live children.
+    /// Whether it cancels or fails its live children.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closes_children: Option<Intent>,
-    /// Whether it has not recorded this child yet, and would.
+    /// Whether it has not recorded this child yet, and would record it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub adopts: bool,
 }
 
 impl Parent {
-    /// The facts a child needs of its parent.
+    /// The facts that a child needs of this Task as its parent.
     pub fn of(task: &View<'_>, child: &TaskId) -> Self {
         Self {
             root_task_id: task.head().spec.root_task_id.clone(),
@@ -49,8 +49,8 @@ impl Parent {
         }
     }
 
-    /// The same of one that has ended, without a look at its log: nobody is made below it, so that its
-    /// root does not matter.
+    /// The facts of a parent that has ended, without reading its log. No child is created below it
+    /// any more, so its root does not matter.
     pub fn ended(task: TaskId, status: TaskStatus) -> Self {
         let closes_children = status.closes_children();
         Self { root_task_id: task, status, closing: false, closes_children, adopts: false }
@@ -67,7 +67,7 @@ impl Parent {
 }
 
 impl View<'_> {
-    /// What this Task does to its live children: nothing while it goes on, and nothing once it has
+    /// Whether this Task cancels or fails its live children: `None` while it goes on, and if it has
     /// completed.
     pub fn closes_children(&self) -> Option<Intent> {
         let intended = self.head().cancel_requested.as_ref().map(|closing| closing.intent);
@@ -77,14 +77,15 @@ impl View<'_> {
         }
     }
 
-    /// Children this Task has recorded.
+    /// Children that this Task has recorded.
     pub fn children(&self) -> Vec<TaskId> {
         let active = self.edges().filter(|edge| edge.status == EdgeStatus::Active);
         let children = active.filter(|edge| edge.kind == EdgeKind::Child);
         children.filter_map(|edge| TaskId::new(edge.to.as_str()).ok()).collect()
     }
 
-    /// What records a child here (REL-05); none if it is recorded, or nothing is any more.
+    /// The command that records a child here (REL-05); `None` if the child is recorded, or the Task
+    /// records nothing any more.
     pub fn adopts(&self, child: &TaskId) -> Option<Command> {
         if self.status().is_terminal() || self.is_closing() || self.children().contains(child) {
             return None;
@@ -95,12 +96,12 @@ impl View<'_> {
 }
 
 impl TaskStatus {
-    /// Whether a Task that ended so leaves its children be.
+    /// Whether a Task that ended with this status leaves its children alone.
     pub const fn spares_children(self) -> bool {
         matches!(self, Self::Completed)
     }
 
-    /// What a Task that ended so does to its live children.
+    /// Whether a Task that ended with this status cancels or fails its live children.
     pub(super) const fn closes_children(self) -> Option<Intent> {
         match self {
             Self::Cancelled => Some(Intent::Cancel),
@@ -111,13 +112,13 @@ impl TaskStatus {
 }
 
 impl Task {
-    /// What records a child here, as [`View::adopts`]: of the state that decides on it.
+    /// The command that records a child here, as [`View::adopts`], by the state with commits in flight.
     pub fn adopts(&self, child: &TaskId) -> Option<Command> {
         self.live().adopts(child)
     }
 
-    /// What closes this Task because its parent is closed so; none if it is closing or has ended.
-    /// A draft has nothing that could fail: it is cancelled.
+    /// The command that closes this Task because its parent is closed; `None` if it is closing or
+    /// has ended. A draft is cancelled in any case, as nothing in it can fail.
     pub fn follows_parent(&self, intent: Intent) -> Option<Command> {
         if self.is_terminal() || self.is_closing() {
             return None;

@@ -1,4 +1,4 @@
-//! What commands bring with them, in the field names of the contract (5.2 to 5.4).
+//! The inputs of commands, with the field names of the contract (5.2 to 5.4).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,11 +18,11 @@ use crate::record::{Acceptance, ArtifactInput, Progress, RemoteRef, Value};
 use crate::status::{DeliveryState, EdgeKind, ReplyKind, StepStatus, WaitKind, names};
 use crate::table::Pos;
 
-/// Ends a Task well.
+/// Completes a Task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Complete {
-    /// The criteria as they stand now.
+    /// The acceptance criteria with their states now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acceptance: Option<Vec<Acceptance>>,
     /// Artifacts of the Task.
@@ -31,7 +31,7 @@ pub struct Complete {
     /// Evidence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence_refs: Vec<Ref>,
-    /// In prose.
+    /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
 }
@@ -54,7 +54,7 @@ impl Close {
     }
 }
 
-/// A reason alone.
+/// A command that has only a reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Why {
@@ -79,41 +79,41 @@ pub struct StepReport {
     /// Checkpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoint_refs: Vec<Ref>,
-    /// Names of content fields that came with it and are refused (REPORT-04).
+    /// Names of content fields in the input, which are refused (REPORT-04).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content_fields: Vec<SmolStr>,
     /// The caller's token, for workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// What comes with a reopening, orchestrators only.
+    /// Input for the reopened Step, from orchestrators only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_refs: Vec<Ref>,
     /// The result, with `completed` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// Outputs.
+    /// Refs of outputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output_refs: Vec<Ref>,
-    /// Delta.
+    /// Progress since the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Why.
+    /// Why the Step has the new status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInput>,
     /// The peer that does the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteRef>,
-    /// How the output answers, with `completed` only.
+    /// What kind of answer the output is, with `completed` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<ReplyKind>,
-    /// In prose.
+    /// The result in prose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
-    /// The final output of the Run itself, with the word that ends it: handed on, never stored
-    /// (DISP-13).
+    /// The final output of the Run itself, with the report that ends it. The scheduler passes it on
+    /// and never stores it (DISP-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_result: Option<String>,
-    /// The new status; none: results and progress only.
+    /// The new status; absent: the report has results and progress only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StepStatus>,
     /// The Step.
@@ -124,7 +124,7 @@ pub struct StepReport {
 }
 
 impl StepReport {
-    /// Fields of a Step that no report changes (REPORT-04).
+    /// Fields of a Step that a report must not change (REPORT-04).
     pub const CONTENT: [&str; 9] = [
         "assignee",
         "depends_on_step_ids",
@@ -137,7 +137,7 @@ impl StepReport {
         "worker_pool_id",
     ];
 
-    /// A report that says nothing yet.
+    /// A report with no content yet.
     pub fn on(step_id: StepId) -> Self {
         Self {
             artifact_ids: Vec::new(),
@@ -172,7 +172,7 @@ pub struct Dispatch {
     /// Thread and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Bindings>,
-    /// For the worker.
+    /// Instructions for the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     /// Whether to answer only when the Run has ended; default false.
@@ -183,7 +183,7 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// Of any Step of a pool, answered at once.
+    /// A Run for any Step of a pool; the answer comes at once.
     pub const fn to(worker_pool_id: PoolId) -> Self {
         let (allowed_step_ids, bindings, instructions, wait) = (None, None, None, None);
         Self { allowed_step_ids, bindings, instructions, wait, worker_pool_id }
@@ -201,7 +201,7 @@ pub struct AppendProgress {
     /// Artifacts of the Task.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<ArtifactInput>,
-    /// Whether the result reached who waits for it.
+    /// Whether the result has reached those who wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_state: Option<DeliveryState>,
     /// Evidence.
@@ -210,7 +210,7 @@ pub struct AppendProgress {
     /// Late input.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub input_refs: Vec<Ref>,
-    /// Delta.
+    /// Progress since the last such command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// To whom it is delivered.
@@ -224,12 +224,12 @@ pub struct AppendProgress {
 pub struct RetrySteps {
     /// Why.
     pub reason: ReasonInput,
-    /// Which failed Steps; none: all.
+    /// Which failed Steps; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ids: Option<Vec<StepId>>,
 }
 
-/// `retry_task` on a Task that has ended: it is made again, under another id (RETRY-12).
+/// `retry_task` on a Task that has ended: a new Task with the same DAG, under another id (RETRY-12).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryEnded {
@@ -246,7 +246,7 @@ pub struct RetryEnded {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// What it means.
+    /// What the relation means.
     pub kind: EdgeKind,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,11 +267,11 @@ pub struct Unlink {
 }
 
 names! {
-    /// How a worker says its Run went (5.4).
+    /// How a worker reports the end of its Run (5.4).
     RunOutcome {
-        /// It came to its end.
+        /// It ended normally.
         Finished = "finished",
-        /// It broke.
+        /// It failed.
         Error = "error",
         /// It was stopped.
         Cancelled = "cancelled",
@@ -284,9 +284,9 @@ names! {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndRun {
-    /// How it went.
+    /// How the Run went.
     pub outcome: RunOutcome,
-    /// Its own final output: handed on, never stored (DISP-13).
+    /// The Run's own final output. The scheduler passes it on and never stores it (DISP-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// The Run.
@@ -304,30 +304,31 @@ pub struct RunAndWhy {
     pub run_id: RunId,
 }
 
-/// A worker that asked for work (DISP-14).
+/// Gives the next Step to a worker that asked for work (DISP-14).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The worker.
     pub worker_id: AgentId,
     /// Its pool.
     pub worker_pool_id: PoolId,
-    /// What it can run; none: everything.
+    /// The handlers that it has; absent: all.
     pub handlers: Option<Vec<HandlerName>>,
-    /// Its place for a Step that was lost before is free: it may get one that was lost twice (LEASE-19).
+    /// Whether its place for a lost Step is free, so that it may get a Step that was lost twice (LEASE-19).
     pub may_be_suspect: bool,
 }
 
-/// What is to be minded when the next ready Step is given to a worker.
+/// What a pool considers before it gives the next ready Step to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextStepNeeds {
     /// The handler that the Step needs.
     pub handler: HandlerName,
-    /// It was lost before: better apart from others that were (LEASE-19).
+    /// Whether it was lost before: it is better apart from other such Steps (LEASE-19).
     pub was_lost: bool,
-    /// It was lost more than once: it waits until it can be apart (LEASE-19).
+    /// Whether it was lost more than once: it waits until it can be apart (LEASE-19).
     pub is_suspect: bool,
-    /// Task or Step is assigned to a worker (CLAIM-13): no other may have it.
+    /// Whether Task or Step is assigned to one worker (CLAIM-13), so that no other may have it.
     pub is_assigned: bool,
-    /// The workers with which its last Attempts ended badly, the last one first: another is to try (DISP-18).
+    /// The workers with which its last Attempts ended badly, the last one first: another should try
+    /// (DISP-18).
     pub tried: Vec<AgentId>,
 }

@@ -15,7 +15,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// A draft is a draft no longer.
+    /// Submits a draft.
     pub(super) fn submit_as(&mut self, moved: Moved) -> Result<(), Rejection> {
         if self.task.tally().steps() == 0 {
             return Err(Rejection::new(Code::ValidationError, "a task needs at least one step")
@@ -50,7 +50,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// T05, as a command or in a patch (PATCH-05).
+    /// T05: blocks the Task, as a command or in a patch (PATCH-05).
     pub(super) fn block_task(&mut self, reason: Option<&ReasonInput>) -> Result<(), Rejection> {
         let from = self.task.head.status;
         if !from.is_dispatchable() {
@@ -60,7 +60,7 @@ impl Tx<'_, '_> {
         self.emit(self.caller(), Body::TaskBlocked(Stopped { from, reason }))
     }
 
-    /// T06, as a command or in a patch (PATCH-05).
+    /// T06: reopens the blocked Task, as a command or in a patch (PATCH-05).
     pub(super) fn unblock_task(&mut self, reason: Option<&ReasonInput>) -> Result<(), Rejection> {
         let why = Why { reason: reason.cloned() };
         let moved = self.moved(&why, TaskStatus::Blocked, TaskStatus::Pending)?;

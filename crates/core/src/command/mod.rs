@@ -1,7 +1,7 @@
-//! Commands: what may be asked of a Task, who may ask, and in which order it is checked (5.1).
+//! Commands: what callers may ask of a Task, who may ask it, and in which order it is checked (5.1).
 //!
-//! [`Task::decide`] runs a command against the state: it answers with a commit, which the state
-//! already contains, or refuses and has changed nothing. One command, one file.
+//! [`Task::decide`] judges a command by the state. It answers with a commit, which the state then
+//! already contains, or refuses and has changed nothing. Each command has its own file.
 
 mod absent;
 pub mod claim;
@@ -61,7 +61,7 @@ pub use run_end::GiveBack;
 pub(crate) use tx::Tx;
 pub use write::{Context, Write};
 
-/// Who asks, as the transport authenticated it (U12).
+/// The caller, as the transport authenticated it (U12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The principal.
@@ -84,14 +84,14 @@ impl Caller {
     }
 }
 
-/// What a decision needs from outside: time, ids and randomness are values (WAL-13).
+/// What a decision needs from outside: time, ids and randomness come in as values (WAL-13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// The owner's clock: what events are stamped with, and what deadlines are judged by.
+    /// The owner's clock: the time stamp of events, and the time by which deadlines are judged.
     pub now: Millis,
-    /// The same moment on the Task's steady line: what waits are counted on. Where the
-    /// Task was read it began at the later of the clock and the Task's last event, and goes on evenly since,
-    /// whatever is done to the clock (mechanisms 17).
+    /// The same moment on the Task's steady line, on which waits are counted. The line begins, when
+    /// the scheduler reads the Task, at the later of the clock and the Task's last event; from then
+    /// on it advances with the time that passes, even if somebody sets the clock (mechanisms 17).
     pub steady: Millis,
     /// Id of the commit, if there will be one.
     pub commit_id: CommitId,
@@ -103,40 +103,40 @@ pub struct Stamp {
     pub random: u64,
 }
 
-/// One command with everything around it.
+/// The context of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Cx<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: &'a Caller,
     /// Time, ids, randomness.
     pub stamp: Stamp,
-    /// The caller's id of the command; none for timers.
+    /// The caller's id for the command; absent for timers.
     pub command_id: Option<&'a CommandId>,
-    /// Its digest, made at the edge.
+    /// The digest of the command, computed where the request arrived.
     pub digest: Option<Digest>,
-    /// Judge only if the Task is at this version (OCC-02).
+    /// Carry the command out only if the Task is at this version (OCC-02).
     pub expected_version: Option<u64>,
     /// W3C traceparent.
     pub trace: Option<&'a SmolStr>,
     /// Ownership epoch of this node, 0 when embedded.
     pub epoch: u64,
-    /// Numbers in force.
+    /// The limits in force.
     pub limits: &'a Limits,
 }
 
-/// A command that was carried out.
+/// The result of a command that was carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What to append; none for replays and documented no-ops.
+    /// The commit to append; absent for replays and documented no-ops.
     pub commit: Option<Commit>,
     /// What to answer once it is durable.
     pub reply: Reply,
-    /// What is to be told that changes no Task, once the commit is durable (EVENT-07).
+    /// Runtime events to report once the commit is durable; they change no Task (EVENT-07).
     pub told: Vec<RuntimeEvent>,
 }
 
 impl Outcome {
-    /// Nothing was written.
+    /// An outcome without a commit.
     pub const fn unchanged(reply: Reply) -> Self {
         Self { commit: None, reply, told: Vec::new() }
     }
@@ -145,7 +145,7 @@ impl Outcome {
 /// The answer to a command, to be completed with a summary of the Task (CTRL-04).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Its events, of now or of the first time.
+    /// Where its events stand: those of now, or in a replay those of the first time.
     pub written: Option<Written>,
     /// Version after them.
     pub version: u64,
@@ -166,14 +166,14 @@ pub enum Wait {
     RunEnd(Pos),
 }
 
-/// A command on an existing Task, under any of the names of its operation ([`Operator::called`]).
+/// A command on an existing Task, under any of its operation's names ([`Operator::called`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Command {
     /// `agent.task_update`.
     #[serde(alias = "agent.task_update")]
     TaskUpdate {
-        /// In the given order (PATCH-14).
+        /// The operations, applied in this order (PATCH-14).
         operations: Vec<Operation>,
     },
     /// `agent.task_claim_step`.
@@ -237,25 +237,25 @@ pub enum Command {
             skip_serializing_if = "ReleaseReason::is_unsaid"
         )]
         reason: ReleaseReason,
-        /// The Step is not to be given out again before so many milliseconds have passed.
+        /// How many milliseconds must pass before the Step is given out again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
-    /// Internal: the oldest fitting ready Step goes to a worker.
+    /// Internal: gives the oldest fitting ready Step to a worker.
     #[serde(skip)]
     GrantStep(Grant),
-    /// Internal: Attempts whose lease ended without a word.
+    /// Internal: ends Attempts whose leases ended without a final report.
     #[serde(skip)]
     ExpireLeases {
-        /// The Attempts; those that are not open any more are passed over.
+        /// The Attempts; those that are no longer open are skipped.
         attempt_ids: Vec<AttemptId>,
         /// Why.
         reason: LeaseEnd,
     },
-    /// Internal: grants of these Attempts that their workers have not said to have got.
+    /// Internal: ends Attempts whose grants the workers have not acknowledged.
     #[serde(skip)]
     Unacknowledged {
-        /// The Attempts; those that are not open any more are passed over.
+        /// The Attempts; those that are no longer open are skipped.
         attempt_ids: Vec<AttemptId>,
     },
     /// Internal: judges the first thing that is due.
@@ -294,7 +294,7 @@ impl Command {
         }
     }
 
-    /// Whether its answer may wait for the Task or a Run to end.
+    /// Whether its answer may wait for the end of the Task or of a Run.
     pub fn may_wait(&self) -> bool {
         match self {
             Self::TaskFail(close) | Self::TaskCancel(close) => close.waits().is_some(),
@@ -304,7 +304,7 @@ impl Command {
         }
     }
 
-    /// Commands of a holder, which skip K9 and K10 (5.1).
+    /// Whether it is a holder's command, which skips K9 and K10 (5.1).
     fn is_holders(&self, caller: &Caller) -> bool {
         match self {
             Self::EndRun(_) | Self::ReleaseStep { .. } => true,
@@ -313,7 +313,7 @@ impl Command {
         }
     }
 
-    /// Whether the command is judged although the Task is closing (K9).
+    /// Whether the command is accepted while the Task is closing (K9).
     fn passes_closing(&self, caller: &Caller) -> bool {
         self.is_holders(caller)
             || matches!(
@@ -328,7 +328,7 @@ impl Command {
             )
     }
 
-    /// Whether the command is judged although the Task has ended (K8).
+    /// Whether the command is accepted after the Task has ended (K8).
     fn passes_terminal(&self) -> bool {
         match self {
             Self::ArchiveTask(_)
@@ -387,7 +387,7 @@ impl Task {
         check_session(caller, &self.head.spec.session_id)
     }
 
-    /// K6: the answer of the first time, for a command that was carried out already.
+    /// K6: the first answer to a command that was already carried out.
     pub fn replayed(&self, cx: &Cx<'_>) -> Result<Option<Reply>, Rejection> {
         let Some(record) = cx.command_id.and_then(|id| self.commands.by_key(id)) else {
             return Ok(None);
@@ -403,7 +403,7 @@ impl Task {
         Ok(Some(Reply { written: Some(written), version, made: record.made, changed, waits: None }))
     }
 
-    /// What a replayed command still waits for: the first answer may not have been given yet.
+    /// What a replayed command still waits for, as nobody may have got the first answer yet.
     fn waits_again(&self, command: &Command, made: Made) -> Option<Wait> {
         match (command, made) {
             (Command::TaskFail(close) | Command::TaskCancel(close), _) => {
@@ -416,7 +416,7 @@ impl Task {
         }
     }
 
-    /// K8, K9, K10.
+    /// K8, K9, K10: refuses a command on an ended or closing Task, or for another version.
     fn check_live(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         if self.is_terminal() && !command.passes_terminal() {
             let message = format!("the task is {}", self.head.status);
@@ -439,7 +439,7 @@ impl Task {
         }
     }
 
-    /// IDEM-09: of a creation in parts nobody changes or begins anything before it is whole.
+    /// IDEM-09: until a creation in parts is whole, no other command may change its Task or begin anything.
     fn check_whole(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         let is_stray = || cx.command_id.is_some_and(|id| self.is_stray_part(id));
         let Some(Unfinished { creation, here }) = self.unfinished() else {
@@ -483,7 +483,7 @@ fn no_such_run(id: RunId) -> Rejection {
         .with("run_id", id.to_string())
 }
 
-/// A move that section 3 does not have.
+/// The refusal of a status change that section 3 does not have.
 pub(crate) fn invalid_transition(from: &str, to: &str) -> Rejection {
     Rejection::new(Code::InvalidTransition, format!("{from} cannot become {to}"))
         .with("from", from)

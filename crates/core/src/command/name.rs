@@ -1,12 +1,12 @@
-//! Operations by the other names that callers use (5.2, 5.3): the tools of agents, and what the control
-//! plane calls what agents have as tools.
+//! The other names of operations (5.2, 5.3): those of the agents' tools, and those by which the
+//! control plane calls operations that agents have as tools.
 
 use super::Operator;
 use super::create::CreateTask;
 use crate::status::Policy;
 
 impl Operator {
-    /// The tools of agents, by the names that a model is given: these twelve, and no other (PERM-17).
+    /// The agents' tools, by the names that a model is given: exactly these twelve (PERM-17).
     pub const TOOLS: [(&'static str, Self); 12] = [
         ("agent.task_template", Self::TaskTemplate),
         ("agent.task_create", Self::TaskCreate),
@@ -22,7 +22,7 @@ impl Operator {
         ("agent.dispatch_worker", Self::DispatchWorker),
     ];
 
-    /// The control plane's names of these. Its other operations have one name.
+    /// The control plane's names of these operations. Its other operations have one name.
     pub const CONTROL_PLANE: [(&'static str, Self); 8] = [
         ("create_task", Self::TaskCreate),
         ("update_task", Self::TaskUpdate),
@@ -34,7 +34,7 @@ impl Operator {
         ("get_task", Self::TaskGet),
     ];
 
-    /// The operation that has this name, its own or another.
+    /// The operation with this name, be it its own or another.
     pub fn called(name: &str) -> Option<Self> {
         let others = || Self::TOOLS.iter().chain(&Self::CONTROL_PLANE);
         let other = || others().find(|(other, _)| *other == name).map(|(_, operation)| *operation);
@@ -43,8 +43,8 @@ impl Operator {
 }
 
 impl CreateTask {
-    /// The input as an agent's tool takes it: what it does not say of `dispatch` and `completion` is
-    /// `manual`. By any other name it is `auto` (POL-01).
+    /// The input as an agent's tool takes it: `dispatch` and `completion` are `manual` by default.
+    /// Under any other name of the operation they are `auto` (POL-01).
     #[must_use]
     pub fn by_agent(mut self) -> Self {
         self.dispatch.get_or_insert(Policy::Manual);
@@ -52,7 +52,7 @@ impl CreateTask {
         self
     }
 
-    /// The input as the operation of this name takes it.
+    /// The input as the operation takes it under this name.
     #[must_use]
     pub fn called(self, name: &str) -> Self {
         match Operator::TOOLS.iter().any(|(tool, _)| *tool == name) {

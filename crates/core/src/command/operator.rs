@@ -1,4 +1,4 @@
-//! Operations by name, and who has which (PERM).
+//! Operations by name, and which roles have which (PERM).
 
 use alloc::format;
 
@@ -8,7 +8,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::{Role, names};
 
 names! {
-    /// Operations, by their own names (5.2 to 5.4). Some have others, too: [`Operator::called`].
+    /// Operations, by their own names (5.2 to 5.4). Some also have other names: [`Operator::called`].
     Operator {
         /// `agent.task_create`, `create_task`.
         TaskCreate = "task_create",
@@ -26,39 +26,39 @@ names! {
         TaskCancel = "task_cancel",
         /// `agent.dispatch_worker`, `start_task`.
         DispatchWorker = "dispatch_worker",
-        /// T03.
+        /// Submits a draft (T03).
         SubmitTask = "submit_task",
-        /// T07.
+        /// Pauses a Task (T07).
         PauseTask = "pause_task",
-        /// T08.
+        /// Resumes a paused Task (T08).
         ResumeTask = "resume_task",
-        /// T05.
+        /// Blocks a Task (T05).
         BlockTask = "block_task",
-        /// T06.
+        /// Reopens a blocked Task (T06).
         ReopenTask = "reopen_task",
         /// Progress, artifacts, delivery of the Task or the held Step.
         AppendTaskProgress = "append_task_progress",
-        /// RETRY-11.
+        /// Reopens failed Steps of a live Task (RETRY-11), or runs an ended Task again (RETRY-12).
         RetryTask = "retry_task",
-        /// REL-03.
+        /// Adds a relation (REL-03).
         LinkTasks = "link_tasks",
-        /// REL-03.
+        /// Removes a relation (REL-03).
         UnlinkTasks = "unlink_tasks",
-        /// T14.
+        /// Archives an ended Task (T14).
         ArchiveTask = "archive_task",
-        /// RUN-03, RUN-09.
+        /// Ends a Run (RUN-03, RUN-09).
         EndRun = "end_run",
-        /// RUN-12.
+        /// Declines a Run (RUN-12).
         DeclineRun = "decline_run",
-        /// RUN-02.
+        /// Asks a Run to stop (RUN-02).
         CancelRun = "cancel_run",
-        /// S26.
+        /// Gives a Step back (S26).
         ReleaseStep = "release_step",
-        /// Internal: a ready Step goes to a worker that asked for work (DISP-14).
+        /// Internal: gives a ready Step to a worker that asked for work (DISP-14).
         GrantStep = "grant_step",
-        /// Internal: leases that ended without a word (LEASE-07).
+        /// Internal: ends Attempts whose leases ended without a final report (LEASE-07).
         ExpireLeases = "expire_leases",
-        /// Internal: something fell due (RECOVER-09).
+        /// Internal: judges what fell due (RECOVER-09).
         Due = "due",
         /// `agent.task_get`.
         TaskGet = "task_get",
@@ -123,7 +123,7 @@ impl Operator {
     }
 }
 
-/// K1: nobody but the scheduler bears its name, and it bears no other (U12).
+/// K1: only the scheduler has the name `system`, and it has no other (U12).
 pub fn check_principal(caller: &Caller) -> Result<(), Rejection> {
     if (caller.agent == crate::id::system_agent()) == (caller.role == Role::System) {
         return Ok(());
@@ -140,8 +140,8 @@ pub fn check_tool(caller: &Caller, operation: Operator) -> Result<(), Rejection>
     Err(Rejection::new(Code::ToolNotAvailable, message).with("operation", operation.as_str()))
 }
 
-/// The right to a Task is the right to its session (K4). Also asked before anything is looked up for
-/// a caller.
+/// K4: whoever may act in a session may act on its Tasks. The scheduler also checks this before it
+/// looks anything up for a caller.
 pub fn check_session(caller: &Caller, session: &SessionId) -> Result<(), Rejection> {
     if caller.session_id == *session {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What follows from a command, in the order of READY-06: automatic retries, the completion
-//! policy, readiness, and `task_running`.
+//! What the scheduler adds to a command's events, in the order of READY-06: automatic retries, the
+//! completion policy, readiness, and `task_running`.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// S19: Steps that failed in this commit, and may be tried again.
+    /// S19: reopens Steps that failed in this commit and may run again.
     fn retry_failed(&mut self) -> Result<(), Rejection> {
         if self.task.is_closing() {
             return Ok(());
@@ -52,7 +52,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// When to try a failed Step again; none: not by itself (RETRY-04 to RETRY-06).
+    /// When to run a failed Step again; `None`: not automatically (RETRY-04 to RETRY-06).
     fn retry_at(&self, pos: Pos) -> Option<Millis> {
         let step = &self.task.steps[pos];
         let attempt = &self.task.attempts[step.state.last_attempt?];
@@ -66,7 +66,7 @@ impl Tx<'_, '_> {
         Some(after(self.now(), backoff_ms(&policy.backoff, failures, random)))
     }
 
-    /// POL-04 to POL-06.
+    /// POL-04 to POL-06: completes or fails an automatic Task, if it is time.
     fn judge_policy(&mut self) -> Result<(), Rejection> {
         let task = &*self.task;
         let automatic = task.head.spec.completion == Policy::Auto;
@@ -82,8 +82,7 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// S02 for every Step that can be ready, those whose backoff is over included, in creation
-    /// order.
+    /// S02 for every Step that can become ready, including those whose backoff is over, in creation order.
     pub(super) fn promote(&mut self) -> Result<(), Rejection> {
         let derived = &self.task.derived;
         let mut steps: Vec<Pos> = derived.promotable.iter().copied().collect();
@@ -98,7 +97,7 @@ impl Tx<'_, '_> {
             .try_for_each(|pos| self.emit_on(By::system(), pos, Body::StepReady(Nothing {})))
     }
 
-    /// T04.
+    /// T04: a pending Task with a ready or held Step begins to run.
     fn run_task(&mut self) -> Result<(), Rejection> {
         let tally = &self.task.derived.tally;
         if self.task.head.status == TaskStatus::Pending
@@ -151,19 +150,19 @@ impl Task {
         self.derived.tally.is_completeable()
     }
 
-    /// TERM-10.
+    /// TERM-10: the facts of peers are stored, and no artifact is only announced.
     pub(crate) fn facts_are_reconciled(&self) -> bool {
         self.derived.tally.unreconciled == 0 && self.derived.tally.artifacts_pending == 0
     }
 
-    /// TERM-11.
+    /// TERM-11: every acceptance criterion is met or waived.
     pub(crate) fn acceptance_is_met(&self) -> bool {
         let met = |s: AcceptanceState| matches!(s, AcceptanceState::Met | AcceptanceState::Waived);
         self.head.spec.acceptance.iter().all(|a| met(a.state))
     }
 }
 
-/// RETRY-05: codes that are never retried by themselves.
+/// RETRY-05: whether an automatic retry is allowed after this failure; some codes never allow it.
 fn is_retryable(policy: &RetryPolicy, reason: &Reason) -> bool {
     let never = matches!(
         reason.code.as_str(),

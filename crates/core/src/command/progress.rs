@@ -1,4 +1,4 @@
-//! `append_task_progress` on the Task (PROG-05).
+//! `append_task_progress`: progress, artifacts and delivery of the Task itself (PROG-05).
 
 use alloc::boxed::Box;
 
@@ -8,7 +8,8 @@ use crate::event::{Body, DeliveryUpdated, TaskProgress};
 use crate::reject::{Code, Rejection};
 
 impl AppendProgress {
-    /// Only this is accepted on a Task that has ended (TERM-21).
+    /// Whether it sets nothing but the delivery state, which is accepted even after the Task's end
+    /// (TERM-21).
     pub(super) fn is_delivery_only(&self) -> bool {
         self.delivery_state.is_some() && !self.has_progress()
     }

@@ -1,4 +1,5 @@
-//! A create of a Task that is there: the same as the first, or another in the place of an unfinished one.
+//! A create of a Task that exists: the same as the first, or another one that replaces an
+//! unfinished creation.
 
 use alloc::vec::Vec;
 
@@ -10,8 +11,8 @@ use crate::reject::{Code, Rejection};
 use crate::task::{Made, Task};
 
 impl Task {
-    /// A create whose `task_id` exists: the first answer, another creation in the place of an unfinished one,
-    /// or a conflict (IDEM-01, IDEM-03, IDEM-10, ID-03).
+    /// Decides a create whose `task_id` exists: it gets the first answer, replaces an unfinished
+    /// creation, or conflicts (IDEM-01, IDEM-03, IDEM-10, ID-03).
     pub fn recreated(
         &mut self,
         cx: &Cx<'_>,
@@ -50,8 +51,8 @@ impl Task {
         }
     }
 
-    /// IDEM-10: the Task begins anew in its log, with what is given now. What others hold by, the name of the
-    /// log and the parent, stays as it is.
+    /// IDEM-10: the Task begins anew in its log, with the new input. The name of the log and the
+    /// parent stay, as others rely on them.
     fn replaced(
         &mut self,
         cx: &Cx<'_>,

@@ -1,5 +1,5 @@
-//! What reports and inputs may refer to: artifacts that exist (ART-05), artifacts that stay what
-//! they are (ART-01), and offsets that only rise (PROG-03).
+//! What reports and inputs may refer to: artifacts must exist (ART-05) and keep their identity
+//! (ART-01), and offsets only rise (PROG-03).
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,7 +20,7 @@ use crate::task::Task;
 pub enum Target {
     /// An artifact of the same Task.
     Own(ArtifactId),
-    /// An artifact of a Task of the session.
+    /// An artifact of another Task of the session, or of this Task under its full name.
     Of(TaskId, ArtifactId),
     /// Something elsewhere.
     Elsewhere,
@@ -44,7 +44,7 @@ impl Ref {
 }
 
 impl Value {
-    /// The same value for a reader outside the Task: an artifact of its own is named with it.
+    /// The same value for a reader outside the Task: a reference to an own artifact names the Task, too.
     pub(super) fn seen_from_outside(&self, task: &TaskId) -> Self {
         let own = value_ref(Some(self)).and_then(|r| match r.target() {
             Ok(Target::Own(artifact)) => Ref::new(format!("{task}/{artifact}")).ok(),
@@ -57,7 +57,7 @@ impl Value {
     }
 }
 
-/// Artifacts of other Tasks that these refs name: the shell asks whether they exist (ART-05).
+/// Artifacts of other Tasks that these refs name. The scheduler looks up whether they exist (ART-05).
 fn foreign<'a>(own: &TaskId, refs: impl Iterator<Item = &'a Ref>) -> Vec<(TaskId, ArtifactId)> {
     let targets = refs.filter_map(|r| r.target().ok());
     let foreign = targets.filter_map(|target| match target {
@@ -68,13 +68,13 @@ fn foreign<'a>(own: &TaskId, refs: impl Iterator<Item = &'a Ref>) -> Vec<(TaskId
 }
 
 impl Command {
-    /// Artifacts of other Tasks than `own` that the command refers to. The shell looks them up
-    /// beforehand and refuses with [`unknown_artifact`] what does not exist.
+    /// Artifacts of other Tasks than `own` that the command refers to. Before the decision, the
+    /// scheduler looks them up, and refuses missing ones with [`unknown_artifact`].
     pub fn foreign_artifacts(&self, own: &TaskId) -> Vec<(TaskId, ArtifactId)> {
         foreign(own, self.references().map(|(_, r)| r))
     }
 
-    /// What the command refers to, with the index of the operation that does.
+    /// The refs in the command, each with the index of its operation in a patch.
     fn references(&self) -> impl Iterator<Item = (Option<usize>, &Ref)> {
         let (operations, plain): (&[Operation], Vec<&Ref>) = match self {
             Self::TaskUpdate { operations } => (operations, Vec::new()),
@@ -94,8 +94,8 @@ impl Command {
 }
 
 impl CreateTask {
-    /// Artifacts of other Tasks that the Steps' inputs refer to, for the shell as those of a
-    /// [`Command`].
+    /// Artifacts of other Tasks that the Steps' inputs refer to. The scheduler looks them up, as
+    /// for a [`Command`].
     pub fn foreign_artifacts(&self, own: &TaskId) -> Vec<(TaskId, ArtifactId)> {
         foreign(own, self.steps.iter().filter_map(|s| value_ref(s.input.as_ref())))
     }
@@ -130,14 +130,14 @@ fn operation_refs(operation: &Operation) -> Vec<&Ref> {
     }
 }
 
-/// ART-05: a reference to nothing.
+/// ART-05: the refusal of a reference to an artifact that does not exist.
 pub fn unknown_artifact(reference: &Ref) -> Rejection {
     let message = format!("{reference} names an artifact that does not exist");
     Rejection::invalid("ref", message).with("ref", reference.as_str())
 }
 
 impl Task {
-    /// ART-05, as far as this Task knows: the artifacts of others are the shell's to find.
+    /// ART-05, for this Task's artifacts: the scheduler looks up those of others.
     fn check_reference(&self, reference: &Ref) -> Result<(), Rejection> {
         let own = match reference.target()? {
             Target::Elsewhere => return Ok(()),
@@ -158,7 +158,7 @@ impl Task {
         Ok(())
     }
 
-    /// ART-01: who is told of an artifact again is told of the same thing.
+    /// ART-01: a repeated announcement of an artifact describes the same artifact.
     fn check_artifacts(&self, given: &[ArtifactInput], step: Option<Pos>) -> Result<(), Rejection> {
         let mut seen: BTreeMap<&ArtifactId, &ArtifactInput> = BTreeMap::new();
         for artifact in given {
@@ -185,7 +185,7 @@ impl Task {
     }
 }
 
-/// A field that may not change while the id stays: everything but state, place, size and digest.
+/// The first field that changed although it must not: only state, place, size and digest may.
 fn changed_field(old: &ArtifactInput, new: &ArtifactInput) -> Option<&'static str> {
     fn differs<T: PartialEq>(old: &Option<T>, new: &Option<T>) -> bool {
         new.is_some() && old != new
@@ -200,7 +200,7 @@ fn changed_field(old: &ArtifactInput, new: &ArtifactInput) -> Option<&'static st
     fields.into_iter().find(|(_, changed)| *changed).map(|(field, _)| field)
 }
 
-/// PROG-03: how much of a log there is never becomes less.
+/// PROG-03: the offsets in a log of output never fall.
 fn check_offsets(old: Option<&Progress>, delta: Option<&Progress>) -> Result<(), Rejection> {
     let (Some(old), Some(delta)) = (old, delta) else { return Ok(()) };
     for (reference, &offset) in &delta.output_offsets {
@@ -216,8 +216,8 @@ fn check_offsets(old: Option<&Progress>, delta: Option<&Progress>) -> Result<(),
 }
 
 impl Tx<'_, '_> {
-    /// What a report on a Step says of artifacts and progress. A worker changes artifacts of its
-    /// own Step only (PERM-13).
+    /// Checks the artifacts and the progress of a report on a Step. A worker changes artifacts of
+    /// its own Step only (PERM-13).
     pub(super) fn check_reported(&self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
         let own = (self.cx.caller.role == Role::Worker).then_some(pos);
         self.task.check_artifacts(&report.artifacts, own)?;
@@ -225,7 +225,7 @@ impl Tx<'_, '_> {
         check_offsets(before, report.progress.as_ref())
     }
 
-    /// The same for the Task.
+    /// Checks artifacts and progress of the Task itself.
     pub(super) fn check_reported_on_task(
         &self,
         artifacts: &[ArtifactInput],
@@ -235,7 +235,7 @@ impl Tx<'_, '_> {
         check_offsets(Some(&self.task.head.progress), progress)
     }
 
-    /// ART-05, once the command's own artifacts are there; a refusal takes them back again.
+    /// ART-05, after the command's own artifacts were added; a refusal removes these again.
     pub(super) fn check_references(&self, command: &Command) -> Result<(), Rejection> {
         for (operation, reference) in command.references() {
             self.task.check_reference(reference).map_err(|no| match operation {

@@ -1,24 +1,24 @@
-//! What each operation may be refused with (5.1 to 5.4). [`Task::decide`](crate::Task::decide) holds itself to it
-//! wherever debug assertions are on, and so in every test.
+//! The codes with which each operation may be refused (5.1 to 5.4). With debug assertions, and so
+//! in every test, [`Task::decide`](crate::Task::decide) checks its refusals against this list.
 
 use super::Operator;
 use crate::reject::{Code, Rejection};
 
-/// What every command may be refused with, beside [`Code::COMMON`]: K6 and K10.
+/// The codes that every command may be refused with, beside [`Code::COMMON`]: those of K6 and K10.
 const OF_COMMANDS: &[Code] = &[Code::VersionConflict, Code::IdempotencyConflict];
 
 impl Operator {
-    /// Whether a command of this operation may be refused with a code.
+    /// Whether a command of this operation may be refused with this code.
     pub fn may_refuse(self, code: Code) -> bool {
         Code::COMMON.contains(&code) || self.refusals().any(|one| one == code)
     }
 
-    /// What a command of this operation may be refused with, beside [`Code::COMMON`].
+    /// The codes that a command of this operation may be refused with, beside [`Code::COMMON`].
     pub fn refusals(self) -> impl Iterator<Item = Code> {
         OF_COMMANDS.iter().chain(self.own_refusals()).copied()
     }
 
-    /// What was decided keeps to that.
+    /// Asserts, with debug assertions, that a decision keeps to that.
     pub(super) fn check_refusal<T>(self, decided: &Result<T, Rejection>) {
         let is_told = |refused: &Rejection| self.may_refuse(refused.code);
         debug_assert!(
@@ -94,7 +94,7 @@ impl Operator {
                 C::InvalidTransition,
                 C::DependencyCycle,
             ],
-            // Of a Task that has ended, another is made: the codes of a creation.
+            // For an ended Task it creates another: these are also the codes of a creation.
             Self::RetryTask => &[
                 C::TaskTerminal,
                 C::TaskCancelling,

@@ -1,4 +1,4 @@
-//! `link_tasks` and `unlink_tasks`: relations of this Task (REL-03).
+//! `link_tasks` and `unlink_tasks`: make and remove relations of this Task (REL-03).
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Role};
 
 impl Tx<'_, '_> {
-    /// The shell has checked that the other end exists, and with [`check_blocks`] that a `blocks`
-    /// edge closes no cycle it can see (REL-06).
+    /// Adds a relation. The scheduler has checked that the other end exists, and with
+    /// [`check_blocks`] that a `blocks` edge closes no cycle that it can see (REL-06).
     pub(super) fn link(&mut self, link: &Link) -> Result<Did, Rejection> {
         check_kind(link.kind, self.cx.caller.role)?;
         if link.to.as_str() == self.task.task_id().as_str() {
@@ -61,7 +61,7 @@ impl Tx<'_, '_> {
     }
 }
 
-/// What a relation keeps of a reason: words alone as they are.
+/// The stored form of a reason: a text if it has only a message.
 pub(super) fn kept(reason: &ReasonInput) -> EdgeReason {
     match reason {
         ReasonInput { code: None, details: None, retryable: None, message } => {
@@ -75,8 +75,8 @@ const fn is_made_at_creation(kind: EdgeKind) -> bool {
     matches!(kind, EdgeKind::Parent | EdgeKind::RetryOf | EdgeKind::Child)
 }
 
-/// Edges that `link_tasks` does not make: those of creation (REL-06) and derived ones (REL-08). The
-/// scheduler alone records a child in its parent (REL-05).
+/// Refuses the kinds that `link_tasks` does not make: those of creation (REL-06) and derived ones
+/// (REL-08). Only the scheduler records a child in its parent (REL-05).
 fn check_kind(kind: EdgeKind, role: Role) -> Result<(), Rejection> {
     let what = match kind {
         EdgeKind::Child if role == Role::System => return Ok(()),
@@ -106,8 +106,8 @@ fn arrows(path: &[&TaskId]) -> alloc::string::String {
     path.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" -> ")
 }
 
-/// Which of two Tasks an edge of this kind makes wait for the other, as blocker and blocked; none if
-/// it makes neither.
+/// Which of the two Tasks waits for the other by an edge of this kind, as blocker and blocked;
+/// `None` if neither does.
 fn blocking(kind: EdgeKind, from: &TaskId, to: &Ref) -> Option<(TaskId, TaskId)> {
     let (from, to) = (from.clone(), TaskId::new(to.as_str()).ok()?);
     match kind {
@@ -118,22 +118,22 @@ fn blocking(kind: EdgeKind, from: &TaskId, to: &Ref) -> Option<(TaskId, TaskId)>
 }
 
 impl Link {
-    /// What the edge would make wait for what, if it is made in a Task: blocker and blocked.
+    /// The blocker and the blocked Task, if this edge is made in `from`; `None` if it blocks nothing.
     pub fn blocking(&self, from: &TaskId) -> Option<(TaskId, TaskId)> {
         blocking(self.kind, from, &self.to)
     }
 }
 
 impl View<'_> {
-    /// The blocking edges in force that this Task stores, each as blocker and blocked.
+    /// The active blocking edges that this Task stores, each as blocker and blocked.
     pub fn blocking_edges(&self) -> Vec<(TaskId, TaskId)> {
         let active = self.edges().filter(|edge| edge.status == EdgeStatus::Active);
         active.filter_map(|edge| blocking(edge.kind, self.task_id(), &edge.to)).collect()
     }
 }
 
-/// REL-06: whether `blocker` may block `blocked`, given the `blocks` edges in force that are visible
-/// at this moment, each as blocker and blocked (an edge of kind `blocked_by` turned round).
+/// REL-06: whether `blocker` may block `blocked`, given the active `blocks` edges that are visible
+/// at this moment, each as blocker and blocked (an edge of kind `blocked_by` reversed).
 ///
 /// # Errors
 /// `dependency_cycle` with the path that the new edge would close.
@@ -166,11 +166,10 @@ pub fn check_blocks(
     Err(cycle(&path))
 }
 
-/// A stable id: the same kind and ends always give the same. An end too long for an id is named by
-/// its hash.
+/// A stable id: the same kind and ends always give the same id. If an end is too long, the id has its hash.
 pub(crate) fn edge_id(kind: EdgeKind, from: &impl Display, to: &Ref) -> Result<EdgeId, BadId> {
     let full = format!("{kind}:{from}:{to}");
-    // Room for the count that tells repeated relations apart.
+    // Leaves space for the count that tells repeated relations apart.
     if full.len() + 12 <= OPAQUE_MAX {
         return EdgeId::new(full);
     }

@@ -45,7 +45,8 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// The Step, which a worker holds, or which an orchestrator may write (TASK-03).
+    /// The reported Step: a worker must hold it, and for an orchestrator the Task must not be a
+    /// draft (TASK-03).
     fn reported_step(&self, report: &StepReport) -> Result<Pos, Rejection> {
         if self.cx.caller.role == Role::Worker {
             // A Step deleted since has no current Attempt either.
@@ -116,8 +117,8 @@ impl Tx<'_, '_> {
         }
     }
 
-    /// A Step fails: by its holder, its orchestrator or the scheduler. Counts the Attempt if it
-    /// counts (RETRY-03), and leaves retrying to the follow-ups (S19).
+    /// Fails a Step, for its holder, its orchestrator or the scheduler. Counts the Attempt if it
+    /// counts (RETRY-03); a retry follows later in the same commit (S19).
     pub(super) fn fail_step(
         &mut self,
         pos: Pos,
@@ -195,7 +196,7 @@ impl Tx<'_, '_> {
     }
 }
 
-/// What a holder may write, by status (3.2).
+/// Checks that a holder may write this status change (3.2).
 fn check_holder_move(from: StepStatus, to: StepStatus) -> Result<(), Rejection> {
     use StepStatus::{Blocked, Cancelled, Completed, Failed, Running};
     if from.is_held() && matches!(to, Running | Blocked | Completed | Failed | Cancelled) {
@@ -204,7 +205,7 @@ fn check_holder_move(from: StepStatus, to: StepStatus) -> Result<(), Rejection> 
     Err(invalid_transition(from.as_str(), to.as_str()))
 }
 
-/// What an orchestrator may write, by status (3.2).
+/// Checks that an orchestrator may write this status change (3.2).
 pub fn check_orchestrator_move(from: StepStatus, to: StepStatus) -> Result<(), Rejection> {
     use StepStatus::{Blocked, Cancelled, Claimed, Completed, Failed, Pending, Ready, Running};
     match (from, to) {
@@ -225,7 +226,7 @@ pub fn check_orchestrator_move(from: StepStatus, to: StepStatus) -> Result<(), R
     }
 }
 
-/// Results without a status: on any Step but completed and cancelled ones.
+/// A report without a status may change any Step but completed and cancelled ones.
 fn check_editable(from: StepStatus) -> Result<(), Rejection> {
     match from {
         StepStatus::Completed => Err(immutable()),
@@ -248,7 +249,7 @@ pub(crate) fn stale() -> Rejection {
 }
 
 impl Task {
-    /// REPORT-14: Attempt and token are the current ones of the Step.
+    /// REPORT-14: Attempt and token must be the Step's current ones.
     pub(crate) fn check_current(
         &self,
         pos: Pos,
@@ -262,7 +263,8 @@ impl Task {
         }
     }
 
-    /// After K7: content fields, and the Step a worker's Run never claimed (3.2).
+    /// After K7: checks rights by state: content fields, and that the worker's Run has claimed the Step
+    /// (3.2).
     pub(super) fn check_rights(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         match command {
             Command::TaskUpdateStep(report) if cx.caller.role == Role::Worker => {
@@ -286,7 +288,7 @@ impl Task {
         self.claimed_by_run(cx, report).map(drop).ok_or_else(|| not_claimed(report))
     }
 
-    /// The Attempt that the caller's Run made on the reported Step.
+    /// The Attempt that the caller's Run has made on the reported Step.
     fn claimed_by_run(&self, cx: &Cx<'_>, report: &StepReport) -> Option<&Attempt> {
         let run = self.runs.by_key(&cx.caller.run_id?)?;
         let attempt = &self.attempts[run.attempt?];
@@ -294,7 +296,7 @@ impl Task {
         own.then_some(attempt)
     }
 
-    /// K6, REPORT-16: the same final report of an ended Attempt is answered as the first time.
+    /// K6, REPORT-16: a repeated final report of an ended Attempt gets the first answer.
     pub(super) fn repeated_report(&self, cx: &Cx<'_>, command: &Command) -> Option<Reply> {
         let Command::TaskUpdateStep(report) = command else { return None };
         if cx.caller.role != Role::Worker {
@@ -341,7 +343,7 @@ impl Task {
     }
 }
 
-/// K4: content fields in a report (REPORT-04).
+/// K4: a report must not have content fields (REPORT-04).
 pub(super) fn check_content_fields(cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
     let Command::TaskUpdateStep(report) = command else { return Ok(()) };
     let Some(field) = report.content_fields.first() else { return Ok(()) };
@@ -353,7 +355,7 @@ pub(super) fn check_content_fields(cx: &Cx<'_>, command: &Command) -> Result<(),
     Err(Rejection::new(code, message).with("field", field.as_str()))
 }
 
-/// Statuses that no worker writes, whatever the Step (3.2).
+/// Refuses statuses that no worker may write, whatever the Step's status (3.2).
 pub(super) fn check_workers_status(report: &StepReport) -> Result<(), Rejection> {
     match report.status {
         Some(StepStatus::Pending | StepStatus::Ready) => {

@@ -1,5 +1,5 @@
 //! The end of Runs and leases: `end_run`, `decline_run`, `cancel_run`, `release_step`, and leases
-//! that ended without a word (RUN, LEASE, S11 to S13, S26).
+//! that ended without a final report (RUN, LEASE, S11 to S13, S26).
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -21,14 +21,14 @@ use crate::task::derived::after;
 use crate::task::lost_with;
 use crate::task::{Stopping, Task};
 
-/// Grants of a Step in a row that no worker said to have got: from this one on each is a loss.
+/// From this many unacknowledged grants of a Step in a row on, each counts as a loss.
 const UNACKNOWLEDGED_MAX: u32 = 5;
 
-/// So many Steps are named of those that were lost together.
+/// How many Steps that were lost together are named, at most.
 const LOST_WITH_MAX: usize = 16;
 
-/// So many Attempts back it is looked how often in a row no worker was fit: any backoff has come to its
-/// longest wait by then, but one that hardly grows.
+/// How many Attempts back the count of unfit workers in a row goes. Unless it hardly grows, any
+/// backoff has reached its longest wait by then.
 const UNFIT_LOOKED_AT: usize = 64;
 
 /// How a worker gives a Step back (LEASE-18).
@@ -36,7 +36,7 @@ const UNFIT_LOOKED_AT: usize = 64;
 pub struct GiveBack {
     /// Why.
     pub reason: ReleaseReason,
-    /// The Step is not to be given out again before so many milliseconds have passed.
+    /// How many milliseconds must pass before the Step is given out again.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -44,12 +44,12 @@ impl GiveBack {
     /// The longest wait that a worker may ask for, in milliseconds.
     pub const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
 
-    /// For a reason, and without a wait of its own.
+    /// For this reason, without a wait of its own.
     pub const fn because(reason: ReleaseReason) -> Self {
         Self { reason, retry_after_ms: None }
     }
 
-    /// The command that says so of an Attempt.
+    /// The command that gives back the Step of an Attempt.
     pub const fn of(self, attempt_id: AttemptId, fencing_token: u64) -> Command {
         let Self { reason, retry_after_ms } = self;
         Command::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms }
@@ -63,14 +63,14 @@ impl Default for GiveBack {
 }
 
 impl Tx<'_, '_> {
-    /// RUN-03 to RUN-09, R05, DISP-13.
+    /// Ends a Run (RUN-03 to RUN-09, R05, DISP-13).
     pub(super) fn end_run(&mut self, end: &EndRun) -> Result<Did, Rejection> {
         let run = self.task.run_or_reject(end.run_id)?;
         match self.task.held_by(run) {
             Some(pos) => self.end_holding_run(run, pos, end.outcome)?,
-            // Nothing claimed: nothing written (R05).
+            // The Run has claimed nothing, so nothing is written (R05).
             None if self.ends_unused(run) => self.tell(RuntimeName::NoStepClaimed, run),
-            None => {} // RUN-11: what it says in the end is handed on all the same.
+            None => {} // RUN-11: its final output is passed on all the same.
         }
         if let Some(result) = &end.result {
             self.hand_on(run, result);
@@ -78,13 +78,13 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// Ends a Run that has claimed nothing; answers whether it had not ended before.
+    /// Ends a Run that has claimed nothing. Returns whether it had not ended before.
     fn ends_unused(&mut self, run: Pos) -> bool {
         self.task.runs[run].state == RunState::Dispatched && self.task.mark_spent(run)
     }
 
-    /// S13: the Step of a Run that ended without a final status fails; while the Task is closing
-    /// the end of the Run is all that counts (RUN-08).
+    /// S13: fails the Step of a Run that ended without a final status. While the Task is closing,
+    /// only the end of the Run counts (RUN-08).
     fn end_holding_run(&mut self, run: Pos, pos: Pos, how: RunOutcome) -> Result<(), Rejection> {
         let stopping = self.task.set_stopping(run, None);
         if self.task.is_closing() {
@@ -92,7 +92,7 @@ impl Tx<'_, '_> {
         }
         let (code, outcome) = match (how, stopping.is_some()) {
             (_, true) => ("worker_cancelled", Outcome::Cancelled),
-            // RUN-05: it stopped for a cancel that nobody knows of, so that nobody waits for the Step.
+            // RUN-05: nobody asked it to stop, as far as this node knows, so nobody waits for the Step.
             (RunOutcome::Cancelled, false) => {
                 return self.give_back(run, pos, GiveBack::default());
             }
@@ -105,7 +105,7 @@ impl Tx<'_, '_> {
         self.fail_step(pos, Reason::code(code), outcome, summary_only(code), By::system())
     }
 
-    /// The end of a cancelled Run is written with the command that asked for it (5.4).
+    /// 5.4: the commit with the end of a cancelled Run carries the command that asked for it.
     fn name_after(&mut self, stopping: Option<&Stopping>) {
         if let Some(Stopping { command: Some((id, digest)), .. }) = stopping
             && self.commit.command_id.is_none()
@@ -115,14 +115,14 @@ impl Tx<'_, '_> {
         }
     }
 
-    /// RUN-08: while closing, the end of a Run is all that counts; its Step is left to phase 2,
-    /// which begins when the last Run is gone.
+    /// RUN-08: while closing, only the end of a Run counts. Phase 2 settles its Step, and begins
+    /// when the last Run has ended.
     pub(super) fn run_is_gone(&mut self, run: Pos) -> Result<(), Rejection> {
         self.task.mark_spent(run);
         self.end_closing(false)
     }
 
-    /// A `cancel_run` that nobody answered in time.
+    /// Ends a Run that did not stop within the time of a `cancel_run`.
     pub(super) fn end_stopped_run(&mut self, run: Pos) -> Result<(), Rejection> {
         match self.task.held_by(run) {
             Some(pos) => {
@@ -136,13 +136,13 @@ impl Tx<'_, '_> {
         }
     }
 
-    /// Whose word the end of a Run with a Step is.
+    /// The holder as the cause of an event: the end of a Run with a Step counts as its report.
     fn holder_of(&self, run: Pos) -> By {
         By { agent: self.cx.caller.agent.clone(), run: Some(self.task.runs[run].run_id) }
     }
 
-    /// S26 by the holder. LEASE-18: a Step that one worker after another, or the same again and again,
-    /// cannot run waits as if it had failed.
+    /// S26 by the holder. LEASE-18: if one worker after another, or the same one again and again,
+    /// is unfit for the Step, the Step waits as after a failure.
     fn give_back(&mut self, run: Pos, pos: Pos, how: GiveBack) -> Result<(), Rejection> {
         let mut event = self.lease_end(pos, LeaseEnd::Released)?;
         let delay = self.unfit_delay(pos, how.reason).max(how.retry_after_ms);
@@ -168,7 +168,8 @@ impl Tx<'_, '_> {
         })
     }
 
-    /// RETRY-06, for what no worker was fit for so often in a row; none the first time.
+    /// The backoff of RETRY-06, by how often in a row a worker was unfit for the Step; `None` the
+    /// first time.
     fn unfit_delay(&self, pos: Pos, reason: ReleaseReason) -> Option<u64> {
         let now = self.task.steps[pos].state.current?;
         let before = match reason {
@@ -182,7 +183,7 @@ impl Tx<'_, '_> {
         (before > 0).then(|| backoff_ms(backoff, before, random))
     }
 
-    /// RUN-12.
+    /// RUN-12: a worker declines a Run.
     pub(super) fn decline_run(&mut self, decline: &RunAndWhy) -> Result<Did, Rejection> {
         let pos = self.task.run_or_reject(decline.run_id)?;
         let run = &self.task.runs[pos];
@@ -208,7 +209,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// RUN-02: at once where no Step is held; else the run is asked to stop, and the answer waits.
+    /// RUN-02: ends the Run at once if it holds no Step; otherwise asks it to stop, and the answer waits.
     pub(super) fn cancel_run(&mut self, cancel: &RunAndWhy) -> Result<Did, Rejection> {
         let pos = self.task.run_or_reject(cancel.run_id)?;
         if self.task.live().run_has_ended(pos) || self.task.is_terminal() {
@@ -234,7 +235,7 @@ impl Tx<'_, '_> {
         Ok(Did { waits: Some(Wait::RunEnd(pos)), ..Did::DONE })
     }
 
-    /// S26 by the holder.
+    /// S26 by the holder: gives the Step back.
     pub(super) fn release(
         &mut self,
         attempt_id: AttemptId,
@@ -256,7 +257,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// LEASE-07: one commit, Steps in creation order. Attempts that ended meanwhile are passed over.
+    /// LEASE-07: one commit, Steps in creation order. Skips Attempts that have ended meanwhile.
     pub(super) fn expire(&mut self, ids: &[AttemptId], reason: LeaseEnd) -> Result<Did, Rejection> {
         let steps = self.held_under(ids);
         let mut lost: BTreeMap<AgentId, Vec<StepId>> = BTreeMap::new();
@@ -274,8 +275,9 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// S26: the Steps go back. A worker that a Step ends at once, and with it the word that it came, is not told
-    /// from one that was gone before: of so many in a row the last, and what follows, is a loss (S11, S12).
+    /// S26: ends the Attempts, so that the Steps go back. If a Step ends its worker at once, its
+    /// acknowledgement is lost too, and this looks like a worker that was gone before. So from
+    /// [`UNACKNOWLEDGED_MAX`] in a row on, each counts as a loss (S11, S12).
     pub(super) fn unacknowledged(&mut self, ids: &[AttemptId]) -> Result<Did, Rejection> {
         for pos in self.held_under(ids) {
             let in_a_row = self.task.note_unacknowledged(pos);
@@ -290,7 +292,7 @@ impl Tx<'_, '_> {
         Some(self.task.attempts[self.task.steps[pos].state.current?].worker_id.clone())
     }
 
-    /// Steps whose open Attempts these are, in creation order.
+    /// The Steps whose open Attempts are among these, in creation order.
     fn held_under(&self, ids: &[AttemptId]) -> Vec<Pos> {
         let open = ids.iter().filter_map(|id| self.task.attempts.by_key(id));
         let open = open.filter(|a| a.outcome.is_none()).map(|a| a.step);
@@ -300,7 +302,7 @@ impl Tx<'_, '_> {
         steps
     }
 
-    /// S11, or S12 when the losses are used up; `with` are all that were lost with its worker.
+    /// S11, or S12 if no losses are left; `with` are all Steps that were lost with its worker.
     fn expire_one(&mut self, pos: Pos, reason: LeaseEnd, with: &[StepId]) -> Result<(), Rejection> {
         let Some(at) = self.task.steps[pos].state.current else { return Ok(()) };
         let attempt = &self.task.attempts[at];
@@ -330,7 +332,7 @@ impl Tx<'_, '_> {
 }
 
 impl Task {
-    /// How many Attempts, the last of which this is, were given back in a row by workers that were not fit.
+    /// How many Attempts in a row, up to `last`, workers gave back as not fit for them.
     fn unfit_in_a_row(&self, last: Option<Pos>) -> u32 {
         let attempt = |pos: Pos| &self.attempts[pos];
         let back = core::iter::successors(last, |&pos| attempt(pos).previous).take(UNFIT_LOOKED_AT);
@@ -344,8 +346,8 @@ impl Task {
         attempt.outcome.is_none().then_some(attempt.step)
     }
 
-    /// K4 with state: the Attempt is the caller's own. Who names one that there is not learns nothing of
-    /// the Task by it.
+    /// K4 with state: the Attempt is the caller's own. A caller that names an Attempt that does not
+    /// exist learns nothing about the Task.
     pub(super) fn check_own_attempt(&self, cx: &Cx<'_>, id: AttemptId) -> Result<(), Rejection> {
         let attempt = self.attempts.by_key(&id).ok_or_else(stale)?;
         if attempt.worker_id == cx.caller.agent {
@@ -371,7 +373,7 @@ impl Task {
     }
 }
 
-/// `task_terminal`: nobody holds anything of a Task that has ended so.
+/// The refusal `task_terminal`: no worker holds a Step of a Task that has ended with this status.
 pub fn nothing_held(status: TaskStatus) -> Rejection {
     Rejection::new(Code::TaskTerminal, format!("the task is {status}"))
 }

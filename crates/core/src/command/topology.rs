@@ -1,8 +1,7 @@
-//! The final DAG of a patch: ids, dependencies, cycles, dependents (PATCH-15).
+//! Checks the final DAG of a patch: ids, dependencies, cycles, dependents (PATCH-15).
 //!
-//! Only what the patch touched is looked at. A cycle that was not there before runs through an
-//! edge that was not there before, so the search starts at those and ends as soon as all Steps on
-//! one side of them are known.
+//! The check covers only what the patch touched. A new cycle runs through a new edge, so the search
+//! starts at the new edges and ends as soon as it has visited all Steps on one side of them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -22,7 +21,7 @@ use crate::table::Pos;
 use crate::task::Task;
 use crate::task::patching::{EdgeChanges, Patched, Touched};
 
-/// What a patch that is in order does to Steps, by position.
+/// What a valid patch does to Steps, by position.
 pub(super) struct Found {
     /// Ready Steps that wait again (S03).
     pub(super) demoted: Vec<Pos>,
@@ -32,7 +31,7 @@ pub(super) struct Found {
     pub(super) touched: Vec<Pos>,
 }
 
-/// A patch over its Task, every operation legal at its turn.
+/// A patch over its Task, after each operation was found legal at its turn.
 pub(super) struct Topology<'a> {
     pub(super) task: &'a Task,
     pub(super) operations: &'a [Operation],
@@ -40,7 +39,7 @@ pub(super) struct Topology<'a> {
 }
 
 impl Topology<'_> {
-    /// K13, in its order: ids, existence, cycles, dependents; and what is left of the Task.
+    /// K13, in its order: ids, existence, cycles, dependents; and that some Step is left.
     pub(super) fn judge(
         &self,
         taken: Option<(usize, StepId)>,
@@ -59,7 +58,7 @@ impl Topology<'_> {
         Ok(self.found(&edges))
     }
 
-    /// P30: Steps of a Task, deleted ones included, so that a log has an end.
+    /// P30: a limit on the Steps of a Task, including deleted ones, so that its log cannot grow for ever.
     fn check_size(&self, limits: &Limits) -> Result<(), Rejection> {
         let given = self.task.steps.len() + self.patched.added();
         if given <= limits.steps_max || self.patched.added() == 0 {
@@ -79,8 +78,8 @@ impl Topology<'_> {
             .with("op_index", at))
     }
 
-    /// DAG-06. A dependency that was there before on a Step that the patch deletes is judged as a
-    /// deletion of that Step.
+    /// DAG-06. If the patch deletes a Step on which another depended before, that counts as an
+    /// illegal deletion ([`check_dependents`](Self::check_dependents)), not as an unknown dependency.
     fn check_dependencies(&self) -> Result<(), Rejection> {
         for (pos, step) in self.patched.steps().filter(|(_, step)| !step.removed) {
             let before = self.task.steps.get(pos).map(|s| &s.spec.depends_on_step_ids);
@@ -94,7 +93,7 @@ impl Topology<'_> {
         Ok(())
     }
 
-    /// P30: a claim names all dependencies of its Step.
+    /// P30: a claim names all dependencies of its Step, so their names must fit into a message.
     fn check_names(&self, limits: &Limits) -> Result<(), Rejection> {
         for (_, step) in self.patched.steps().filter(|(_, step)| !step.removed) {
             let input = step.spec.input.as_ref().and_then(Value::data).map_or(0, <[u8]>::len);
@@ -117,7 +116,7 @@ impl Topology<'_> {
             .with("op_index", self.last(|op| names_edge(op, |s, d| s == step && d == missing)))
     }
 
-    /// DAG-05.
+    /// DAG-05: the patch closes no cycle.
     fn check_cycles(&self, edges: &EdgeChanges) -> Result<(), Rejection> {
         let graph = FinalDag { task: self.task, patched: self.patched, edges };
         let Some(cycle) = graph.new_cycle() else { return Ok(()) };
@@ -129,7 +128,7 @@ impl Topology<'_> {
         Err(dependency_cycle(&ids).with("op_index", self.last(closes)))
     }
 
-    /// PATCH-20.
+    /// PATCH-20: no Step depends on a Step that the patch deletes.
     fn check_dependents(&self, edges: &EdgeChanges) -> Result<(), Rejection> {
         let graph = FinalDag { task: self.task, patched: self.patched, edges };
         for (pos, step) in self.patched.steps().filter(|(_, step)| step.removed) {
@@ -155,7 +154,7 @@ impl Topology<'_> {
             .with("step_ids", ids_json(&ids))
     }
 
-    /// DAG-15.
+    /// DAG-15: a Task that is no draft keeps at least one Step.
     fn check_not_empty(&self) -> Result<(), Rejection> {
         if self.task.head.status == TaskStatus::Draft || self.patched.live_steps(self.task) > 0 {
             return Ok(());
@@ -183,18 +182,18 @@ impl Topology<'_> {
         found
     }
 
-    /// Not completed. A patch completes nothing, so the Task as it is knows.
+    /// Whether the Step is not completed. A patch completes nothing, so the Task's own state is right.
     fn is_open(&self, pos: Pos) -> bool {
         self.task.steps.get(pos).is_none_or(|s| s.state.status != StepStatus::Completed)
     }
 
-    /// The last operation of a kind: the one that made wrong what was right before it.
+    /// The last operation of a kind: the one that broke what was right before it.
     fn last(&self, is: impl Fn(&Operation) -> bool) -> usize {
         self.operations.iter().rposition(is).unwrap_or(0)
     }
 }
 
-/// Whether an operation names a dependency, as (who waits, for whom), that `is` the one.
+/// Whether an operation names a dependency for which `is` holds, given as (dependent, dependency).
 fn names_edge(operation: &Operation, is: impl Fn(&StepId, &StepId) -> bool) -> bool {
     match operation {
         Operation::AddStep { step, .. } => {
@@ -215,7 +214,7 @@ fn id_taken(id: &StepId) -> Rejection {
     Rejection::invalid("step_id", message).with("step_id", id.as_str())
 }
 
-/// The DAG as the patch leaves it, walked without being built.
+/// The DAG as the patch leaves it, without building it.
 struct FinalDag<'a> {
     task: &'a Task,
     patched: &'a Patched,
@@ -223,11 +222,11 @@ struct FinalDag<'a> {
 }
 
 impl FinalDag<'_> {
-    /// A cycle through an edge that was not there before, if there is any.
+    /// A cycle through a new edge, if there is one.
     ///
-    /// All of it lies above the Steps that are newly waited for, and below those that newly wait.
-    /// Both sides are explored in turn; the one that runs out first holds every cycle, and only it
-    /// is searched.
+    /// Each such cycle lies both above the Steps that get new dependents, and below those that get
+    /// new dependencies. The search explores the two sides in turn. The side that it exhausts first
+    /// contains every such cycle, and only that side is then searched for one.
     fn new_cycle(&self) -> Option<Vec<Pos>> {
         let gained =
             self.edges.by_dependency.iter().filter(|(_, change)| !change.gained.is_empty());

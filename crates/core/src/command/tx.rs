@@ -1,5 +1,5 @@
-//! A commit in the making: events are applied as they are emitted, so that every later check and
-//! follow-up sees the state they lead to.
+//! A commit under construction: each event is applied when it is emitted, so that every later check
+//! and follow-up sees the state after it.
 
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
@@ -14,10 +14,10 @@ use crate::table::Pos;
 use crate::task::apply::At;
 use crate::task::{Made, Task, Written, text};
 
-/// Steps named in an answer (CTRL-04).
+/// How many Steps an answer names, at most (CTRL-04).
 const CHANGED_MAX: usize = 50;
 
-/// Who causes an event.
+/// Who causes an event: a principal, and the Run under which it acts.
 #[derive(Debug, Clone)]
 pub(crate) struct By {
     pub(crate) agent: AgentId,
@@ -31,7 +31,7 @@ impl By {
     }
 }
 
-/// What a command did, beside its events.
+/// The result of a command, beside its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Did {
     pub(crate) made: Made,
@@ -83,8 +83,8 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.commit.first_seq + self.commit.events.len() as u64
     }
 
-    /// The caller, for events the command names. An orchestrator acts under no Run of this Task:
-    /// what it writes about a Step is never its holder's word.
+    /// The caller, for events that the command names. An orchestrator acts under no Run of this
+    /// Task, so its reports on a Step never count as the holder's.
     pub(crate) fn caller(&self) -> By {
         let caller = self.cx.caller;
         let worker = caller.role == Role::Worker;
@@ -97,12 +97,12 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.push(by, None, None, body)
     }
 
-    /// Tells of a Run what changes no Task (EVENT-07).
+    /// Reports a runtime event of a Run, which changes no Task (EVENT-07).
     pub(crate) fn tell(&mut self, what: RuntimeName, run: Pos) {
         self.told.push(RuntimeEvent::of(&self.task.live(), what, run, self.now()));
     }
 
-    /// DISP-13: what a Run says in the end, for its dispatcher and whoever listens.
+    /// DISP-13: passes on a Run's final output, to its dispatcher and to observers of runtime events.
     pub(crate) fn hand_on(&mut self, run: Pos, result: &str) {
         let result = text(result);
         if self.task.keep_result(run, &result) {
@@ -134,7 +134,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         body: Body,
     ) -> Result<(), Rejection> {
         let event = Event { actor: by.agent, run: by.run, step_id, body };
-        // `count` is not known yet; whoever keeps it is corrected in `finish`.
+        // `count` is not known yet: `finish` corrects it where the state stores it.
         let written = Written {
             commit_id: self.commit.commit_id,
             first_seq: self.commit.first_seq,
@@ -188,7 +188,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         }
     }
 
-    /// Adds what follows from the command's own events, and closes the commit.
+    /// Adds the events that follow from the command's own, and closes the commit.
     pub(crate) fn finish(mut self, did: Did) -> Result<Outcome, Rejection> {
         if !self.commit.events.is_empty() {
             self.follow_up()?;
@@ -208,7 +208,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         Ok(Outcome { commit: Some(self.commit), reply, told: self.told })
     }
 
-    /// Attempts that ended in this commit name it with its final number of events.
+    /// Sets the final number of events in the Attempts that ended in this commit.
     fn correct_counts(&mut self) {
         let written = self.commit.written();
         for event in &self.commit.events {

@@ -1,9 +1,9 @@
-//! `agent.task_update`: patches (PATCH).
+//! `agent.task_update`: judges a patch and turns it into events (PATCH).
 //!
-//! Two judgements, in this order (5.1). Each operation at its turn, on the draft that the ones
-//! before it left: does its Step exist, does the status allow it, does it name fields it may name.
-//! Then the final DAG: `topology`. The first failing check decides and names its
-//! operation; nothing has been written by then.
+//! A patch is judged twice, in this order (5.1). First each operation at its turn, on the draft
+//! that the ones before it left: whether its Step exists, whether the status allows it, and whether
+//! it may name its fields. Then the final DAG, in `topology`. The first failing check decides and
+//! names its operation; nothing has been written by then.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -43,7 +43,7 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// IDEM-08: the part that makes the Task whole lets it begin, unless a draft was asked for.
+    /// IDEM-08: the part that completes a creation submits the Task, unless the creator asked for a draft.
     fn part_came(&mut self, creation: Creation) -> Result<(), Rejection> {
         let here = next_pos(self.task.steps.len());
         if here > creation.steps {
@@ -64,7 +64,8 @@ impl Tx<'_, '_> {
         self.submit_as(Moved { from: TaskStatus::Draft, reason: None })
     }
 
-    /// PATCH-18: what acts through an event of its own, if its Step is still there in the end.
+    /// PATCH-18: carries out an operation that acts through its own event, if its Step still exists
+    /// at the end.
     fn act(&mut self, operation: &Operation) -> Result<(), Rejection> {
         match operation {
             Operation::CancelStep { step_id, reason } => match self.task.find_step(step_id) {
@@ -128,14 +129,14 @@ fn judge(
     Topology { task, operations, patched: &patched }.judge(judge.taken, limits)
 }
 
-/// The Task as the operations so far leave it, as far as their legality needs it.
+/// The Task after the operations so far, as far as the next one's legality depends on it.
 struct Judge<'t> {
     task: &'t Task,
     draft: PatchDraft<'t>,
     /// Steps that the patch cancels or reopens.
     statuses: BTreeMap<Pos, StepStatus>,
     task_status: TaskStatus,
-    /// The first Step to be added whose id is not free: ids are judged with the final DAG.
+    /// The first added Step whose id is not free: ids are judged later, with the final DAG.
     taken: Option<(usize, StepId)>,
 }
 
@@ -196,7 +197,7 @@ impl<'t> Judge<'t> {
         }
     }
 
-    /// A Step that is there at this turn, with its status as the operations so far leave it.
+    /// A Step that exists at this turn, with its status after the operations so far.
     fn status(&self, id: &StepId) -> Result<(Pos, StepStatus), Rejection> {
         let pos = self.draft.find(id).ok_or_else(|| step_not_found(id))?;
         let unchanged = || self.task.steps.get(pos).map(|step| step.state.status);
@@ -213,7 +214,7 @@ impl<'t> Judge<'t> {
         Err(Rejection { message: "the task is a draft; submit it first".to_string(), ..no })
     }
 
-    /// T05, T06.
+    /// T05, T06: whether the patch may block or reopen the Task now.
     fn move_task(&mut self, legal: bool, to: TaskStatus) -> Result<(), Rejection> {
         if !legal {
             return Err(invalid_transition(self.task_status.as_str(), to.as_str()));
@@ -223,7 +224,7 @@ impl<'t> Judge<'t> {
     }
 }
 
-/// STEP-24, PATCH-22.
+/// STEP-24, PATCH-22: whether `update_step` may change these fields of a Step with this status.
 fn check_fields(status: StepStatus, fields: &StepFields) -> Result<(), Rejection> {
     let names_work = !fields.handler.is_keep() || !fields.input.is_keep();
     match status {
@@ -235,7 +236,7 @@ fn check_fields(status: StepStatus, fields: &StepFields) -> Result<(), Rejection
     }
 }
 
-/// PATCH-22: what is beyond title and summary rests with the end of a Step.
+/// PATCH-22: once a Step has ended, only its title and summary can change.
 fn check_topology_may_change(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Completed => Err(immutable()),
@@ -248,7 +249,7 @@ fn check_topology_may_change(status: StepStatus) -> Result<(), Rejection> {
     }
 }
 
-/// PATCH-19.
+/// PATCH-19: whether a Step with this status may be deleted.
 fn check_deletable(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Pending | StepStatus::Ready | StepStatus::Cancelled => Ok(()),
@@ -260,7 +261,7 @@ fn check_deletable(status: StepStatus) -> Result<(), Rejection> {
     }
 }
 
-/// PATCH-21, STEP-17 to STEP-19.
+/// PATCH-21, STEP-17 to STEP-19: whether a Step with this status may be cancelled.
 fn check_cancellable(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Pending | StepStatus::Ready => Ok(()),
@@ -272,7 +273,7 @@ fn check_cancellable(status: StepStatus) -> Result<(), Rejection> {
     }
 }
 
-/// PATCH-21.
+/// PATCH-21: whether a Step with this status may be reopened.
 fn check_reopenable(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Blocked | StepStatus::Failed => Ok(()),

@@ -1,4 +1,4 @@
-//! K3: shapes, types and limits of input, before any state is looked at.
+//! K3: checks shapes, types and limits of input, before any state.
 
 use alloc::format;
 use alloc::string::String;
@@ -118,7 +118,7 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
     }
 }
 
-/// PATCH-07, PATCH-09: null clears what is optional.
+/// PATCH-07, PATCH-09: null clears optional fields only.
 fn may_clear(wrong: Option<&str>) -> Result<(), Rejection> {
     let Some(field) = wrong else { return Ok(()) };
     let message = format!("{field} always has a value: give a new one, or leave it out");
@@ -146,7 +146,7 @@ pub(super) fn text(field: &str, given: &str, limits: &Limits) -> Result<(), Reje
     Err(Rejection::invalid(field, message).with("limit", limits.text_bytes_max))
 }
 
-/// P30: a list of names, with so many bytes beside it, fits into a message.
+/// P30: a list of names, with `beside` bytes of other content, must fit into a message.
 pub(super) fn names<'a>(
     field: &str,
     given: impl Iterator<Item = &'a str>,
@@ -300,7 +300,7 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
     report.artifacts.iter().try_for_each(|a| artifact(a, limits))
 }
 
-/// R06.
+/// R06: whether a report ends the Run of its worker.
 fn ends_run(report: &StepReport, cx: &Cx<'_>) -> bool {
     use StepStatus::{Blocked, Cancelled, Completed, Failed};
     let is_final = matches!(report.status, Some(Blocked | Cancelled | Completed | Failed));

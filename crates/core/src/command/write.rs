@@ -1,4 +1,4 @@
-//! What callers ask for that makes or changes a Task, and what they say with it.
+//! The requests that create or change a Task, and the context that a caller gives with each.
 
 use alloc::boxed::Box;
 
@@ -8,12 +8,12 @@ use super::create::CreateTask;
 use super::{Command, RetryEnded};
 use crate::id::CommandId;
 
-/// What a caller says with a command.
+/// What a caller gives with a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
+    /// The caller's id for the command: a repeated command gets the first answer (IDEM-01).
     pub command_id: CommandId,
-    /// Judge only at this version (OCC-02).
+    /// Carry the command out only at this version (OCC-02).
     pub expected_version: Option<u64>,
     /// W3C traceparent.
     pub trace: Option<SmolStr>,
@@ -26,14 +26,14 @@ impl Context {
     }
 }
 
-/// What makes or changes a Task.
+/// A request that creates or changes a Task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Write {
     /// `task_create`: the input names the Task (U15).
     Create(Box<CreateTask>),
-    /// `retry_task` of a Task that has ended: it is made again as another (RETRY-12).
+    /// `retry_task` of a Task that has ended: creates it again as another Task (RETRY-12).
     RetryEnded(Box<RetryEnded>),
-    /// A command on a Task that is there.
+    /// A command on a Task that exists.
     Command(Box<Command>),
 }
 

@@ -1,5 +1,5 @@
-//! Reading an operation of a patch, whatever the order of its fields. Each field is read where it stands, so that an
-//! error is in its place: what serde makes by itself would put all of them aside first.
+//! Reads an operation of a patch, whatever the order of its fields. It reads each field where it
+//! stands, so that an error names the right place; serde's own code would first put all fields aside.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for OperationVisitor {
     }
 }
 
-/// What operations have, but for the fields of a Task.
+/// The fields of operations, except those of a Task.
 #[derive(Default)]
 struct Own {
     op: Option<SmolStr>,
@@ -69,14 +69,14 @@ struct Own {
     step_id: Option<StepId>,
     depends_on_step_id: Option<StepId>,
     input_refs: Option<Vec<Ref>>,
-    /// Names of all fields that came, but `op`.
+    /// Names of all fields that came, except `op`.
     came: Vec<SmolStr>,
-    /// Those that an operation on the Task has.
+    /// The names of the fields that an operation on the Task has.
     of_task: &'static [&'static str],
 }
 
 impl Own {
-    /// Reads the field of this name; answers whether there is one.
+    /// Reads the field of this name. Returns whether there is such a field.
     fn read<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "op" => once("op", &mut self.op, map)?,
@@ -86,7 +86,7 @@ impl Own {
             "depends_on_step_id" => once("depends_on_step_id", &mut self.depends_on_step_id, map)?,
             "input_refs" => once("input_refs", &mut self.input_refs, map)?,
             name if self.of_task.contains(&name) => return Ok(false),
-            _ => drop(map.next_value::<IgnoredAny>()?), // It is refused when the operation is known.
+            _ => drop(map.next_value::<IgnoredAny>()?), // `operation` refuses it.
         }
         Ok(true)
     }
@@ -134,7 +134,7 @@ impl Own {
     }
 }
 
-/// Takes the value of a field that comes once.
+/// Reads the value of a field that may come only once.
 fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     name: &'static str,
     field: &mut Option<T>,
@@ -151,7 +151,7 @@ fn needed<T, E: Error>(name: &'static str, field: Option<T>) -> Result<T, E> {
     field.ok_or_else(|| E::missing_field(name))
 }
 
-/// The fields of a Task among those of an operation; the others are put aside on the way.
+/// Passes on the fields of a Task among those of an operation, and puts the others aside on the way.
 struct Split<'a, A> {
     map: A,
     own: &'a mut Own,

@@ -18,7 +18,7 @@ use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec,
 use crate::status::{EdgeKind, EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
 
-/// An event that does not go with the state: the log is not a history of this Task (RECOVER-05).
+/// An event that contradicts the state: the log is not a history of this Task (RECOVER-05).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Illegal {
     /// `wal_seq` of the event.
@@ -35,7 +35,7 @@ impl fmt::Display for Illegal {
 
 impl core::error::Error for Illegal {}
 
-/// What contradicts the state of a Task, in words: an event, or another record of it.
+/// What contradicts the state of a Task, in words: an event, or another of its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction(String);
 
@@ -60,13 +60,13 @@ pub(super) type Applied = Result<(), Contradiction>;
 pub(crate) struct At {
     pub(crate) seq: u64,
     pub(crate) time: Millis,
-    /// How far the steady line is ahead of that; 0 on replay.
+    /// How far the steady line is ahead of `time`; 0 on replay.
     pub(crate) shift: Shift,
     pub(crate) written: Written,
 }
 
 impl Commit {
-    /// Where its events stand.
+    /// Where the events of this commit stand.
     pub fn written(&self) -> Written {
         let count = crate::table::next_pos(self.events.len());
         Written { commit_id: self.commit_id, first_seq: self.first_seq, count }
@@ -98,7 +98,7 @@ impl Task {
         self.replay_with(commit, |_, _| {})
     }
 
-    /// Applies a commit that is in the log, and shows the state after each event.
+    /// Applies a commit that is in the log, and calls `see` with the state after each event.
     pub(crate) fn replay_with(
         &mut self,
         commit: &Commit,
@@ -165,7 +165,7 @@ impl Task {
     pub(crate) fn remember(&mut self, commit: &Commit) {
         let Some(command_id) = commit.command_id.clone() else { return };
         if self.commands.find(&command_id).is_some() {
-            return; // Phase 2 of a closing carries the id of the command that asked for it.
+            return; // The last commit of a closing carries the id of the command that asked for it.
         }
         let made = commit.events.iter().find_map(|event| match &event.body {
             Body::StepClaimed(claim) => self.attempts.find(&claim.attempt_id).map(Made::Attempt),
@@ -179,7 +179,7 @@ impl Task {
         self.commands.push(CommandRecord { command_id, digest, written, made });
     }
 
-    /// Applies one event. On an error the state may be half changed: a replay gives the Task up.
+    /// Applies one event. After an error the state may be half changed: the replay fails with it.
     pub(crate) fn apply(&mut self, event: &Event, at: At) -> Applied {
         let step = event.step_id.as_ref();
         let known = |id: &StepId| self.find_step(id).ok_or_else(|| format!("unknown step {id}"));
@@ -187,7 +187,7 @@ impl Task {
         self.apply_at(event, step, at)
     }
 
-    /// As [`apply`](Self::apply), where the Step is known already.
+    /// As [`apply`](Self::apply), for a caller that knows the Step already.
     pub(crate) fn apply_at(&mut self, event: &Event, step: Option<Pos>, at: At) -> Applied {
         if at.seq != self.mark.version + 1 {
             return Err(format!("wal_seq {} follows {}", at.seq, self.mark.version).into());
@@ -335,7 +335,7 @@ impl Task {
         Ok(())
     }
 
-    /// IDEM-10: another creation takes the place of an unfinished one. Of that one the log and its age stay.
+    /// IDEM-10: another creation replaces an unfinished one, of which the log and the creation time stay.
     fn begin_anew(&mut self, event: &Event, created: &TaskCreated, at: At) -> Applied {
         if self.unfinished().is_none() {
             return Err("task_created on a task whose creation is not unfinished".into());
@@ -346,7 +346,7 @@ impl Task {
         let mut anew = Self::empty(event, created, at.written.commit_id, self.head.created_at);
         anew.head.created_seq = at.seq;
         anew.head.trace.clone_from(&self.head.trace);
-        // What is a child of the Task is one of what it is from now on.
+        // The children of the unfinished creation become children of the new one.
         let children = self.edges.iter().filter(|edge| edge.kind == EdgeKind::Child);
         anew.edges.extend(children.cloned());
         anew.mark = self.mark;

@@ -1,4 +1,4 @@
-//! Artifacts as events name them (ART-01).
+//! How the reducer records Artifacts that events name (ART-01).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

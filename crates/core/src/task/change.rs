@@ -1,5 +1,5 @@
-//! Changing records: each is noted first, so that it can be taken back, and leaves the indexes and
-//! enters them again. What a Step becomes reaches those that wait for it.
+//! Changes of records. Each change first notes the old record, so that it can be undone, takes the record
+//! out of the indexes and puts it in again. It then updates the Steps that depend on a changed Step.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -23,7 +23,7 @@ impl Task {
         self.run_in(pos);
     }
 
-    /// Changes what memory knows of a Run.
+    /// Changes what the owner's memory knows of a Run.
     pub(crate) fn change_memory<T>(
         &mut self,
         pos: Pos,
@@ -42,7 +42,7 @@ impl Task {
         pos
     }
 
-    /// Changes a Step's state, keeps the indexes, and carries what it means to its dependents.
+    /// Changes a Step's state, updates the indexes, and then updates the Steps that depend on it.
     pub(crate) fn change(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
         let before = Signals::of(&self.steps[pos].state);
         self.change_alone(pos, change);
@@ -56,7 +56,7 @@ impl Task {
         self.index_in(pos);
     }
 
-    /// Tells dependents that a Step became (or ceased to be) completed, dead or fatal.
+    /// Updates the dependents of a Step that became completed, dead or fatal, or ceased to be so.
     fn spread(&mut self, pos: Pos, before: Signals) {
         let now = Signals::of(&self.steps[pos].state);
         if now == before || self.steps[pos].dependents.is_empty() {
@@ -65,8 +65,9 @@ impl Task {
         self.spread_all(alloc::vec![Turn { pos, before, now }]);
     }
 
-    /// Tells dependents of turned Steps, and theirs, as far as it changes them. A worklist, not
-    /// recursion: chains may be long. The last one in `work` goes first, with all that it leads to.
+    /// Updates the dependents of changed Steps, and in turn theirs, as far as anything changes. It
+    /// uses a worklist, not recursion, because chains may be long. The last entry of `work` is done
+    /// first, with all that follows.
     pub(crate) fn spread_all(&mut self, mut work: Vec<Turn>) {
         while let Some(Turn { pos, before, now }) = work.pop() {
             if now == before {
@@ -105,7 +106,7 @@ impl Task {
     }
 }
 
-/// What a Step means to its dependents.
+/// What the dependents of a Step need to know of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signals {
     pub(crate) completed: bool,
@@ -121,11 +122,11 @@ impl Signals {
     }
 }
 
-/// A Step that means something else to its dependents than they know.
+/// A Step whose signals have changed, while its dependents still count the old ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     pub(crate) pos: Pos,
-    /// What they know.
+    /// The signals that the dependents count.
     pub(crate) before: Signals,
     pub(crate) now: Signals,
 }

@@ -1,7 +1,7 @@
-//! Indexes that follow from the records: what is ready, held, due, failed beyond repair.
+//! Indexes that follow from the records: which Steps are ready, held, due, or failed for good.
 //!
-//! They are kept up by taking a record out before it changes and putting it in again after, so no
-//! change can be forgotten; `check_invariants` rebuilds them from nothing and compares.
+//! A change takes a record out of the indexes before it and puts it in again after it, so that no
+//! change can be forgotten; `check_invariants` rebuilds the indexes from nothing and compares.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -12,15 +12,15 @@ use crate::record::{Artifact, StepSpec};
 use crate::status::{ArtifactState, RunState, StepStatus, WaitKind};
 use crate::table::{Pos, Table};
 
-/// See the module's text.
+/// The indexes of a Task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Derived {
-    /// Counts.
+    /// Counts of the Steps.
     pub tally: Tally,
     /// Claimed and running Steps.
     pub held: BTreeSet<Pos>,
-    /// Ready Steps by pool and handler, in creation order: what a worker can run is found without
-    /// passing over what it cannot.
+    /// Ready Steps by pool and handler, in creation order, so that the search for a Step that a
+    /// worker can run does not pass over Steps that it cannot run.
     pub ready: BTreeMap<PoolId, BTreeMap<HandlerName, BTreeSet<Pos>>>,
     /// Pending Steps with all dependencies completed and no backoff: to be made ready.
     pub promotable: BTreeSet<Pos>,
@@ -36,12 +36,12 @@ pub struct Derived {
     pub blocked: BTreeSet<Pos>,
     /// Runs that have not ended.
     pub live_runs: BTreeSet<Pos>,
-    /// Moments at which something falls due.
+    /// Moments at which a time limit or a backoff ends.
     pub timers: Timers,
 }
 
-/// Moments on the steady line at which something falls due, one list per kind: some kinds rest while the Task is
-/// blocked or closing, and a resting list is passed over as a whole.
+/// Moments on the steady line at which something falls due, one list per kind. Some kinds do not
+/// count while the Task is blocked or closing; then their whole list is skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timers {
     /// A backoff ends (READY-05).
@@ -79,15 +79,16 @@ pub struct Tally {
     pub required: u32,
     /// Required Steps that are not completed.
     pub required_open: u32,
-    /// Steps with a peer whose facts are not stored here (TERM-10).
+    /// Steps with a remote peer whose facts are not stored here (TERM-10).
     pub unreconciled: u32,
-    /// Artifacts that are announced only (TERM-10).
+    /// Artifacts that are only announced (TERM-10).
     pub artifacts_pending: u32,
-    /// Pending and ready Steps whose last Attempt is to be made good (7.2, "awaiting retry").
+    /// Pending and ready Steps that will run again because their last Attempt ended badly (7.2,
+    /// "awaiting retry").
     pub retrying: u32,
     /// Pending Steps with a dependency that is cancelled or failed, directly or through others.
     pub unsatisfiable: u32,
-    /// Pending Steps for which only the end of a backoff is missing.
+    /// Pending Steps that wait only for the end of a backoff.
     pub backing_off: u32,
 }
 
@@ -151,7 +152,7 @@ impl Tally {
     }
 }
 
-/// What the indexes need to know of a Step beside the Step.
+/// A Step, and the records beside it that the indexes need.
 struct Around<'a> {
     pos: Pos,
     step: &'a Step,
@@ -179,7 +180,7 @@ impl Around<'_> {
         }
     }
 
-    /// S15: from the later of `ready_at` and the Task's last reopen or resume.
+    /// S15: the limit counts from the later of `ready_at` and the Task's last reopen or resume.
     fn schedule_to_start(&self) -> Option<Millis> {
         let own = self.step.spec.retry_policy.as_deref();
         let policy = own.or(self.head.spec.retry_policy.as_deref())?;
@@ -189,8 +190,8 @@ impl Around<'_> {
         Some(after(ready_at.max(resumed_at.unwrap_or(Millis::MIN)), limit))
     }
 
-    /// A Step that starts again after an Attempt that ended badly. Its last Attempt has ended, so
-    /// what this says of a pending or ready Step never changes behind the index's back.
+    /// Whether the Step starts again after an Attempt that ended badly. That Attempt has ended, so the
+    /// answer for a pending or ready Step changes only with the Step itself, and the index stays right.
     fn awaits_retry(&self) -> bool {
         let state = &self.step.state;
         match state.status {
@@ -353,7 +354,7 @@ impl Task {
         self.volatile.offer(pos, &self.runs[pos]);
     }
 
-    /// The indexes made from nothing: what they must equal at any time.
+    /// The indexes, built from nothing; [`Derived`] must equal them at any time.
     pub fn derive_again(&self) -> Derived {
         let mut fresh = Derived::default();
         for (pos, step) in (0..).zip(self.steps.iter()).filter(|(_, s)| !s.state.removed) {
@@ -366,8 +367,8 @@ impl Task {
         fresh
     }
 
-    /// Changes the Task's own retry policy: the one thing outside a Step that its timers read, and
-    /// only while it is ready.
+    /// Changes the Task's own retry policy. Beside the Step itself, only this enters its timers,
+    /// and only while the Step is ready.
     pub(crate) fn change_policy(&mut self, change: impl FnOnce(&mut Self)) {
         let ready: Vec<Pos> = self.derived.all_ready().collect();
         ready.iter().for_each(|&pos| self.index_out(pos));
@@ -375,8 +376,8 @@ impl Task {
         ready.into_iter().for_each(|pos| self.index_in(pos));
     }
 
-    /// As [`change_policy`](Self::change_policy), for a reopen or resume: only the limits of ready
-    /// Steps that have one move with it (S15).
+    /// As [`change_policy`](Self::change_policy), for a reopen or resume: it moves only the limits
+    /// of ready Steps that have such a limit (S15).
     pub(crate) fn change_resumed_at(&mut self, change: impl FnOnce(&mut Self)) {
         let starts = self.derived.timers.schedule_to_start.iter();
         let starts: Vec<Pos> = starts.map(|&(_, pos)| pos).collect();

@@ -1,5 +1,5 @@
-//! What must hold after every commit. Tests call it after each apply; where debug assertions are on, each
-//! decision and each step back on a small Task is followed by it, whoever decides.
+//! What must hold after every commit. Tests check it after each apply; with debug assertions on,
+//! every decision and every undo on a small Task checks it too.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,11 +9,12 @@ use super::{Task, Waits};
 use crate::eligibility::{Asker, Obstacle, obstacles};
 use crate::status::{AttemptStatus, RunState, StepStatus};
 
-/// Records of a Task that is small: what is checked there costs some hundredth of a millisecond.
+/// How many records a small Task has at most: the check then takes about a hundredth of a millisecond.
 const SMALL: usize = 128;
 
 impl Task {
-    /// The same where the Task is small: in a large one each decision would cost what the Task holds.
+    /// As [`check_invariants`](Self::check_invariants), but only for a small Task: in a large one
+    /// each decision would cost as much as the Task holds.
     pub(crate) fn check_if_small(&self) -> Result<(), Contradiction> {
         let records = self.steps.len() + self.attempts.len() + self.runs.len();
         if records <= SMALL { self.check_invariants() } else { Ok(()) }
@@ -71,7 +72,7 @@ impl Task {
         Ok(())
     }
 
-    /// What is said to be waited for is what `explain` says of each Step.
+    /// Checks that [`waits`](Self::waits) counts what `explain` says of each Step.
     fn check_waits(&self) -> Result<(), Contradiction> {
         let waits = |step: &&super::Step| {
             let state = &step.state;
@@ -141,7 +142,7 @@ impl Task {
         Ok(())
     }
 
-    /// The list of dependents is exact: ascending, and everyone in it waits for this Step.
+    /// Checks the list of dependents: it is ascending, and every Step in it waits for this Step.
     fn check_dependents(&self, pos: u32, step: &super::Step) -> Result<(), Contradiction> {
         if !step.dependents.is_sorted_by(|a, b| a < b) {
             return Err(format!("dependents {:?} are not in order", step.dependents).into());

@@ -1,9 +1,9 @@
 //! The Task aggregate: its state, a fold over its commits and nothing else (STORE-01).
 //!
 //! [`apply`](mod@apply) is the one reducer, shared by live operation and replay. While an append is
-//! in flight the state runs ahead of the log; [`undo`](mod@undo) remembers how to take that back and what
-//! readers may see meanwhile. [`derived`](mod@derived) keeps the indexes that make a command cost what it
-//! touches and not what the Task holds.
+//! in flight the state is ahead of the log; [`undo`](mod@undo) notes how to take that back, and
+//! what readers see meanwhile. [`derived`](mod@derived) holds the indexes that make a command cost
+//! what it touches, not what the Task holds.
 
 pub mod apply;
 mod artifacts;
@@ -50,7 +50,7 @@ use undo::UndoLog;
 pub use volatile::{Stopping, Taken, Volatile};
 pub use waits::Waits;
 
-/// One Task: a DAG of Steps with its Runs, Attempts and memory of commands.
+/// One Task: a DAG of Steps with its Runs, its Attempts and the commands that it remembers.
 #[derive(Debug, Clone)]
 pub struct Task {
     pub(crate) head: Head,
@@ -64,13 +64,13 @@ pub struct Task {
     pub(crate) derived: Derived,
     pub(crate) undo: UndoLog,
     pub(crate) volatile: Volatile,
-    /// What every Attempt has of refs until it reports some: one list for all of them.
+    /// The empty list of refs that every Attempt has until it reports some: one list for all of them.
     pub(crate) no_refs: Arc<Vec<Ref>>,
-    /// What the indexes of its tables are hashed with.
+    /// The seed with which the indexes of the tables hash their keys.
     pub(crate) seed: u64,
 }
 
-/// What every event moves.
+/// What every event changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mark {
     /// `wal_seq` of the last event (OCC-01).
@@ -79,9 +79,9 @@ pub struct Mark {
     pub updated_at: Millis,
 }
 
-/// By how much the steady line was ahead of the stamp of an event: 0 unless the clock was set, or was behind
-/// the log. What a wait ends at is its stamp, shifted as the event that began it was. Only the owner's memory
-/// holds it: after a replay stamps are all there is.
+/// By how much the steady line was ahead of the time stamp of an event: 0 unless somebody set the clock, or
+/// the clock was behind the log. A wait ends at the time in its event plus the shift of the event that began
+/// it. Only the owner's memory holds shifts: after a replay there are only time stamps.
 pub type Shift = Millis;
 
 /// The Task without its Steps.
@@ -101,7 +101,7 @@ pub struct Head {
     pub cancel_requested: Option<Arc<CancelRequest>>,
     /// Set once the Task is archived.
     pub archived_at: Option<Millis>,
-    /// Whether the result reached who waits for it.
+    /// Whether the result has reached those who wait for it.
     pub delivery_state: DeliveryState,
     /// As the orchestrator wrote it.
     pub progress: Arc<Progress>,
@@ -113,7 +113,7 @@ pub struct Head {
     pub created_by_agent_id: AgentId,
     /// The creator's Run.
     pub created_by_run_id: Option<RunId>,
-    /// It came, or comes, in parts (IDEM-07).
+    /// Set if the Task came, or comes, in parts (IDEM-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<Creation>,
     /// `wal_seq` of the `task_created` that counts: the last one (IDEM-10).
@@ -125,8 +125,8 @@ pub struct Head {
     pub created_at: Millis,
     /// First claim.
     pub started_at: Option<Millis>,
-    /// Some Attempt has started since creation, or since the last answered request for input or
-    /// permission (7.3).
+    /// Whether some Attempt has started since creation, or since the last answered request for
+    /// input or permission (7.3).
     pub picked_up: bool,
     /// Terminal event.
     pub ended_at: Option<Millis>,
@@ -138,7 +138,7 @@ pub struct Head {
     /// The shift of the event that began the closing.
     #[serde(skip)] // As all shifts.
     pub closing_shift: Shift,
-    /// W3C traceparent of whoever made the Task.
+    /// W3C traceparent of the caller that created the Task.
     pub trace: Option<SmolStr>,
 }
 
@@ -156,27 +156,27 @@ const fn is_first(seq: &u64) -> bool {
 pub struct Step {
     /// What the orchestrator wrote.
     pub spec: Arc<StepSpec>,
-    /// Where it stands.
+    /// Its current state.
     pub state: StepState,
     /// Steps that wait for this one, by position, ascending.
     #[serde(skip)] // It follows from the others.
     pub dependents: Vec<Pos>,
 }
 
-/// Where a Step stands.
+/// The current state of a Step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
     /// Native status.
     pub status: StepStatus,
     /// Deleted by a patch; the record stays for its Attempts and its id (ID-06).
     pub removed: bool,
-    /// Failed in a way that fails an automatic Task if the Step is required (POL-05).
+    /// Whether it failed in a way that fails an automatic Task if the Step is required (POL-05).
     pub fatal_failure: bool,
     /// Set exactly while blocked.
     pub wait_kind: Option<WaitKind>,
     /// Dependencies that are not completed.
     pub unmet: u32,
-    /// Dependencies that cannot complete as things stand: cancelled, failed, or behind such.
+    /// Dependencies that cannot complete as things stand: cancelled, failed, or behind such a Step.
     pub dead: u32,
     /// Those of them that count for POL-06.
     pub fatal: u32,
@@ -209,7 +209,7 @@ pub struct StepState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StepFacts {
-    /// In prose.
+    /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<Arc<str>>,
     /// Artifacts, in order of report.
@@ -220,13 +220,13 @@ pub struct StepFacts {
     /// Immutable once completed (U13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// How the output answers.
+    /// What kind of answer the output is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<ReplyKind>,
-    /// Of the current Attempt.
+    /// Progress of the current Attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What came with reopenings.
+    /// Input that came with reopenings.
     pub input_refs: Vec<Ref>,
     /// The peer that does the work.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,7 +234,7 @@ pub struct StepFacts {
 }
 
 impl StepFacts {
-    /// Of a Step that nobody has reported on.
+    /// The facts of a Step on which nobody has reported.
     pub const NONE: Self = Self {
         result_summary: None,
         artifact_ids: Vec::new(),
@@ -248,12 +248,12 @@ impl StepFacts {
 }
 
 impl StepState {
-    /// Whether an Attempt on it was lost, since its creation or its last explicit reopen (LEASE-19).
+    /// Whether an Attempt of this Step was lost since its creation or its last explicit reopen (LEASE-19).
     pub fn was_lost(&self) -> bool {
         self.lost_count > 0
     }
 
-    /// Whether that happened more than once: once it may have been the machine (LEASE-19).
+    /// Whether that happened more than once: a single loss may be the machine's fault (LEASE-19).
     pub(crate) fn is_suspect(&self) -> bool {
         self.lost_count > 1
     }
@@ -281,13 +281,13 @@ impl StepState {
         }
     }
 
-    /// Results and reasons, to read.
+    /// Results and reasons.
     pub fn facts(&self) -> &StepFacts {
         static NONE: StepFacts = StepFacts::NONE;
         self.facts.as_deref().unwrap_or(&NONE)
     }
 
-    /// Results and reasons, to change.
+    /// Results and reasons, mutable.
     pub(crate) fn facts_mut(&mut self) -> &mut StepFacts {
         Arc::make_mut(self.facts.get_or_insert_with(Arc::default))
     }
@@ -301,7 +301,7 @@ impl StepState {
         }
     }
 
-    /// Whether this Step keeps its dependents from ever being ready, for POL-06.
+    /// Whether this Step keeps its dependents from ever becoming ready, for POL-06.
     pub(crate) fn is_fatal(&self) -> bool {
         match self.status {
             StepStatus::Cancelled => true,
@@ -327,7 +327,7 @@ pub struct Attempt {
     pub run_id: RunId,
     /// The worker.
     pub worker_id: AgentId,
-    /// From 1 per Step.
+    /// Its number among the Attempts of the Step, from 1.
     pub ordinal: u32,
     /// `wal_seq` of the claim.
     pub fencing_token: u64,
@@ -341,33 +341,33 @@ pub struct Attempt {
     pub error: Option<Arc<Reason>>,
     /// Fixed at the claim.
     pub input_refs: Arc<[Ref]>,
-    /// Grow while open.
+    /// Refs that it reported; the list grows while it is open.
     pub output_refs: Arc<Vec<Ref>>,
-    /// Grow while open.
+    /// Checkpoints that it reported; the list grows while it is open.
     pub checkpoint_refs: Arc<Vec<Ref>>,
     /// `result_summary` of the report that ended it.
     pub completion_summary: Option<Arc<str>>,
     /// The policy in force at the claim.
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// Since when the Step had been ready.
+    /// Since when the Step had been ready at the claim.
     pub ready_at: Millis,
     /// The Step at the claim.
     pub step_snapshot: Arc<StepSnapshot>,
-    /// The Step was edited meanwhile (STEP-27).
+    /// Whether the Step was edited after the claim (STEP-27).
     pub updated_after_dispatch: bool,
     /// The peer that does the work.
     pub remote: Option<Arc<RemoteRef>>,
-    /// The claim.
+    /// When it was claimed.
     pub started_at: Millis,
     /// When its worker said that work had begun (S05).
     pub begun_at: Option<Millis>,
-    /// The end.
+    /// When it ended.
     pub ended_at: Option<Millis>,
     /// How long each lease lasts, in milliseconds (LEASE-02).
     pub lease_ms: u64,
-    /// End of the lease as the WAL has it (LEASE-05).
+    /// End of the lease as the log says it (LEASE-05).
     pub lease_expires_at: Millis,
-    /// Last report that said anything (PROG-08).
+    /// Time of the last report that the log has (PROG-08).
     pub progress_at: Option<Millis>,
     /// The Attempt of the same Step before this one.
     pub previous: Option<Pos>,
@@ -375,12 +375,12 @@ pub struct Attempt {
     pub ended_in: Option<Written>,
 }
 
-/// Under which name the details of an Attempt's error say why its worker gave it back.
+/// The key under which the details of an Attempt's error say why its worker gave it back.
 const RELEASE_REASON: &str = "release_reason";
 
 impl Attempt {
-    /// Whether its Step, if it is to run again, runs to make this Attempt good (7.2): it failed,
-    /// was lost or abandoned, and was not given back.
+    /// Whether a next run of its Step would be a retry of this Attempt (7.2): it failed, was lost
+    /// or abandoned, and its worker did not give it back.
     pub fn ended_badly(&self) -> bool {
         match self.outcome {
             Some(Outcome::Failed | Outcome::TimedOut | Outcome::Lost) => true,
@@ -389,7 +389,7 @@ impl Attempt {
         }
     }
 
-    /// Whether its worker gave it back as not fit for it (LEASE-18).
+    /// Whether its worker gave the Step back as not fit for it (LEASE-18).
     pub fn was_unfit(&self) -> bool {
         let details = self.error.as_ref().and_then(|error| error.details.as_ref());
         let said = details.and_then(|details| details.get(RELEASE_REASON));
@@ -405,11 +405,11 @@ pub struct Run {
     pub run_id: RunId,
     /// Its pool.
     pub worker_pool_id: PoolId,
-    /// Its hard scope; none: not restricted.
+    /// Its hard scope; absent: not restricted.
     pub allowed_step_ids: Option<Arc<[StepId]>>,
-    /// Who asked; `system` for automatic Runs.
+    /// Who dispatched it; `system` for automatic Runs.
     pub dispatched_by: AgentId,
-    /// Set by the claim.
+    /// The worker, set by the claim.
     pub worker_id: Option<AgentId>,
     /// Dispatched, active or ended.
     pub state: RunState,
@@ -417,15 +417,15 @@ pub struct Run {
     pub attempt: Option<Pos>,
     /// Exactly when ended.
     pub end_reason: Option<EndReason>,
-    /// In whose words it ended.
+    /// Why it ended, in the words of who ended it.
     pub ended_because: Option<Arc<Reason>>,
     /// `wal_seq` of its first event.
     pub dispatch_version: u64,
-    /// For the worker.
+    /// Instructions for the worker.
     pub instructions: Option<Arc<str>>,
     /// Thread and environment.
     pub bindings: Option<Arc<Bindings>>,
-    /// End of its life while unused; none for automatic Runs.
+    /// When it ends if nobody uses it; absent for automatic Runs.
     pub expires_at: Option<Millis>,
     /// The shift of the event that made it.
     #[serde(skip)] // As all shifts.
@@ -437,20 +437,20 @@ pub struct Run {
 }
 
 impl Run {
-    /// When it ends by itself while it is unused, on the steady line.
+    /// When it ends by itself if nobody uses it, on the steady line.
     pub(crate) fn expiry(&self) -> Option<Millis> {
         self.expires_at.map(|at| at.saturating_add(self.shift))
     }
 }
 
-/// Where the events of a command stand: what a replay of it is answered with (IDEM-01).
+/// Where the events of a command stand. A replay of the command is answered with this (IDEM-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// The commit.
     pub commit_id: CommitId,
     /// `wal_seq` of its first event.
     pub first_seq: u64,
-    /// How many there are.
+    /// How many events there are.
     pub count: u32,
 }
 
@@ -461,14 +461,14 @@ impl Written {
     }
 }
 
-/// A command that was carried out (IDEM-05).
+/// A command that was carried out, as the Task remembers it (IDEM-05).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandRecord {
-    /// The caller's id of it.
+    /// The caller's id for the command.
     pub command_id: CommandId,
-    /// Its content.
+    /// The digest of its content.
     pub digest: Option<Digest>,
-    /// Its events.
+    /// Where its events stand.
     pub written: Written,
     /// The Attempt or Run it made.
     pub made: Made,
@@ -520,7 +520,7 @@ impl Keyed for CommandRecord {
     }
 }
 
-/// State equality: everything that replay must restore (RECOVER-01). Indexes follow from it.
+/// Equality of state: everything that replay must restore (RECOVER-01), without the indexes derived from it.
 impl PartialEq for Task {
     fn eq(&self, other: &Self) -> bool {
         self.head == other.head
@@ -591,7 +591,7 @@ impl Task {
         &self.attempts[pos]
     }
 
-    /// The command memory of this id.
+    /// What the Task remembers of the command with this id.
     pub fn command(&self, id: &CommandId) -> Option<&CommandRecord> {
         self.commands.by_key(id)
     }

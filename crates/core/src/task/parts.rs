@@ -11,7 +11,7 @@ use crate::table::{Pos, next_pos};
 pub struct Unfinished {
     /// The whole.
     pub creation: Creation,
-    /// Steps that have come.
+    /// How many Steps have come.
     pub here: Pos,
 }
 
@@ -21,15 +21,15 @@ impl Task {
         Unfinished::of(&self.head, next_pos(self.steps.len()))
     }
 
-    /// Whether a command that is not remembered brings a part of another creation than this Task's: of one
-    /// that was replaced (IDEM-10).
+    /// Whether a command that the Task does not remember brings a part of another creation, which
+    /// this Task's creation has replaced (IDEM-10).
     pub(crate) fn is_stray_part(&self, id: &CommandId) -> bool {
         let own = self.head.creation;
         let is_own = |digest: &str| own.is_some_and(|own| own.digest.hex(&mut [0; 64]) == digest);
         Creation::part_of(id).is_some_and(|(digest, _)| !is_own(digest))
     }
 
-    /// Whether a command that is not remembered brings the next part of a creation.
+    /// Whether a command that the Task does not remember brings the next part of a creation.
     pub(crate) fn is_next_part(&self, creation: Creation, id: &CommandId) -> bool {
         let Some((_, number)) = Creation::part_of(id).filter(|_| !self.is_stray_part(id)) else {
             return false;
@@ -42,7 +42,7 @@ impl Task {
         }
     }
 
-    /// The digests of the patches of a creation that have come, in their order.
+    /// The digests of the patches of a creation that have come, in order.
     pub(crate) fn parts_here(
         &self,
         creation: Creation,
@@ -53,7 +53,7 @@ impl Task {
 }
 
 impl Unfinished {
-    /// What is missing of a Task that has so many Steps: nothing once it is whole, or has ended.
+    /// What is missing of a Task with `here` Steps; `None` once it is whole, or has ended.
     pub(crate) fn of(head: &Head, here: Pos) -> Option<Self> {
         let creation = head.creation.filter(|_| head.status == TaskStatus::Draft)?;
         (here < creation.steps).then_some(Self { creation, here })

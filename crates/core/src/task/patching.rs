@@ -1,9 +1,9 @@
-//! Patches in the reducer: what `task_updated` does to content and topology (PATCH-14, PATCH-17).
+//! Patches in the reducer: how `task_updated` changes content and topology (PATCH-14, PATCH-17).
 //!
-//! Operations are folded, in the given order, into a [`PatchDraft`]: the Steps they touch, as the patch
-//! leaves them, laid over the Task as it is. The command judges the same draft that the reducer
-//! takes in, so what was judged is what happens. Nothing here costs more than what a patch touches,
-//! a change of the Task's own retry policy excepted: it costs what is ready.
+//! The reducer folds operations, in the given order, into a [`PatchDraft`]: the Steps that they touch,
+//! as the patch leaves them, laid over the Task as it is. The command judges the same draft that the
+//! reducer applies, so the two cannot differ. Nothing here costs more than what a patch touches,
+//! except a change of the Task's own retry policy, which costs as much as there are ready Steps.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,14 +25,14 @@ use crate::record::{StepSpec, TaskSpec};
 use crate::status::StepStatus;
 use crate::table::{Pos, next_pos, replace};
 
-/// An operation that does not go with the Steps there are.
+/// An operation that does not fit the existing Steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Misfit {
     /// It names a Step that does not exist, or no longer.
     UnknownStep(StepId),
-    /// It adds a Step whose id is or was another's (ID-05, ID-06).
+    /// It adds a Step whose id another Step has or had (ID-05, ID-06).
     IdTaken(StepId),
-    /// It takes away a dependency that does not exist.
+    /// It removes a dependency that does not exist.
     UnknownEdge(StepId, StepId),
 }
 
@@ -46,16 +46,16 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// A patch half read.
+/// A patch while its operations are read.
 #[derive(Debug)]
 pub(crate) struct PatchDraft<'t> {
     task: &'t Task,
     patched: Patched,
-    /// Dependencies of Steps that are edited edge by edge.
+    /// Dependencies of those Steps whose edges the patch edits one by one.
     edges: BTreeMap<Pos, EdgeList>,
 }
 
-/// What a patch leaves behind: the Steps it touched and the Task's own content.
+/// The result of a patch: the Steps it touched and the Task's own content.
 #[derive(Debug, Default)]
 pub(crate) struct Patched {
     spec: Option<Box<TaskSpec>>,
@@ -76,12 +76,12 @@ impl<'t> PatchDraft<'t> {
         Self { task, patched: Patched::default(), edges: BTreeMap::new() }
     }
 
-    /// Where a Step is, as far as the patch has come.
+    /// The position of a Step, after the operations read so far.
     pub(crate) fn find(&self, id: &StepId) -> Option<Pos> {
         self.patched.find(self.task, id)
     }
 
-    /// Reads on by one operation. Those that act through events of their own change nothing here.
+    /// Reads one more operation. Operations that act through events of their own change nothing here.
     pub(crate) fn fold(&mut self, operation: &Operation) -> Result<(), Misfit> {
         match operation {
             Operation::UpdateTask(fields) => {
@@ -119,7 +119,7 @@ impl<'t> PatchDraft<'t> {
         Ok(())
     }
 
-    /// The whole patch, once every operation is read.
+    /// The whole patch, after the last operation.
     pub(crate) fn finish(mut self) -> Patched {
         for (pos, edges) in self.edges {
             if let Some(step) = self.patched.steps.get_mut(&pos) {
@@ -161,7 +161,7 @@ impl<'t> PatchDraft<'t> {
     }
 }
 
-/// Dependencies in order, found by id: a patch may add and remove as many as a Task has Steps.
+/// Dependencies in order, with a fast search by id: a patch may add and remove as many as a Task has Steps.
 #[derive(Debug)]
 struct EdgeList {
     places: BTreeMap<StepId, usize>,
@@ -191,15 +191,15 @@ impl EdgeList {
     }
 }
 
-/// Edges that a patch makes and takes away, by the Step that is waited for. Ascending.
+/// Edges that a patch adds and removes, by the Step that is depended on. Ascending.
 #[derive(Debug, Default)]
 pub(crate) struct EdgeChanges {
     pub(crate) by_dependency: BTreeMap<Pos, EdgeChange>,
-    /// Steps whose dependencies differ, with all they wait for in the end.
+    /// Steps whose dependencies change, with all their dependencies after the patch.
     pub(crate) waiting: BTreeMap<Pos, Vec<Pos>>,
 }
 
-/// Steps that begin and cease to wait for one Step.
+/// Steps that begin to wait for one Step, and Steps that cease to.
 #[derive(Debug, Default)]
 pub(crate) struct EdgeChange {
     pub(crate) gained: Vec<Pos>,
@@ -219,22 +219,22 @@ impl EdgeChanges {
 }
 
 impl Patched {
-    /// Every Step it touched, in creation order.
+    /// Every Step that the patch touched, in creation order.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (Pos, &Touched)> {
         self.steps.iter().map(|(&pos, step)| (pos, step))
     }
 
-    /// A Step it touched.
+    /// A Step that the patch touched.
     pub(crate) fn step(&self, pos: Pos) -> Option<&Touched> {
         self.steps.get(&pos)
     }
 
-    /// Number of Steps it adds, those included that it deletes again.
+    /// Number of Steps that the patch adds, including those that it deletes again.
     pub(crate) fn added(&self) -> usize {
         self.added.len()
     }
 
-    /// Whether a Step is there no longer.
+    /// Whether a Step is deleted after the patch.
     pub(crate) fn is_removed(&self, task: &Task, pos: Pos) -> bool {
         match self.steps.get(&pos) {
             Some(step) => step.removed,
@@ -242,12 +242,12 @@ impl Patched {
         }
     }
 
-    /// Where a Step is in the end.
+    /// The position of a Step after the patch.
     pub(crate) fn find(&self, task: &Task, id: &StepId) -> Option<Pos> {
         self.row(task, id).filter(|&pos| !self.is_removed(task, pos))
     }
 
-    /// The row of an id, of deleted Steps too: no id ever has two.
+    /// The row of an id, also of a deleted Step: no id ever has two rows.
     pub(crate) fn row(&self, task: &Task, id: &StepId) -> Option<Pos> {
         self.added.get(id).copied().or_else(|| task.steps.find(id))
     }
@@ -260,7 +260,7 @@ impl Patched {
         }
     }
 
-    /// Steps in the end that are not deleted.
+    /// Number of Steps after the patch, without deleted ones.
     pub(crate) fn live_steps(&self, task: &Task) -> usize {
         let existing = |pos: Pos| (pos as usize) < task.steps.len();
         let gone = self.steps().filter(|(pos, s)| s.removed && existing(*pos)).count();
@@ -268,7 +268,7 @@ impl Patched {
         task.tally().steps() as usize + new - gone
     }
 
-    /// What the patch does to edges. Unknown dependencies are left out.
+    /// How the patch changes edges. Unknown dependencies are left out.
     pub(crate) fn edge_changes(&self, task: &Task) -> EdgeChanges {
         let mut changes = EdgeChanges::default();
         for (pos, step) in self.steps() {
@@ -291,8 +291,8 @@ impl Patched {
 }
 
 impl Task {
-    /// Content and topology of `task_updated`; what it cancels, reopens or blocks comes in events
-    /// of the same commit.
+    /// Applies the content and topology of `task_updated`. Steps that the patch cancels, reopens or
+    /// blocks change by other events of the same commit.
     pub(super) fn apply_patch(&mut self, p: &TaskUpdated, at: At) -> Applied {
         let mut draft = PatchDraft::of(self);
         for operation in p.operations.iter() {
@@ -310,7 +310,7 @@ impl Task {
         p.updated_after_dispatch.iter().try_for_each(|id| self.note_edited(id))
     }
 
-    /// A log whose edges lead nowhere is not a history of this Task.
+    /// Refuses edges that lead to no Step: such a log is not a history of this Task.
     fn check_patched(&self, patched: &Patched) -> Applied {
         for (_, step) in patched.steps().filter(|(_, step)| !step.removed) {
             let ids = &step.spec.depends_on_step_ids;
@@ -322,7 +322,7 @@ impl Task {
         let removed = patched.steps().filter(|(_, step)| step.removed);
         for (pos, step) in removed {
             let dependents = self.steps.get(pos).map_or(&[][..], |s| &s.dependents);
-            // Touched ones are judged above.
+            // The loop above has checked the touched ones.
             if dependents.iter().any(|&d| patched.step(d).is_none()) {
                 return Err(format!("step {} is depended on", step.spec.step_id).into());
             }
@@ -330,7 +330,7 @@ impl Task {
         Ok(())
     }
 
-    /// Texts, fields, new and deleted rows. Edges follow when all rows are there.
+    /// Applies texts, fields, new and deleted rows. Edges follow when all rows exist.
     fn take_content(&mut self, patched: Patched, at: At) {
         if let Some(spec) = patched.spec {
             self.take_task_spec(*spec);
@@ -371,7 +371,7 @@ impl Task {
         });
     }
 
-    /// A new row enters the indexes when its edges are counted.
+    /// Adds a row. It enters the indexes when its edges are counted.
     fn add_step(&mut self, step: Touched, at: At) {
         self.note(|_| Note::StepAdded);
         let state = StepState { removed: step.removed, ..StepState::new(at.time) };
@@ -389,9 +389,9 @@ impl Task {
         }
     }
 
-    /// Counts anew what the Steps with other dependencies wait for, then tells theirs. All count by
-    /// what their dependencies meant before the patch, and what that changes is told afterwards:
-    /// so nothing is told twice.
+    /// Counts anew for the Steps whose dependencies changed, then updates their dependents. All
+    /// counts use the signals from before the patch, and the changes of signals spread afterwards,
+    /// so that nothing counts twice.
     fn recount(&mut self, edges: &EdgeChanges, first_new: Pos) {
         let counts: Vec<(Pos, DependencyCounts)> = edges
             .waiting
@@ -411,7 +411,8 @@ impl Task {
             }
             turns.push(Turn { pos, before, now: Signals::of(&self.steps[pos].state) });
         }
-        // The last goes first: what rises before what falls, so that no Step turns more than twice.
+        // The last is done first: signals that rise before signals that fall, so that no Step
+        // changes more than twice.
         turns.sort_by_key(|turn| turn.now.dead || turn.now.fatal);
         self.spread_all(turns);
     }
@@ -427,7 +428,7 @@ impl Task {
         counts
     }
 
-    /// S03.
+    /// S03: a ready Step with open dependencies becomes pending again.
     fn demote(&mut self, id: &StepId, at: At) -> Applied {
         let pos = self.find_step(id).ok_or_else(|| format!("unknown step {id}"))?;
         let state = &self.steps[pos].state;
@@ -457,7 +458,7 @@ impl Task {
         }
     }
 
-    /// STEP-27.
+    /// STEP-27: notes that the claimed or running Step was edited.
     fn note_edited(&mut self, id: &StepId) -> Applied {
         let held = self.find_step(id).and_then(|pos| self.steps[pos].state.current);
         let attempt = held.ok_or_else(|| format!("step {id} is not claimed or running"))?;

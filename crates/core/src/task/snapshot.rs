@@ -1,5 +1,5 @@
-//! A Task as its records, to be stored and made again: the other way to a state beside the fold
-//! over a whole log.
+//! A Task as its records, to be stored and restored: the other way to a state, beside the fold over
+//! a whole log.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,11 +12,11 @@ use super::{Attempt, CommandRecord, Head, Mark, Run, Step, Task, Volatile};
 use crate::record::{Artifact, Edge};
 use crate::table::{Pos, Table, next_pos};
 
-/// All that a fold over a log has found, without what follows from it and without what only memory
-/// holds.
+/// All that a fold over a log has found, without derived indexes and without what only the owner's
+/// memory holds.
 ///
-/// Its stored form has a version: a change of what is in here, or of what the reducer makes of an
-/// event, is a new one.
+/// Its stored form has a version, which rises when the content changes, or what the reducer makes
+/// of an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskSnapshot {
     seed: u64,
@@ -31,14 +31,14 @@ pub struct TaskSnapshot {
 }
 
 impl TaskSnapshot {
-    /// `wal_seq` of the last event in them.
+    /// `wal_seq` of the last event in the records.
     pub fn version(&self) -> u64 {
         self.mark.version
     }
 }
 
 impl Task {
-    /// Its records as the log has them: what is not durable is taken back.
+    /// The Task's records as the log has them; it first undoes what is not durable.
     pub fn into_snapshot(mut self) -> TaskSnapshot {
         self.abort();
         TaskSnapshot {
@@ -54,10 +54,10 @@ impl Task {
         }
     }
 
-    /// The Task of these records: what the log up to them would make.
+    /// The Task of these records, equal to a replay of the log up to them.
     ///
     /// # Panics
-    /// They are not those of a Task: a record names another that is not there.
+    /// The records are not those of a Task: one names another that does not exist.
     pub fn of_snapshot(records: TaskSnapshot) -> Self {
         let seed = records.seed;
         let mut task = Self {
@@ -88,7 +88,7 @@ impl Task {
         task
     }
 
-    /// Empty lists take no memory, as those of an Attempt that was just made.
+    /// Makes an Attempt share its empty lists, as a new Attempt does, so that they take no memory.
     fn share_no_refs(&mut self, pos: Pos) {
         let (attempt, none) = (&mut self.attempts[pos], &self.no_refs);
         if attempt.input_refs.is_empty() {

@@ -1,4 +1,4 @@
-//! What an event does to its Step, and to the Attempt and the Run that go with it.
+//! How the reducer applies an event to its Step, and to the Step's Attempt and Run.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -157,7 +157,7 @@ impl Task {
             waited_for: None,
             error: None,
             input_refs: match p.input_refs.as_slice() {
-                [] => Arc::default(), // Takes no memory, unlike a list of nothing.
+                [] => Arc::default(), // Takes no memory, unlike an empty list made by `from`.
                 refs => Arc::from(refs),
             },
             output_refs: Arc::clone(&self.no_refs),
@@ -244,8 +244,8 @@ impl Task {
         })?)
     }
 
-    /// Moves a Step to blocked, completed, failed or cancelled, with what else the event says of it,
-    /// and ends its Attempt if one is open.
+    /// Moves a Step to blocked, completed, failed or cancelled, with the other facts of the event,
+    /// and ends the Attempt if one is open.
     fn settle_step(
         &mut self,
         pos: Pos,
@@ -277,7 +277,7 @@ impl Task {
         Ok(())
     }
 
-    /// Who ended an Attempt decides how its Run ended (3.4).
+    /// Why a Run ended (3.4): it depends on who ended its Attempt.
     fn end_reason(&self, attempt: Pos, ending: &Ending<'_>) -> EndReason {
         let code = ending.error.map_or("", |e| e.code.as_str());
         match (ending.by_system, code) {
@@ -290,8 +290,7 @@ impl Task {
         }
     }
 
-    /// Whether a failure fails an automatic Task: not one that an orchestrator wrote or asked for
-    /// (POL-05).
+    /// Whether a failure fails an automatic Task (POL-05): not if an orchestrator wrote it or asked for it.
     fn is_fatal(&self, ending: &Ending<'_>, reason: &Reason) -> bool {
         let by_holder = ending.run.is_some()
             && ending.attempt_id.and_then(|id| self.attempt(id)).map(|a| a.run_id) == ending.run;
@@ -393,7 +392,7 @@ impl Task {
     }
 }
 
-/// What an Attempt that ended without a report is said to have ended with.
+/// The error of an Attempt that ended without a report.
 fn error_of(end: &StepLeaseExpired) -> Reason {
     let mut error = Reason::code(end.reason.as_str());
     let given_back = end
@@ -403,7 +402,7 @@ fn error_of(end: &StepLeaseExpired) -> Reason {
     error
 }
 
-/// The details that name what was lost together; none where nothing else was.
+/// The details that name the Steps lost together with one; `None` if no others were.
 pub(crate) fn lost_with(steps: &[StepId]) -> Option<Object> {
     let names: Vec<Json> = steps.iter().map(|id| id.as_str().into()).collect();
     (!steps.is_empty()).then(|| Object::from_iter([("lost_with".to_owned(), names.into())]))

@@ -1,12 +1,12 @@
-//! The tables of section 3: which event goes with which status, and what it leads to.
+//! The tables of section 3: which event is allowed in which status, and to which status it leads.
 
 use crate::event::Body;
 use crate::status::{StepStatus, TaskStatus};
 
 impl StepStatus {
-    /// The status after an event, or `None` where the two do not go together (3.2).
+    /// The status after an event, or `None` if the event is not allowed in this status (3.2).
     ///
-    /// Guards that need more than the status (dependencies, Attempts) are the caller's.
+    /// The caller checks what needs more than the status (dependencies, Attempts).
     pub fn after(self, event: &Body) -> Option<Self> {
         use StepStatus::{Blocked, Cancelled, Claimed, Completed, Failed, Pending, Ready, Running};
         let to = match (self, event) {
@@ -29,7 +29,7 @@ impl StepStatus {
 }
 
 impl TaskStatus {
-    /// The status after an event, or `None` where the two do not go together (3.1).
+    /// The status after an event, or `None` if the event is not allowed in this status (3.1).
     pub const fn after(self, event: &Body) -> Option<Self> {
         use TaskStatus::{Blocked, Cancelled, Completed, Draft, Failed, Paused, Pending, Running};
         let to = match (self, event) {

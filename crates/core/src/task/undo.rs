@@ -1,9 +1,10 @@
-//! Taking back what is not durable, and reading past it (mechanisms 2).
+//! Undoes changes that are not durable, and lets readers see the last durable state (mechanisms 2).
 //!
 //! While an append is in flight, and while commands are decided for it, the state is ahead of the
-//! log. Every change first notes the record as it was, what only memory knows included. If the append
-//! fails, the notes are played backwards and the state is exactly what it was; if it succeeds, they are
-//! dropped. Readers see the last durable state through `Before`, an overlay made from the notes.
+//! log. Every change first notes the record as it was, including what only the owner's memory
+//! knows. If the append fails, the Task applies the notes backwards and the state is exactly what
+//! it was; if it succeeds, the Task drops the notes. Readers see the last durable state through
+//! `Before`, an overlay made from the notes.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -20,10 +21,10 @@ use crate::table::{Pos, replace};
 pub struct UndoLog {
     notes: Vec<Note>,
     recording: bool,
-    /// Whether the head was noted since the last savepoint: once is enough, however many events
-    /// of a commit change it.
+    /// Whether the head was noted since the last savepoint: one note is enough, however many events
+    /// of a commit change the head.
     head_noted: bool,
-    /// The counts when the first note was made: what readers see while the state is ahead.
+    /// The counts when the first note was made, which readers see while the state is ahead.
     tally: Tally,
 }
 
@@ -36,7 +37,7 @@ pub(crate) enum Note {
     Step(Pos, Box<StepState>),
     Spec(Pos, Arc<StepSpec>),
     StepAdded,
-    /// Steps that began and ceased to wait for one.
+    /// Dependents to add to a Step's list and to remove from it, to undo a change of edges.
     Dependents {
         of: Pos,
         gained: Box<[Pos]>,
@@ -51,30 +52,31 @@ pub(crate) enum Note {
     Edge(usize, Box<Edge>),
     EdgeAdded,
     CommandAdded,
-    /// A Run that was not known to have ended with nothing claimed.
+    /// A Run that the memory did not know to have ended with nothing claimed.
     Spent(Pos),
-    /// A Run that had said nothing in the end.
+    /// A Run that had no final output yet.
     Result(Pos),
-    /// How a Run was asked to stop.
+    /// How a Run had been asked to stop.
     Stopping(Pos, Option<Box<Stopping>>),
-    /// What was known of grants of a Step that nobody said to have got.
+    /// What the memory knew of unacknowledged grants of a Step.
     Unacknowledged(Pos, Option<(u32, u32)>),
 }
 
-/// A point in the notes to come back to.
+/// A point in the notes to return to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(usize);
 
-/// Room for notes that is worth keeping: what little a small Task needs is soon had again.
+/// Capacity for notes that is kept for the next append; less is freed, as a small Task gets it
+/// again at once.
 const NOTES_KEPT: usize = 64;
 
 impl Task {
-    /// Whether all is as it was, what only memory holds included: so a refusal leaves it (WAL-11).
+    /// Whether all is as it was, including what only memory holds: a refusal leaves the Task so (WAL-11).
     pub fn is_untouched_since(&self, before: &Self) -> bool {
         self == before && self.volatile == before.volatile
     }
 
-    /// Starts noting changes, and answers where it started.
+    /// Starts noting changes. Returns the point where it started.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
         self.undo.recording = true;
         if self.undo.notes.is_empty() {
@@ -86,7 +88,7 @@ impl Task {
         at
     }
 
-    /// Takes everything since `point` back.
+    /// Undoes everything since `point`.
     pub(crate) fn rollback(&mut self, point: Savepoint) {
         while self.undo.notes.len() > point.0 {
             if let Some(note) = self.undo.notes.pop() {
@@ -97,8 +99,8 @@ impl Task {
         self.undo.head_noted = false;
     }
 
-    /// Ends a decision that wrote nothing. What only memory learnt by it shares the fate of what was decided
-    /// with it: its caller is answered when that is known.
+    /// Ends a decision without a commit. Notes of what only the memory learned stay with those of the
+    /// commands decided in the same append: the caller is answered when the fate of all is known.
     pub(crate) fn keep_unwritten(&mut self, point: Savepoint) {
         let has_learnt = self.undo.notes.len() > point.0 + 1;
         if !has_learnt {
@@ -112,7 +114,7 @@ impl Task {
         !self.undo.notes.is_empty()
     }
 
-    /// Everything decided so far is durable: nothing of it can be taken back any more.
+    /// Drops the notes: everything decided so far is durable, and none of it will be undone.
     pub fn settle(&mut self) {
         self.undo.recording = false;
         self.undo.notes.clear();
@@ -121,15 +123,15 @@ impl Task {
         }
     }
 
-    /// Nothing decided since the last [`settle`](Self::settle) is in the log: back to that state,
-    /// exactly.
+    /// Returns exactly to the state of the last [`settle`](Self::settle): nothing decided since is
+    /// in the log.
     pub fn abort(&mut self) {
         self.rollback(Savepoint(0));
         debug_assert_eq!(self.check_if_small(), Ok(()), "after a step back");
     }
 
-    /// The same of a Task that `before` is of, which has its notes elsewhere where another creation is about to
-    /// take its place.
+    /// As [`abort`](Self::abort), for the Task under the overlay `before`. If another creation is
+    /// about to replace that Task, its notes are elsewhere, and this takes them from the overlay.
     pub(crate) fn take_back(&mut self, before: &Before<'_>) {
         if self.undo.notes.len() != before.notes.len() {
             self.undo.notes = before.notes.to_vec();
@@ -158,8 +160,8 @@ impl Task {
         }
     }
 
-    /// Whether such a note stands among the newest, with only notes of Steps and Runs after it:
-    /// an event changes a record several times, and the first note of it is enough.
+    /// Whether such a note is among the newest, with only notes of Steps and Runs after it: an
+    /// event changes a record several times, and its first note is enough.
     fn is_noted(&self, same: impl Fn(&Note) -> bool) -> bool {
         let newest = self.undo.notes.iter().rev().take(4);
         for note in newest {
@@ -255,7 +257,7 @@ impl Task {
         }
     }
 
-    /// What readers see: the Task, and what they see instead of the records of it that are ahead of the log.
+    /// What readers see: the Task, and the older records to use instead of those that are ahead of the log.
     pub(crate) fn logged(&self) -> (&Self, Option<Before<'_>>) {
         let notes = &self.undo.notes;
         let anew = notes.iter().enumerate().find_map(|(at, note)| match note {
@@ -267,7 +269,7 @@ impl Task {
     }
 }
 
-/// The durable form of every record that has run ahead: the oldest note of each.
+/// The durable form of every record that is ahead of the log: the oldest note of each.
 #[derive(Debug)]
 pub(crate) struct Before<'a> {
     notes: &'a [Note],
@@ -280,11 +282,11 @@ pub(crate) struct Before<'a> {
     pub(crate) runs: BTreeMap<Pos, &'a Run>,
     pub(crate) artifacts: BTreeMap<Pos, &'a Arc<Artifact>>,
     pub(crate) edges: BTreeMap<usize, &'a Edge>,
-    /// Runs that were not known to have ended.
+    /// Runs that the memory did not know to have ended.
     pub(crate) not_spent: BTreeSet<Pos>,
-    /// Runs that had said nothing in the end.
+    /// Runs that had no final output yet.
     pub(crate) silent: BTreeSet<Pos>,
-    /// How Runs were asked to stop, if they were.
+    /// How Runs had been asked to stop, if they had.
     pub(crate) stopping: BTreeMap<Pos, Option<&'a Stopping>>,
     pub(crate) steps_len: usize,
     pub(crate) attempts_len: usize,
@@ -315,7 +317,7 @@ impl<'a> Before<'a> {
             artifacts_len: task.artifacts.len(),
             edges_len: task.edges.len(),
         };
-        // Newest first, so that the oldest note of a record is the one that stays.
+        // Newest first, so that the oldest note of a record remains.
         notes.iter().rev().for_each(|note| out.see(note));
         out
     }

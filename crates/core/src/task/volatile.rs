@@ -1,4 +1,4 @@
-//! What only the owner's memory holds of a Task.
+//! What only the owner's memory holds of a Task, and a replay does not restore.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use crate::record::Reason;
 use crate::status::RunState;
 use crate::table::{Pos, Table};
 
-/// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
-/// DISP-16, R05). Not part of the state that replay restores.
+/// What only the owner's memory holds: no event in the log says it, and a new owner does not know
+/// it (2.3, DISP-16, R05). It is not part of the state that replay restores.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Volatile {
     /// Who took an unclaimed Run.
@@ -21,21 +21,22 @@ pub struct Volatile {
     pub spent: BTreeSet<Pos>,
     /// Runs asked to stop while they hold a Step.
     pub stopping: BTreeMap<Pos, Stopping>,
-    /// What dispatched Runs said in the end, for their dispatchers (DISP-13).
+    /// The final outputs of dispatched Runs, for their dispatchers (DISP-13).
     pub results: BTreeMap<Pos, Arc<str>>,
-    /// Runs that a worker may take, by pool: unused, as far as the log and this memory know.
+    /// Runs that a worker may take, by pool: unused as far as the log and this memory know.
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
-    /// Of Steps that were granted and not heard of: which claim that was last, and how many in a row.
+    /// Steps whose grants no worker acknowledged: the ordinal of the last such claim, and how many
+    /// in a row.
     pub unacknowledged: BTreeMap<Pos, (u32, u32)>,
-    /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
+    /// When unused Runs end by themselves (2.3), without those that ended with nothing claimed.
     pub run_expiry: BTreeSet<(Millis, Pos)>,
-    /// Until when no Step fails by a time limit of its own, on the steady line.
+    /// Until when no Step fails by its own time limits, on the steady line.
     pub steps_spared_until: Millis,
     /// How far the steady line is ahead of the clock.
     pub steady_ahead: Millis,
 }
 
-/// Results of Runs that are remembered, those of the newest Runs: some 2 MiB of a Task at most.
+/// How many results of Runs are remembered, of the newest Runs: at most some 2 MiB per Task.
 const RESULTS_MAX: usize = 256;
 
 /// Who took an unclaimed Run (5.4 `take_run`).
@@ -43,8 +44,8 @@ const RESULTS_MAX: usize = 256;
 pub struct Taken {
     /// The worker.
     pub by: AgentId,
-    /// When the Run is offered again, if the worker says nothing until then, on the steady line of the node
-    /// (which is not the Task's).
+    /// When the scheduler offers the Run again if the worker says nothing until then, on the steady
+    /// line of the node (which is not the Task's).
     pub until: Millis,
 }
 
@@ -53,9 +54,9 @@ pub struct Taken {
 pub struct Stopping {
     /// The command, which the final event will carry.
     pub command: Option<(CommandId, Option<Digest>)>,
-    /// In the orchestrator's words.
+    /// Why, in the orchestrator's words.
     pub reason: Option<Reason>,
-    /// When it was asked.
+    /// When the command came.
     pub requested_at: Millis,
     /// How long the run may take, on the steady line.
     pub deadline_at: Millis,
@@ -83,7 +84,7 @@ impl Volatile {
         }
     }
 
-    /// Whether what is known of unused Runs is what follows from them.
+    /// Whether the indexes of unused Runs are those that follow from the Runs.
     pub(crate) fn agrees_with(&self, runs: &Table<Run>) -> bool {
         let (to_take, run_expiry) = (BTreeMap::new(), BTreeSet::new());
         let mut fresh = Self { to_take, run_expiry, ..self.clone() };
@@ -91,7 +92,7 @@ impl Volatile {
         (&fresh.to_take, &fresh.run_expiry) == (&self.to_take, &self.run_expiry)
     }
 
-    /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
+    /// Records, or removes, the request that a Run stop. Returns what was recorded before.
     pub(crate) fn put_stopping(
         &mut self,
         run: Pos,
@@ -105,8 +106,8 @@ impl Volatile {
 }
 
 impl Task {
-    /// Remembers that a Run has ended although the log does not say so (R05, RUN-08). Answers whether
-    /// that is news.
+    /// Records that a Run has ended although the log does not say so (R05, RUN-08). Returns whether
+    /// that is new.
     pub(crate) fn mark_spent(&mut self, run: Pos) -> bool {
         let is_news = self.change_memory(run, |memory| memory.spent.insert(run));
         if is_news {
@@ -115,8 +116,8 @@ impl Task {
         is_news
     }
 
-    /// Remembers the first thing that a dispatched Run said in the end; nobody waits for a Run that the
-    /// scheduler made. Answers whether it is the first, as far as that is known.
+    /// Records the first final output of a dispatched Run; nobody waits for the output of a Run
+    /// that the scheduler made. Returns whether it is the first, as far as the memory knows.
     pub(crate) fn keep_result(&mut self, run: Pos, result: &Arc<str>) -> bool {
         if self.volatile.results.contains_key(&run) {
             return false;
@@ -131,7 +132,7 @@ impl Task {
         true
     }
 
-    /// Remembers that nobody said to have got the Step that is granted now; answers how often in a row.
+    /// Records that no worker acknowledged the current grant of the Step. Returns how often in a row.
     pub(crate) fn note_unacknowledged(&mut self, step: Pos) -> u32 {
         let ordinal = self.steps[step].state.ordinal;
         let before = self.volatile.unacknowledged.get(&step).copied();
@@ -144,7 +145,7 @@ impl Task {
         in_a_row
     }
 
-    /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
+    /// Records, or removes, the request that a Run stop. Returns what was recorded before.
     pub(crate) fn set_stopping(
         &mut self,
         run: Pos,

@@ -1,17 +1,17 @@
-//! What the Steps of a Task wait for, counted.
+//! Counts what the Steps of a Task wait for.
 
 use super::Task;
 use crate::eligibility::Obstacle;
 use crate::status::{StepStatus, TaskStatus};
 
-/// How many Steps wait, by what stands most in their way: the headline of
-/// [`obstacles`](crate::eligibility::obstacles) where nobody in particular asks. Those that a worker has,
-/// and those that have ended, do not wait.
+/// How many Steps wait, by their greatest obstacle: the first of
+/// [`obstacles`](crate::eligibility::obstacles) for a caller that is no particular Run. Steps that
+/// a worker has, and Steps that have ended, do not wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits([u32; Obstacle::ALL.len()]);
 
 impl Waits {
-    /// What a Step can wait for where nobody in particular asks.
+    /// The obstacles that the Task alone can show, for a caller that is no particular Run.
     pub const REASONS: &'static [Obstacle] = &[
         Obstacle::TaskCancelling,
         Obstacle::TaskDraft,
@@ -24,8 +24,8 @@ impl Waits {
         Obstacle::RunnableNow,
     ];
 
-    /// What a Step that is `runnable_now` as its Task has it can wait for beside that
-    /// ([`Means`](crate::view::Means)).
+    /// The further obstacles of a Step that is `runnable_now` by its Task: those of the pool, the
+    /// log and the leases ([`Means`](crate::view::Means)).
     pub const BESIDE: &'static [Obstacle] = &[
         Obstacle::LogUnavailable,
         Obstacle::LeasesUnavailable,
@@ -34,12 +34,12 @@ impl Waits {
         Obstacle::PoolSaturated,
     ];
 
-    /// How many, by what.
+    /// The counts, by obstacle.
     pub fn iter(&self) -> impl Iterator<Item = (Obstacle, u32)> {
         Obstacle::ALL.iter().copied().zip(self.counts())
     }
 
-    /// How many, in the order of [`Obstacle::ALL`].
+    /// The counts, in the order of [`Obstacle::ALL`].
     pub fn counts(&self) -> impl Iterator<Item = u32> {
         self.0.into_iter()
     }
@@ -50,7 +50,7 @@ impl Waits {
 }
 
 impl Task {
-    /// What its Steps wait for. Costs the same however many there are.
+    /// Counts what its Steps wait for. The cost does not depend on how many Steps there are.
     pub fn waits(&self) -> Waits {
         use Obstacle as O;
         let (head, tally) = (&self.head, self.tally());

@@ -22,7 +22,7 @@ use crate::task::Attempt;
 pub struct ArtifactView {
     /// New for every emitted version.
     pub artifact_id: ArtifactId,
-    /// Stays the same over versions.
+    /// The same for all versions.
     pub name: String,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,10 +48,10 @@ pub struct ArtifactView {
     pub state: ArtifactState,
     /// The Task.
     pub task_id: TaskId,
-    /// The Step that made it.
+    /// The Step that produced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
-    /// The Attempt that made it.
+    /// The Attempt that produced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<AttemptId>,
     /// When it was first reported.
@@ -59,7 +59,7 @@ pub struct ArtifactView {
 }
 
 impl ArtifactView {
-    /// An artifact of a view.
+    /// The reader's form of an artifact.
     pub fn of(view: &View<'_>, artifact: &Artifact) -> Self {
         let given = &artifact.given;
         Self {
@@ -83,7 +83,7 @@ impl ArtifactView {
 
 /// Stored and derived relations of a Task, stored ones first.
 ///
-/// Costs artifacts, Attempts and what their claims were given.
+/// The cost grows with the artifacts, the Attempts, and what their claims gave them.
 pub fn relationships(view: &View<'_>) -> Vec<Edge> {
     let mut edges: Vec<Edge> = view.edges().cloned().collect();
     for artifact in view.artifacts() {
@@ -97,13 +97,13 @@ pub fn relationships(view: &View<'_>) -> Vec<Edge> {
     edges
 }
 
-/// What an Attempt reported as an artifact.
+/// The relation from an Attempt to an artifact that it reported.
 fn produced(artifact: &Artifact) -> Option<Edge> {
     let to = Ref::new(artifact.given.artifact_id.as_str()).ok()?;
     derived(EdgeKind::ProducedArtifact, artifact.attempt_id?, to, artifact.created_at)
 }
 
-/// What an Attempt named as its output without an artifact record of its own.
+/// Relations from an Attempt to outputs that it named without an artifact record of their own.
 fn further_outputs<'a>(view: &View<'a>, attempt: &'a Attempt) -> impl Iterator<Item = Edge> {
     let until = attempt.ended_at.unwrap_or_else(|| view.updated_at());
     let unrecorded = |r: &&Ref| artifact_of(view, r).is_none_or(|a| a.attempt_id.is_none());
@@ -119,8 +119,8 @@ fn consumed(attempt: &Attempt) -> impl Iterator<Item = Edge> + '_ {
     given.filter_map(move |r| derived(EdgeKind::ConsumedArtifact, id, r.clone(), at))
 }
 
-/// Attempts whose results the claim handed on: those that completed the dependencies of then, and
-/// those that made the artifacts it was given.
+/// Attempts whose results the claim passed on: those that had completed the dependencies at that
+/// time, and those that produced the artifacts in its input.
 fn sources<'a>(view: &'a View<'a>, attempt: &'a Attempt) -> impl Iterator<Item = Edge> + 'a {
     let dependencies = attempt.step_snapshot.depends_on_step_ids.iter();
     let completed = dependencies.filter_map(|id| completing_attempt(view, id));
@@ -132,7 +132,7 @@ fn sources<'a>(view: &'a View<'a>, attempt: &'a Attempt) -> impl Iterator<Item =
         .filter_map(move |id| derived(EdgeKind::SourceAttempt, own, attempt_ref(id)?, at))
 }
 
-/// The Attempt that completed a Step, unless its orchestrator did.
+/// The Attempt that completed a Step; `None` if the orchestrator completed it.
 fn completing_attempt(view: &View<'_>, id: &StepId) -> Option<AttemptId> {
     let step = view.step(id).filter(|s| s.status() == StepStatus::Completed)?;
     let last = view.attempts_of(step).next()?;
@@ -161,7 +161,7 @@ fn attempt_ref(id: AttemptId) -> Option<Ref> {
     Ref::new(format!("attempt:{id}")).ok()
 }
 
-/// Whether a reference names an artifact of this or another Task, and not a place elsewhere.
+/// Whether a reference names an artifact of this or another Task, and not a URI.
 pub fn names_artifact(reference: &Ref) -> bool {
     !reference.as_str().contains(':')
 }

@@ -1,7 +1,7 @@
 //! `task_board_summary`: Tasks in few words, for the context of a model (PROMPT).
 //!
-//! Each Task is put into lines where it lives ([`task_lines`]), and the lines of all are put together
-//! within a budget ([`compose`]).
+//! The owner of each Task writes the lines about it ([`task_lines`]), and the client puts the lines
+//! of all Tasks together within a budget ([`compose`]).
 
 use alloc::collections::BinaryHeap;
 use alloc::format;
@@ -26,20 +26,20 @@ use crate::read::{StepRef, View};
 use crate::reject::{Code, Rejection};
 use crate::status::{Role, StepStatus};
 
-/// Bytes that are taken as one token: no model is asked how it counts.
+/// Bytes that count as one token, for every model.
 const TOKEN_BYTES: usize = 4;
 
-/// Steps of one kind, and changes, of one Task.
+/// The most lines about Steps of one kind, or about changes, of one Task.
 const LINES_MAX: usize = 50;
 
-/// Characters of a title or message.
+/// The most characters of a title or message.
 const TEXT_CHARS: usize = 120;
 
-/// What is asked for.
+/// The input of `task_board_summary`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BoardInput {
-    /// How long it may be, in tokens; not above the configured budget, which is the default.
+    /// The longest summary, in tokens; at most the configured budget, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_budget: Option<usize>,
 }
@@ -80,10 +80,10 @@ impl Query for TemplateInput {
 }
 
 impl BoardInput {
-    /// PROMPT-03: the budget, in tokens.
+    /// PROMPT-03: the budget in tokens.
     ///
     /// # Errors
-    /// `validation_error` for too few to say anything, and for more than the configured one.
+    /// `validation_error` for a budget too small for any line, or above the configured one.
     pub fn budget(self, limits: &Limits) -> Result<usize, Rejection> {
         let most = limits.board_tokens;
         match self.token_budget {
@@ -96,15 +96,15 @@ impl BoardInput {
         }
     }
 
-    /// The budget of Tasks together, in tokens: the smallest that their owners say, who know what is
-    /// configured.
+    /// The budget of Tasks together, in tokens: the smallest that their owners name, as these know
+    /// the configured one.
     pub fn budget_of(self, tasks: &[TaskLines]) -> usize {
         let said = tasks.iter().filter_map(|task| task.token_budget).chain(self.token_budget);
         said.min().unwrap_or(Limits::default().board_tokens)
     }
 }
 
-/// How much a line matters: over budget the first are kept (PROMPT-04).
+/// How much a line matters: over budget, the lines of the first ranks stay (PROMPT-04).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -112,9 +112,9 @@ impl BoardInput {
 pub enum Rank {
     /// A Step that the caller holds.
     Own,
-    /// A Step that waits for somebody.
+    /// A blocked Step, which waits for somebody.
     Blocked,
-    /// A Step that another holds.
+    /// A Step that another worker holds.
     Running,
     /// A ready Step that the caller may take.
     Open,
@@ -137,18 +137,18 @@ impl Rank {
     }
 }
 
-/// A Task in lines.
+/// A Task as lines of text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskLines {
     /// The Task.
     pub task_id: TaskId,
-    /// What it is and how it stands.
+    /// What it is, and its state.
     pub head: String,
-    /// Its Steps, those that matter most first.
+    /// Its Steps, the most important first.
     pub lines: Vec<(Rank, String)>,
-    /// Lines that were left out here already.
+    /// How many lines its owner left out already.
     pub left_out: usize,
-    /// The budget of the answer, in tokens: that which was asked for, else the configured one.
+    /// The budget of the answer, in tokens: that of the request, else the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_budget: Option<usize>,
     /// The version that was read.
@@ -156,7 +156,7 @@ pub struct TaskLines {
 }
 
 impl TaskLines {
-    /// As many lines as a budget in tokens may need, those that matter most.
+    /// Keeps as many lines as fit into a budget in tokens, the most important ones.
     #[must_use]
     pub fn within(mut self, tokens: usize) -> Self {
         let mut left = tokens.saturating_mul(TOKEN_BYTES);
@@ -174,12 +174,12 @@ impl TaskLines {
     }
 }
 
-/// The summary of all Tasks that were asked for.
+/// The summary of all Tasks in the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Board {
-    /// In whose place it is said: `user`.
+    /// The role of the message for the model: `user`.
     pub role: SmolStr,
-    /// PROMPT-01: nobody has said it, and it is not shown to users.
+    /// PROMPT-01: no person wrote it, and users do not see it.
     pub synthetic: bool,
     /// The message.
     pub text: String,
@@ -187,7 +187,7 @@ pub struct Board {
     pub truncated: bool,
 }
 
-/// PROMPT-02, PROMPT-06: a Task in lines, as far as the caller sees it.
+/// PROMPT-02, PROMPT-06: a Task as lines, as far as the caller may see it.
 ///
 /// # Errors
 /// As [`Scope::of`].
@@ -222,7 +222,7 @@ pub fn task_lines(
     Ok(TaskLines { head, task_id, lines, left_out, token_budget: None, version })
 }
 
-/// PROMPT-03, PROMPT-04: all of it within a budget in tokens, the lines that matter most first.
+/// PROMPT-03, PROMPT-04: the summary within a budget in tokens, the most important lines first.
 pub fn compose(tasks: &[TaskLines], tokens: usize) -> Board {
     let mut left = tokens.saturating_mul(TOKEN_BYTES).saturating_sub(MORE_BYTES);
     let mut pay = |text: &str, more: usize| {
@@ -259,13 +259,13 @@ pub fn compose(tasks: &[TaskLines], tokens: usize) -> Board {
     Board { role: SmolStr::new_static("user"), synthetic: true, text, truncated: missing > 0 }
 }
 
-/// Room for the line that says how many are missing.
+/// Bytes reserved for the line that says how many lines are missing.
 const MORE_BYTES: usize = 56;
 
-/// The smallest budget: that line alone.
+/// The smallest budget: room for that line alone.
 const TOKENS_MIN: usize = MORE_BYTES / TOKEN_BYTES;
 
-/// What a line has beside its text and heading.
+/// Bytes of a line beside its text and heading.
 const LINE_BYTES: usize = "- : \n".len();
 
 #[derive(Default)]
@@ -339,7 +339,7 @@ fn changed(step: StepRef<'_>, now: Millis) -> String {
     text
 }
 
-/// The Steps that changed last, newest first, that nothing else is said of.
+/// The Steps that changed last, newest first, without those that have a line already.
 fn lately<'a>(view: &View<'a>, sees: impl Fn(&StepRef<'a>) -> bool) -> Vec<StepRef<'a>> {
     let mut newest = BinaryHeap::new();
     for step in view.steps().filter(|s| s.status().is_settled()).filter(sees) {
@@ -352,10 +352,10 @@ fn lately<'a>(view: &View<'a>, sees: impl Fn(&StepRef<'a>) -> bool) -> Vec<StepR
     newest.filter_map(|Reverse((_, pos))| view.step_at(pos)).collect()
 }
 
-/// Changes of a Task that are told.
+/// How many changes of a Task the summary names.
 const RECENT_MAX: usize = 10;
 
-/// One line, and not a long one.
+/// The text as one line, cut to a limit.
 fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(TEXT_CHARS) {
@@ -364,7 +364,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// CTRL-10: the built-in guide to writing a DAG, in the place of a user.
+/// CTRL-10: the built-in guide to writing a DAG, as a message of the role `user`.
 pub fn template() -> Board {
     let (role, text) = (SmolStr::new_static("user"), String::from(include_str!("template.md")));
     Board { role, synthetic: true, text, truncated: false }

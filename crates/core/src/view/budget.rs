@@ -1,4 +1,4 @@
-//! Answers within the caller's budget (CTRL-06).
+//! Shortens answers to the caller's limit (CTRL-06).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::id::TaskId;
 use crate::read::View;
 
-/// Where an answer can be had that did not fit: `agent.task_get` resolves it; `replay_task` does for a
-/// Task as it was.
+/// Where to read what did not fit into an answer: with `agent.task_get`, or with `replay_task` for
+/// a Task as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reference {
-    /// The operation that answers in full.
+    /// The operation that returns all of it.
     pub operation: smol_str::SmolStr,
     /// The Task.
     pub task_id: TaskId,
@@ -24,7 +24,7 @@ impl Reference {
         Self::at(view.task_id(), view.version())
     }
 
-    /// A reference to a Task, of which this version was read.
+    /// A reference to a Task, read at this version.
     pub(super) fn at(task: &TaskId, version: u64) -> Self {
         Self::by("agent.task_get", task, version)
     }
@@ -40,9 +40,8 @@ impl Reference {
     }
 }
 
-/// An answer that gives up more and more of itself until it fits `max_bytes`, or has no more to give up.
-/// `size` says how large it is as it will be sent; `shorten` takes away the next part, and answers
-/// whether there was one.
+/// An answer that loses more and more parts until it fits `max_bytes`, or has no more to lose. `size`
+/// gives its size as it will be sent; `shorten` removes the next part, and returns whether there was one.
 pub fn fit<T>(
     max_bytes: usize,
     mut answer: T,

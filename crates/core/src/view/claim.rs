@@ -1,5 +1,5 @@
-//! What a worker gets with its claim (CLAIM-14). On the hot path: everything is shared with the
-//! Task, nothing is serialised here.
+//! The content of a claim for its worker (CLAIM-14). It is on the hot path, so everything is shared
+//! with the Task, and nothing is serialized here.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -16,7 +16,7 @@ use crate::record::{RetryPolicy, StepSpec, Value, add_once};
 use crate::status::StepStatus;
 use crate::task::Attempt;
 
-/// A claim, with everything the work needs.
+/// A claim, with everything that its worker needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimResult {
     /// The session.
@@ -29,41 +29,42 @@ pub struct ClaimResult {
     pub attempt_id: AttemptId,
     /// Its number among the Step's claims, from 1.
     pub ordinal: u32,
-    /// The Step was lost before (LEASE-19): the worker says so of what it has in hand.
+    /// Whether the Step was lost before (LEASE-19): the worker counts such Attempts in its
+    /// statements of capacity.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub was_lost: bool,
-    /// Goes with every report (LEASE-13).
+    /// The token that goes with every report (LEASE-13).
     pub fencing_token: u64,
-    /// End of the lease as the log has it, by the owner's clock.
+    /// End of the lease by the log, on the owner's clock.
     pub lease_expires_at: Millis,
-    /// How long a lease of this Attempt lasts, for a worker that has its own clock.
+    /// How long a lease of this Attempt lasts, in milliseconds, for the worker's own clock.
     pub lease_ms: u64,
     /// The Step as it was claimed: handler, input, texts.
     pub step: Arc<StepSpec>,
     /// The policy in force for this Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// What the direct dependencies handed on, in the Step's order; those that handed on nothing are left out.
+    /// The results of direct dependencies, in the Step's order; dependencies without results are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<DependencyResult>,
-    /// Everything that was fixed at the claim (2.4), `input_refs` of Step and Task included.
+    /// All refs that the claim fixed (2.4), including the `input_refs` of Step and Task.
     pub input_refs: Arc<[Ref]>,
-    /// Where earlier Attempts left off, newest first.
+    /// Checkpoints of earlier Attempts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoint_refs: Vec<Ref>,
-    /// What the Run was told.
+    /// The instructions of the Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Arc<str>>,
     /// Thread and environment of the Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Arc<Bindings>>,
-    /// W3C traceparent that spans of the handler go below: of the Attempt where its owner keeps traces,
-    /// else of whoever made the Task.
+    /// W3C traceparent for spans of the handler: the Attempt's if its owner records traces, else
+    /// that of the Task's creator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<SmolStr>,
 }
 
-/// What a dependency hands on: the only facts about other Steps that a worker sees.
+/// The results of a dependency: all that a worker sees of other Steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DependencyResult {
     /// The dependency.
@@ -71,7 +72,7 @@ pub struct DependencyResult {
     /// Its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// In prose.
+    /// The result in prose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<Arc<str>>,
     /// Its artifacts, as refs.
@@ -80,7 +81,7 @@ pub struct DependencyResult {
 }
 
 impl DependencyResult {
-    /// What a Step hands on.
+    /// The results of a Step.
     pub fn of(step: StepRef<'_>) -> Self {
         let facts = step.facts();
         Self {
@@ -91,7 +92,7 @@ impl DependencyResult {
         }
     }
 
-    /// What the completed direct dependencies of these Steps hand on, if anything, each once.
+    /// The results of the completed direct dependencies of these Steps, each once, without empty ones.
     pub fn of_dependencies<'a>(
         view: &View<'a>,
         steps: impl Iterator<Item = StepRef<'a>>,
@@ -102,16 +103,16 @@ impl DependencyResult {
         completed.filter(Self::has_any).collect()
     }
 
-    /// Whether there is anything: a join of many Steps is not to be too long for names alone.
+    /// Whether there is any result. Otherwise a Step that joins many others would get a list of mere names.
     fn has_any(&self) -> bool {
         self.output.is_some() || self.result_summary.is_some() || !self.artifact_ids.is_empty()
     }
 }
 
-/// What the worker of an Attempt gets; none where this view has no such Attempt.
+/// The claim of an Attempt for its worker; `None` if this view has no such Attempt.
 ///
-/// Asked again while the Attempt is open it gives the same: the claim-time texts and dependencies hold for
-/// the Attempt (STEP-24), and what completed dependencies handed on does not change.
+/// A repeated call returns the same while the Attempt is open: the texts and dependencies of the
+/// claim stay valid for the Attempt (STEP-24), and results of completed dependencies do not change.
 pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResult> {
     let attempt = view.attempt(attempt_id)?;
     let step = view.step(&attempt.step_id)?;

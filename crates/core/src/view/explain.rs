@@ -1,8 +1,8 @@
-//! Why a Step is not running, with the evidence and the operation that would change it.
+//! Why a Step is not running, with evidence, and with the operations that would change it.
 //!
-//! Built on [`eligibility`](crate::eligibility), the judgement that claims go by: a claim by a Run
-//! succeeds exactly when the explanation for that Run says `runnable_now`. What a claim needs beside the
-//! Task ([`Means`](super::Means)) is a reason where it is known.
+//! It is built on [`eligibility`](crate::eligibility), which also decides claims: a claim by a Run
+//! succeeds exactly if the explanation for that Run says `runnable_now`. What a claim needs beside
+//! the Task ([`Means`](super::Means)) is a reason as far as the caller knows it.
 
 mod evidence;
 mod frontier;
@@ -34,22 +34,22 @@ pub use evidence::{DependencyState, Evidence};
 pub use frontier::Root;
 pub use groups::{EndedStep, ExplainTaskInput, Group, TaskExplanation, explain_task};
 
-/// What is asked.
+/// The input of `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainInput {
-    /// Whether this Run could claim it.
+    /// Ask whether this Run could claim it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// The Step.
     pub step_id: StepId,
-    /// Whether this worker could claim it.
+    /// Ask whether this worker could claim it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
 }
 
 impl ExplainInput {
-    /// About a Step, for anybody.
+    /// The question about a Step, for no particular Run or worker.
     pub const fn about(step_id: StepId) -> Self {
         Self { run_id: None, step_id, worker_id: None }
     }
@@ -75,12 +75,12 @@ impl TaskQuery for ExplainInput {
     }
 }
 
-/// For whom the question is asked.
+/// The Run or worker for which the question is asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ForWhom<'a> {
-    /// The Run that would claim; none: anybody whom the pool would give it to.
+    /// The Run that would claim; absent: any worker to which the pool would give the Step.
     pub run_id: Option<RunId>,
-    /// The worker that would claim; none: the one that holds the Run, if one does.
+    /// The worker that would claim; absent: the one that has the Run, if one has.
     pub worker: Option<&'a AgentId>,
 }
 
@@ -91,13 +91,13 @@ pub struct Explanation {
     pub step_id: StepId,
     /// Its native status.
     pub status: StepStatus,
-    /// The same in portable words.
+    /// The same as a portable status.
     pub normalized_status: Normal,
     /// The most decisive reason.
     pub headline: Obstacle,
     /// The headline in words.
     pub text: String,
-    /// All reasons, most decisive first; `runnable_now` alone if nothing stands in the way.
+    /// All reasons, most decisive first; only `runnable_now` if there is no obstacle.
     pub reasons: Vec<ExplainedReason>,
 }
 
@@ -106,11 +106,11 @@ pub struct Explanation {
 pub struct ExplainedReason {
     /// Its code.
     pub code: Obstacle,
-    /// In words, one line.
+    /// The reason in words, on one line.
     pub text: String,
-    /// What shows it.
+    /// The facts behind it.
     pub evidence: Evidence,
-    /// What would change it, best first; empty: nothing but time, or nothing at all.
+    /// Operations that would change it, best first; empty: only time would change it, or nothing.
     pub remedies: Vec<Remedy>,
 }
 
@@ -119,13 +119,13 @@ pub struct ExplainedReason {
 pub struct Remedy {
     /// Its name, as a command or as an operation of a patch.
     pub operation: SmolStr,
-    /// On this Step.
+    /// The Step on which to call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
-    /// On this Run.
+    /// The Run on which to call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The dependency it would take away.
+    /// The dependency that it would remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depends_on_step_id: Option<StepId>,
 }
@@ -145,9 +145,9 @@ impl Remedy {
     }
 }
 
-/// Why a Step is not running, for somebody.
+/// Why a Step is not running, for a Run, a worker, or in general.
 ///
-/// For callers who see the whole Task: the evidence names Steps through which others wait.
+/// It is for callers who see the whole Task: the evidence names other Steps.
 ///
 /// # Errors
 /// `step_not_found`, `run_not_found`.
@@ -172,7 +172,7 @@ fn find_run(view: &View<'_>, id: RunId) -> Result<Pos, Rejection> {
     })
 }
 
-/// One question.
+/// One question about one Step.
 #[derive(Debug, Clone, Copy)]
 struct Case<'v, 'a> {
     view: &'v View<'a>,
@@ -180,7 +180,7 @@ struct Case<'v, 'a> {
     run: Option<Pos>,
     whom: ForWhom<'v>,
     known: &'v Known<'v>,
-    /// What was asked of pools before: many Steps want the same.
+    /// Counts of workers that were asked for before: many Steps require the same.
     facts: &'v RefCell<BTreeMap<Wanted<'a>, WorkerCounts>>,
 }
 
@@ -202,7 +202,7 @@ impl Case<'_, '_> {
         }
     }
 
-    /// The reason that [`explain`](Self::explain) gives first, without its evidence: that may cost the
+    /// The first reason of [`explain`](Self::explain), without its evidence, which may cost the
     /// whole Task for each Step.
     fn headline(&self) -> Obstacle {
         let mut found = self.of_task();
@@ -212,7 +212,7 @@ impl Case<'_, '_> {
         found.headline()
     }
 
-    /// What the Task and memory say.
+    /// The obstacles by the Task and the owner's memory.
     fn of_task(&self) -> Obstacles {
         let run = self.run.map(|pos| self.view.run_at(pos));
         let memory = self.run.map(|pos| self.view.memory_of(pos)).unwrap_or_default();
@@ -226,8 +226,8 @@ impl Case<'_, '_> {
         found
     }
 
-    /// What is missing beside the Task, for a Step that waits. A Run has its worker, whose claim stands
-    /// also where its lease comes later.
+    /// Adds obstacles from outside the Task, for a Step that waits. A Run has its worker, and its
+    /// claim succeeds even if the lease comes later.
     fn add_means(&self, found: &mut Obstacles) {
         let status = self.step.status();
         let waits = status.is_unfinished() && !status.is_held() && !self.view.is_terminal();
@@ -243,12 +243,12 @@ impl Case<'_, '_> {
         }
     }
 
-    /// What the Step wants of the worker that takes it.
+    /// What the Step requires of a worker.
     fn wanted(&self) -> Wanted<'_> {
         Wanted::of(self.view.head(), self.step.spec).by(self.whom.worker)
     }
 
-    /// The workers that may take the Step, where they are known.
+    /// Counts of the workers that may take the Step, if the caller knows them.
     fn pool(&self) -> Option<WorkerCounts> {
         let means = self.known.means?;
         let wanted = Wanted::of(self.view.head(), self.step.spec);
@@ -303,14 +303,14 @@ impl Case<'_, '_> {
         }
     }
 
-    /// A manual Task gives nothing out by itself (READY-07).
+    /// Whether the Step waits for a dispatch: a manual Task gives out no Steps by itself (READY-07).
     fn needs_dispatch(&self) -> bool {
         let manual = self.view.head().spec.dispatch == crate::status::Policy::Manual;
         let waits = |r: &crate::task::Run| r.state == RunState::Dispatched;
         manual && self.run.is_none() && !self.view.live_runs().any(|(_, r)| waits(r))
     }
 
-    /// What makes a dead dependency possible again, or unnecessary.
+    /// Operations that make a dead dependency possible again, or that remove it.
     fn unblocking(&self, evidence: &Evidence) -> Vec<Remedy> {
         let Evidence::Dependencies { unmet, roots, .. } = evidence else { return Vec::new() };
         let failed = roots.iter().filter(|r| r.status == StepStatus::Failed);
@@ -322,7 +322,7 @@ impl Case<'_, '_> {
         reopen.chain(detach).collect()
     }
 
-    /// What a waiting Step's blocked roots need.
+    /// Operations for the blocked Steps that a waiting Step depends on.
     fn answering(&self, evidence: &Evidence) -> Vec<Remedy> {
         let Evidence::Dependencies { roots, .. } = evidence else { return Vec::new() };
         let blocked = roots.iter().filter(|r| r.status == StepStatus::Blocked);

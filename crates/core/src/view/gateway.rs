@@ -9,17 +9,17 @@ use crate::task::Head;
 names! {
     /// A2A task states; a gateway spells them as its protocol version does (A2A-17).
     A2aState {
-        /// Taken in, nobody has taken it up.
+        /// Accepted, no worker has started.
         Submitted = "submitted",
-        /// Taken up.
+        /// A worker has started.
         Working = "working",
         /// Interrupted: an answer is needed.
         InputRequired = "input_required",
         /// Interrupted: a credential is needed.
         AuthRequired = "auth_required",
-        /// Ended well.
+        /// Ended successfully.
         Completed = "completed",
-        /// Ended badly.
+        /// Ended with a failure.
         Failed = "failed",
         /// Refused.
         Rejected = "rejected",
@@ -33,28 +33,28 @@ names! {
     MacpPhase {
         /// No Task yet.
         Pending = "Pending",
-        /// Asked for, nobody at work.
+        /// Requested, no worker has started.
         Requested = "Requested",
-        /// Taken up.
+        /// A worker has started.
         InProgress = "InProgress",
         /// The work is done, not yet committed.
         Completed = "Completed",
         /// The work failed, not yet committed.
         Failed = "Failed",
-        /// The initiator has settled it.
+        /// The initiator has committed it.
         Committed = "Committed",
     }
 }
 
-/// What table 7.3 looks at beside the normalized status.
+/// The facts that table 7.3 uses beside the normalized status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct A2aFacts {
     /// Native status.
     pub native: TaskStatus,
-    /// Some Attempt has started since creation, or since the last answered request for input or
-    /// permission.
+    /// Whether some Attempt has started since creation, or since the last answered request for
+    /// input or permission.
     pub picked_up: bool,
-    /// The Task failed with reason `rejected`.
+    /// Whether the Task failed with reason `rejected`.
     pub rejected: bool,
 }
 
@@ -68,8 +68,8 @@ impl A2aFacts {
     }
 }
 
-/// Table 7.3. None for `unknown`: a protocol error, no state. For `stale` the caller gives the last
-/// status it knew instead, and marks the answer.
+/// Table 7.3. `None` for `unknown`, which is a protocol error and no state. For `stale`, the
+/// gateway gives the last status that it knew, and marks the answer.
 pub const fn a2a_state(status: Normal, facts: A2aFacts) -> Option<A2aState> {
     let open = if facts.picked_up { A2aState::Working } else { A2aState::Submitted };
     Some(match status {
@@ -99,21 +99,21 @@ const fn failed(facts: A2aFacts) -> A2aState {
     if facts.rejected { A2aState::Rejected } else { A2aState::Failed }
 }
 
-/// What table 7.4 looks at.
+/// The facts that table 7.4 uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MacpFacts {
-    /// Native status of the Task; none: the session has no Task.
+    /// Native status of the Task; `None`: the session has no Task.
     pub task: Option<TaskStatus>,
-    /// It was completed or failed by a Commitment.
+    /// Whether a Commitment completed or failed it.
     pub committed: bool,
     /// Native status of its one Step.
     pub step: Option<StepStatus>,
-    /// Some Attempt has started.
+    /// Whether some Attempt has started.
     pub attempted: bool,
 }
 
 impl MacpFacts {
-    /// The facts of a view; whether a Commitment ended it only the gateway knows.
+    /// The facts of a view. Only the gateway knows whether a Commitment ended the Task.
     pub fn of(view: &View<'_>, committed: bool) -> Self {
         Self {
             task: Some(view.status()),
@@ -124,7 +124,7 @@ impl MacpFacts {
     }
 }
 
-/// Table 7.4; the first row that fits.
+/// Table 7.4: the first row that fits.
 pub const fn macp_phase(facts: MacpFacts) -> MacpPhase {
     use TaskStatus as T;
     match facts {
@@ -140,7 +140,7 @@ pub const fn macp_phase(facts: MacpFacts) -> MacpPhase {
     }
 }
 
-/// The MACP code of a refusal, where it has one (6.4). `assignee`: the sender is the session's
+/// The MACP code of a refusal, if it has one (6.4). `assignee`: whether the sender is the session's
 /// active assignee.
 pub const fn macp_code(code: Code, assignee: bool) -> Option<&'static str> {
     match code {
@@ -152,7 +152,7 @@ pub const fn macp_code(code: Code, assignee: bool) -> Option<&'static str> {
     }
 }
 
-/// The a2akit name of a refusal, where it has one (6.4).
+/// The a2akit name of a refusal, if it has one (6.4).
 pub const fn a2akit_name(code: Code) -> Option<&'static str> {
     match code {
         Code::VersionConflict => Some("ConcurrencyError"),

@@ -1,4 +1,4 @@
-//! The DAG as data for a picture: nodes, edges, statuses, durations. Drawing is the client's.
+//! The DAG as data for a picture: nodes, edges, statuses, durations. Clients draw it.
 
 use alloc::vec::Vec;
 
@@ -39,11 +39,11 @@ pub struct GraphNode {
     pub title: SmolStr,
     /// Native status.
     pub status: StepStatus,
-    /// The same in portable words.
+    /// The same as a portable status.
     pub normalized_status: Normal,
-    /// Whether the Task needs it.
+    /// Whether the Task needs it to complete.
     pub required: bool,
-    /// Who may claim it.
+    /// The pool whose workers may claim it.
     pub worker_pool_id: PoolId,
     /// Which handler runs it.
     pub handler: HandlerName,
@@ -58,13 +58,13 @@ pub struct GraphNode {
     /// Code of its reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<SmolStr>,
-    /// Claim of its newest Attempt.
+    /// When its newest Attempt was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Millis>,
-    /// End of its newest Attempt.
+    /// When its newest Attempt ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Millis>,
-    /// From that claim to that end, or to now.
+    /// From that claim to that end, or to now, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
@@ -72,11 +72,11 @@ pub struct GraphNode {
 /// A dependency.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrow {
-    /// The Step waited for.
+    /// The Step that the other depends on.
     pub from: StepId,
-    /// The Step that waits.
+    /// The Step that depends on it.
     pub to: StepId,
-    /// The dependency is completed.
+    /// Whether the dependency is completed.
     pub satisfied: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `agent.task_list`: the pure part of paging over live and ended Tasks (LIST).
+//! `agent.task_list`: which Tasks belong to a page, and how pages are joined, as pure functions (LIST).
 
 use alloc::vec::Vec;
 
@@ -19,26 +19,26 @@ use crate::read::View;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, Visibility};
 
-/// Live Tasks of a page when none is asked for and ended ones are left out (LIST-06).
+/// Live Tasks of a page by default, if ended ones are left out (LIST-06).
 pub const LIVE_DEFAULT: usize = 500;
 
-/// Which Tasks are asked for.
+/// The input of `task_list`: which Tasks to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListInput {
-    /// Archived Tasks too (LIST-09).
+    /// Whether to list archived Tasks, too (LIST-09).
     pub include_archived: bool,
-    /// Ended Tasks too (LIST-02).
+    /// Whether to list ended Tasks, too (LIST-02).
     pub include_terminal: bool,
-    /// At most so many.
+    /// How many Tasks at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// From this one on.
+    /// How many Tasks to skip.
     pub offset: usize,
-    /// Only those in one of these native statuses (LIST-05).
+    /// Only Tasks with one of these native statuses (LIST-05).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statuses: Option<Vec<TaskStatus>>,
-    /// For the eyes of a user: internal and hidden Tasks are left out (VIEW-10).
+    /// Whether the list is for users: then it leaves out internal and hidden Tasks (VIEW-10).
     pub user_facing: bool,
 }
 
@@ -53,7 +53,7 @@ impl Query for ListInput {
     }
 }
 
-/// More statuses than there are, each of which is looked at for each Task, are refused.
+/// Refuses more statuses than exist, as each Task is compared with each of them.
 pub(super) fn check_statuses(given: Option<&[TaskStatus]>) -> Result<(), Rejection> {
     let (given, most) = (given.map_or(0, <[_]>::len), TaskStatus::ALL.len());
     if given > most {
@@ -72,22 +72,22 @@ pub struct TaskPage<T = TaskSummary> {
     /// Where the next page begins, if there is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_offset: Option<usize>,
-    /// Whether there is more, or a partition did not answer.
+    /// Whether there is more, or whether a partition did not answer.
     pub truncated: bool,
     /// Partitions that did not answer (OWN-08).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_partitions: Vec<SmolStr>,
-    /// Tasks that would be among them, and whose logs cannot be read (VIEW-07).
+    /// Tasks that may belong to the page, but whose logs cannot be read (VIEW-07).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<TaskId>,
 }
 
-/// What a list needs to know of a Task to leave it out: an index of ended Tasks holds no more.
+/// What a list needs to know of a Task to leave it out: an index of ended Tasks has no more than this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     /// Native status.
     pub status: TaskStatus,
-    /// Whether it was put away.
+    /// Whether it is archived.
     pub archived: bool,
     /// Who sees it.
     pub visibility: Visibility,
@@ -101,7 +101,7 @@ impl Visibility {
 }
 
 impl TaskSummary {
-    /// What a list needs to know of it.
+    /// What a list needs to know of this Task.
     pub fn listed(&self) -> Listed {
         let (status, archived) = (self.native_status, self.archived);
         Listed { status, archived, visibility: self.visibility }
@@ -109,7 +109,7 @@ impl TaskSummary {
 }
 
 impl ListInput {
-    /// Whether a Task belongs into the list.
+    /// Whether a Task belongs to the list.
     pub fn admits(&self, task: Listed) -> bool {
         (self.include_terminal || !task.status.is_terminal())
             && (self.include_archived || !task.archived)
@@ -117,8 +117,8 @@ impl ListInput {
             && (!self.user_facing || task.visibility.is_for_users())
     }
 
-    /// Whether an index, which knows of each Task whether it has ended, how, and whether it is
-    /// archived, can tell that a Task belongs into the list: what it does not tell is in the log.
+    /// Whether an index can tell that a Task belongs to the list. The index knows of each Task
+    /// whether and how it has ended, and whether it is archived; everything else is only in the log.
     pub fn is_settled_by_index(&self, is_ended: bool) -> bool {
         !self.user_facing && (is_ended || self.statuses.is_none())
     }
@@ -126,8 +126,7 @@ impl ListInput {
     /// The `limit` in force (LIST-06).
     ///
     /// # Errors
-    /// `validation_error` for a limit of 0 or above the largest page, or more statuses than there are,
-    /// each of which is looked at for each Task.
+    /// `validation_error` for a limit of 0 or above the largest page, or for more statuses than exist.
     pub fn limit(&self, limits: &Limits) -> Result<usize, Rejection> {
         check_statuses(self.statuses.as_deref())?;
         let default = if self.include_terminal { PAGE_DEFAULT } else { LIVE_DEFAULT };
@@ -137,9 +136,9 @@ impl ListInput {
 
 /// A page over live Tasks, oldest first, then ended ones, newest first (LIST-06).
 ///
-/// `live` may come in any order and unfiltered. `terminal` answers rows `offset..offset + limit` of
-/// the ended Tasks that [`ListInput::admits`], newest `updated_at` first, ties by `task_id`; it is
-/// asked once, for no more than the page still needs (LIST-07).
+/// `live` may come in any order and unfiltered. `terminal` returns rows `offset..offset + limit` of
+/// the ended Tasks that [`ListInput::admits`], newest `updated_at` first, ties by `task_id`. It is
+/// called once, for no more than the page still needs (LIST-07).
 ///
 /// # Errors
 /// As [`ListInput::limit`].
@@ -175,8 +174,8 @@ impl<T> Default for TaskPage<T> {
 }
 
 impl TaskPage {
-    /// A page of all partitions (OWN-08), of which `self` has the first Tasks of each: as many as the
-    /// page passes over and shows, and one more, where there are so many.
+    /// A page over all partitions (OWN-08). `self` has the first Tasks of each partition: as many
+    /// as the page skips and shows, and one more, if the partition has so many.
     ///
     /// # Errors
     /// As [`ListInput::limit`].
@@ -193,14 +192,14 @@ impl TaskPage {
         Ok(Self { truncated, missing_partitions, unreadable, ..page })
     }
 
-    /// Leaves out Tasks behind the first `kept` of a page that begins at `offset`.
+    /// Removes the Tasks after the first `kept` of a page that begins at `offset`.
     pub fn cut(&mut self, offset: usize, kept: usize) {
         self.tasks.truncate(kept);
         self.next_offset = Some(offset + kept);
         self.truncated = true;
     }
 
-    /// Leaves out the rear half. Answers whether there was more than one Task (CTRL-06).
+    /// Removes the second half. Returns whether there was more than one Task (CTRL-06).
     pub fn halve(&mut self, offset: usize) -> bool {
         let kept = self.tasks.len() / 2;
         if kept > 0 {
@@ -210,7 +209,7 @@ impl TaskPage {
     }
 }
 
-/// A line of the list for this caller: none where the caller may not see the Task.
+/// A line of the list for this caller.
 ///
 /// # Errors
 /// As [`Scope::of`].
@@ -228,8 +227,8 @@ pub fn list_entry(
     }
 }
 
-/// The list of a worker: at most its Run's Task (LIST-08). `task` is the Task of the Run that its
-/// envelope names, if there is one.
+/// The list of a worker: at most its Run's Task (LIST-08). `task` is the Task of the Run in its
+/// envelope, if it exists.
 ///
 /// # Errors
 /// As [`Scope::of`] and [`ListInput::limit`].

@@ -1,4 +1,4 @@
-//! What a worker may ask of the Task that its Run is of (5.2, PERM-13): each look by its operation.
+//! What a worker may read of the Task of its Run (5.2, PERM-13), by operation.
 
 use alloc::boxed::Box;
 
@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::read::View;
 use crate::reject::Rejection;
 
-/// What is asked.
+/// A worker's query, with its input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Look {
@@ -34,23 +34,22 @@ pub enum Look {
     TaskBoardSummary(BoardInput),
 }
 
-/// What is answered: no more than the Run shows.
+/// The answer, with no more than the Run may see.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Looked {
     /// The Task.
     Task(Box<WorkerTask>),
-    /// The Task in short.
+    /// The Task as a line of a list.
     List(TaskPage<WorkerTask>),
     /// Some of its Steps.
     Steps(StepPage),
-    /// It in few words (PROMPT-06).
+    /// The Task as lines of text (PROMPT-06).
     Board(TaskLines),
 }
 
 impl Look {
-    /// Whether it can be answered, whatever the Task is: judged before one is looked for, so that the
-    /// refusal says nothing of it (PERM-16).
+    /// Checks the input, before any Task is read, so that the refusal shows nothing of a Task (PERM-16).
     ///
     /// # Errors
     /// `validation_error` for the input.
@@ -64,7 +63,7 @@ impl Look {
     }
 }
 
-/// Answers a worker.
+/// Answers a worker's query.
 ///
 /// # Errors
 /// As [`Scope::of`](super::Scope::of), or `validation_error` for the input.

@@ -1,17 +1,17 @@
 //! What readers see: views of one Task, and pure functions from views to answers.
 //!
-//! A [`View`] is the one way to read a Task from outside the core. [`Task::durable`] shows the last
-//! durable state, even while commits are in flight; it is what every reader gets. It costs what is
-//! pending, not what the Task holds.
+//! A [`View`] is the only way to read a Task from outside the core. [`Task::durable`] gives every
+//! reader the last durable state, even while commits are in flight. It costs as much as is pending,
+//! not as much as the Task holds.
 //!
 //! | Question | Function |
 //! |---|---|
 //! | a Task for `agent.task_get` | [`get_task`] |
 //! | a line of `agent.task_list`; the page | [`list_entry`], [`page_tasks`], [`worker_page`] |
 //! | Steps for `agent.task_query_steps` | [`query_steps`] |
-//! | whatever a worker asks within its Run | [`look()`] |
+//! | a worker's query within its Run | [`look()`] |
 //! | the answer to a write | [`write_summary`] |
-//! | what a worker gets with its claim | [`claim_result`] |
+//! | the content of a claim for its worker | [`claim_result`] |
 //! | a Run that a worker may take | [`RunOffer`] |
 //! | why a Step is not running; all Steps of a Task, in groups | [`explain()`]; [`explain_task()`] |
 //! | public events of a commit | [`public_events`], with the stages of [`Task::replay_traced`] |
@@ -24,8 +24,8 @@
 //! | the DAG as a picture | [`graph()`] |
 //! | an answer within a budget | [`fit`] |
 //!
-//! What a reader knows beside the log (the time, the leases, whether the owner is up to date)
-//! comes in as [`Known`].
+//! What a reader knows beside the log (the time, the leases, whether the owner is up to date) comes
+//! in as [`Known`].
 //!
 //! [`Task::durable`]: crate::Task::durable
 //! [`Task::replay_traced`]: crate::Task::replay_traced
@@ -78,10 +78,10 @@ pub use view_name::ViewName;
 pub use views::ViewsInput;
 pub use write::{WriteSummary, write_summary};
 
-/// Hands every query of the core to a macro, with what is given beside (those that the bus has besides): each by the
-/// name that it has as an operation of the bus, and with its type. There are those that read a Task as it stands,
-/// those that tell what it was, and others, which an owner answers each in its own way. A query is added here, and
-/// everybody who carries, answers or describes queries is made from this list.
+/// Passes every query of the core to a macro, with its type and its name as an operation of the bus, and behind them
+/// the queries that the caller adds. There are queries that read a Task as it stands, queries about a Task's
+/// past, and all others, which an owner answers each in its own way. Whatever carries, answers or describes queries is
+/// generated from this list.
 #[macro_export]
 macro_rules! queries {
     ($then:ident $($more:tt)*) => {
@@ -114,7 +114,7 @@ use crate::id::{AttemptId, Millis};
 pub struct LeaseFact {
     /// When the lease ends unless renewed.
     pub expires_at: Millis,
-    /// It is shown to be in force now. If not, the Attempt is "unconfirmed" (7.2).
+    /// Whether the lease is shown to be in force now. If not, the Attempt is "unconfirmed" (7.2).
     pub valid: bool,
 }
 
@@ -123,24 +123,24 @@ pub struct LeaseFact {
 pub struct Known<'a> {
     /// The owner's clock.
     pub now: Millis,
-    /// The owner has confirmed this state within the staleness limit (N08).
+    /// Whether the owner has confirmed this state within the staleness limit (N08).
     pub confirmed: bool,
-    /// Leases as of the last tick; none: nothing is known, so nothing is confirmed.
+    /// Leases as of the last tick; `None`: nothing is known, so nothing is confirmed.
     pub leases: &'a dyn Fn(AttemptId) -> Option<LeaseFact>,
     /// Where the log is, as the journal computes it (2.1 `wal_path`).
     pub wal_path: Option<&'a str>,
-    /// What a claim needs beside the Task; none: who looks does not know.
+    /// What a claim needs beside the Task; `None`: the reader does not know it.
     pub means: Option<Means<'a>>,
 }
 
-/// What the scheduler that has a Task knows of what a claim needs beside it.
+/// What the owner of a Task knows of what a claim needs beside the Task.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     /// The workers that may take a Step.
     pub workers: &'a dyn Fn(Wanted<'_>) -> WorkerCounts,
-    /// Why the log takes no writes, while it takes none.
+    /// Why the log takes no writes; `None` while it takes them.
     pub log_trouble: Option<&'a str>,
-    /// Leases cannot be had.
+    /// Whether the store of leases does not answer.
     pub lacks_leases: bool,
 }
 
@@ -164,7 +164,7 @@ impl core::fmt::Debug for Known<'_> {
 }
 
 impl<'a> Known<'a> {
-    /// An owner that is up to date, with these leases.
+    /// What an owner that is up to date knows, with these leases.
     pub fn new(now: Millis, leases: &'a dyn Fn(AttemptId) -> Option<LeaseFact>) -> Self {
         Self { now, confirmed: true, leases, wal_path: None, means: None }
     }

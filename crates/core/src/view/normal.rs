@@ -18,9 +18,9 @@ names! {
     Normal {
         /// The log cannot be read.
         Unknown = "unknown",
-        /// Put away after its end.
+        /// Archived after its end.
         Archived = "archived",
-        /// Ended well.
+        /// Ended successfully.
         Completed = "completed",
         /// Ended on request.
         Cancelled = "cancelled",
@@ -28,19 +28,19 @@ names! {
         TimedOut = "timed_out",
         /// Its worker cannot be shown to be alive, or was lost for good.
         Lost = "lost",
-        /// Ended badly.
+        /// Ended with a failure.
         Failed = "failed",
-        /// Not confirmed by the owner lately.
+        /// The owner has not confirmed it lately.
         Stale = "stale",
         /// A cancel or fail is being carried out.
         Cancelling = "cancelling",
-        /// Being built.
+        /// A draft.
         Draft = "draft",
         /// Paused by its orchestrator.
         Paused = "paused",
         /// Waits for its orchestrator.
         Blocked = "blocked",
-        /// At work.
+        /// A worker runs some Step.
         Running = "running",
         /// A worker has it and has not started.
         Preparing = "preparing",
@@ -50,17 +50,17 @@ names! {
         WaitingPermission = "waiting_permission",
         /// Waits for a resource.
         WaitingResource = "waiting_resource",
-        /// To be tried again.
+        /// Waits for another try.
         Retrying = "retrying",
         /// Waits for a worker.
         Queued = "queued",
-        /// Taken in, nothing is ready yet.
+        /// Accepted, nothing is ready yet.
         Accepted = "accepted",
     }
 }
 
 names! {
-    /// A row of the table; the first that fits holds.
+    /// A row of table 7.2; the first one that fits applies.
     Row {
         /// Log not readable.
         N01 = "N01",
@@ -141,47 +141,47 @@ impl Row {
     }
 }
 
-/// What the table looks at.
+/// The facts that the table uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// The log can be read.
+    /// Whether the log can be read.
     pub readable: bool,
-    /// Put away.
+    /// Whether it is archived.
     pub archived: bool,
     /// Native status.
     pub native: TaskStatus,
-    /// How a failure is shown.
+    /// The kind of a failure.
     pub failed_as: FailedAs,
-    /// The owner has confirmed the view within the staleness limit.
+    /// Whether the owner has confirmed the view within the staleness limit.
     pub confirmed: bool,
-    /// `cancel_requested` is present.
+    /// Whether `cancel_requested` is present.
     pub closing: bool,
-    /// Some Step is running under a valid lease.
+    /// Whether some Step is running under a valid lease.
     pub running: bool,
-    /// Some Step is claimed under a valid lease.
+    /// Whether some Step is claimed under a valid lease.
     pub claimed: bool,
-    /// Some Step is claimed or running, whatever its lease.
+    /// Whether some Step is claimed or running, whatever its lease.
     pub held: bool,
-    /// Completeable, and nothing but a command would complete it (N16).
+    /// Whether it is completeable, and only a command would complete it (N16).
     pub awaits_completion: bool,
-    /// Some Step waits for input.
+    /// Whether some Step waits for input.
     pub waits_input: bool,
-    /// Some Step waits for a permission.
+    /// Whether some Step waits for a permission.
     pub waits_permission: bool,
-    /// Some Step waits for a resource.
+    /// Whether some Step waits for a resource.
     pub waits_resource: bool,
-    /// Some Step waits for a dependency or anything else.
+    /// Whether some Step waits for a dependency or anything else.
     pub waits_other: bool,
-    /// Some Step is to be tried again.
+    /// Whether some Step waits for another try.
     pub retrying: bool,
-    /// Some Step is ready.
+    /// Whether some Step is ready.
     pub ready: bool,
-    /// Native pending, all Steps pending, no Attempt yet.
+    /// Whether the Task is native pending with all Steps pending, and has no Attempt yet.
     pub untouched: bool,
 }
 
 impl Facts {
-    /// A Task whose log cannot be read: nothing else is known of it.
+    /// The facts of a Task whose log cannot be read: nothing else is known of it.
     pub const UNREADABLE: Self = Self {
         readable: false,
         archived: false,
@@ -202,7 +202,7 @@ impl Facts {
         untouched: false,
     };
 
-    /// The facts of an ended Task, of which an index knows no more.
+    /// The facts of an ended Task that is known only from an index.
     pub const fn ended(end: End, archived: bool) -> Self {
         let failed_as = match end.failed_as() {
             Some(failed_as) => failed_as,
@@ -212,8 +212,8 @@ impl Facts {
         Self { readable: true, archived, native, failed_as, confirmed: true, ..Self::UNREADABLE }
     }
 
-    /// The facts of a view. Costs the held Steps that are passed over until one decides: a running
-    /// one with a valid lease, or a claimed one where none is running.
+    /// The facts of a view. The cost is that of the held Steps up to the one that decides: a
+    /// running one with a valid lease or, if none is running, a claimed one.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
         let (mut running, mut claimed) = (false, false);
         let some_run = view.tally().of(StepStatus::Running) > 0;
@@ -233,13 +233,13 @@ impl Facts {
         Self { running, claimed, confirmed, ..Self::counted(view.head(), view.tally(), unused) }
     }
 
-    /// The facts of the state that an event led to. Constant cost. An open Attempt counts as alive:
-    /// the loss of a lease is an event of its own.
+    /// The facts of the state after an event, at constant cost. An open Attempt counts as alive,
+    /// because the loss of a lease is an event of its own.
     pub(crate) fn after_event(task: &Task) -> Self {
         Self::counted(&task.head, &task.derived.tally, task.attempts.is_empty())
     }
 
-    /// The facts that the log alone gives: every open Attempt counts as alive.
+    /// The facts by the log alone: every open Attempt counts as alive.
     pub fn of_log(view: &View<'_>) -> Self {
         Self::counted(view.head(), view.tally(), view.attempts_len() == 0)
     }
@@ -306,27 +306,27 @@ impl Facts {
     }
 }
 
-/// N16: completeable, and not an automatic Task without required Steps that still has some to
-/// settle (TASK-21).
+/// N16: completeable, and not an automatic Task without required Steps that still has unfinished
+/// ones (TASK-21).
 fn awaits_completion(head: &Head, tally: &Tally) -> bool {
     let settles_by_itself =
         head.spec.completion == Policy::Auto && tally.required == 0 && tally.unfinished() > 0;
     tally.is_completeable() && !settles_by_itself
 }
 
-/// The Task right after one event: what the public events of it say (7.1).
+/// The state of a Task right after one event, for the public events of that event (7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
     /// Normalized status.
     pub status: Normal,
     /// Native status.
     pub native: TaskStatus,
-    /// The event was the first claim of the Task (EVENT-06).
+    /// Whether the event was the first claim of the Task (EVENT-06).
     pub first_claim: bool,
 }
 
 impl Stage {
-    /// The stage that `event`, just applied, led to.
+    /// The stage after `event`, which has just been applied.
     pub(crate) fn after(task: &Task, event: &Event) -> Self {
         let claims = matches!(event.body, Body::StepClaimed(_));
         Self {
@@ -338,14 +338,14 @@ impl Stage {
 }
 
 impl Task {
-    /// Applies a commit that is in the log, and answers what its public events say (RECOVER-08).
+    /// Applies a commit that is in the log, and returns the stages for its public events (RECOVER-08).
     pub fn replay_traced(&mut self, commit: &Commit) -> Result<Vec<Stage>, Illegal> {
         let mut stages = Vec::with_capacity(commit.events.len());
         self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;
         Ok(stages)
     }
 
-    /// The state after the first commit of a log, and what the public events of it say.
+    /// The state after the first commit of a log, with the stages for its public events.
     pub fn restore_traced(first: &Commit) -> Result<(Self, Vec<Stage>), Illegal> {
         let mut task = Self::before_first(first)?;
         let stages = task.replay_traced(first)?;
@@ -389,7 +389,7 @@ pub fn of_attempt(attempt: &Attempt) -> Normal {
     }
 }
 
-/// The status of what waits for this.
+/// The status of a Step or Task that waits for this.
 pub const fn waiting(kind: WaitKind) -> Normal {
     match kind {
         WaitKind::Input => Normal::WaitingInput,
@@ -400,7 +400,7 @@ pub const fn waiting(kind: WaitKind) -> Normal {
 }
 
 impl Known<'_> {
-    /// What is known of the lease of an open Attempt.
+    /// What the lease store says of an open Attempt.
     pub fn lease(&self, attempt: &Attempt) -> Option<LeaseFact> {
         (self.leases)(attempt.attempt_id)
     }

@@ -1,8 +1,8 @@
-//! The public stream: WAL events in the 23 names that clients know (7.1, EVENT).
+//! The public events of a Task: the events of its log under the 23 names that clients know (7.1, EVENT).
 //!
-//! The mapping is total and made per commit of the log. What only the moment knew (the statuses after
-//! each event) comes as [`Stage`]s, which a replay makes when it applies the event; so an event costs
-//! the same however large its Task is.
+//! The mapping is total, and done commit by commit. The statuses after each event come in as
+//! [`Stage`]s, which a replay makes when it applies the event; so the cost of an event does not
+//! depend on the size of its Task.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -25,9 +25,9 @@ use crate::status::{
 names! {
     /// The names of public events.
     EventName {
-        /// A Task was made.
+        /// A Task was created.
         Created = "task.created",
-        /// A Task was taken in.
+        /// A Task was accepted.
         Accepted = "task.accepted",
         /// A Step waits for a worker.
         Queued = "task.queued",
@@ -35,7 +35,7 @@ names! {
         Started = "task.started",
         /// Something changed.
         Updated = "task.updated",
-        /// Work went on.
+        /// There was progress.
         Progress = "task.progress",
         /// A Step waits for somebody.
         Waiting = "task.waiting",
@@ -45,23 +45,23 @@ names! {
         Paused = "task.paused",
         /// The Task goes on.
         Resumed = "task.resumed",
-        /// A Step is tried again.
+        /// A Step will be tried again.
         Retrying = "task.retrying",
-        /// The Task is to be closed.
+        /// The Task is closing.
         CancelRequested = "task.cancel_requested",
         /// The Task ended on request.
         Cancelled = "task.cancelled",
         /// The Task ended by a time limit.
         TimedOut = "task.timed_out",
-        /// The Task ended badly.
+        /// The Task ended with a failure.
         Failed = "task.failed",
-        /// A worker was lost, or the Task ended by that.
+        /// A worker was lost, or the Task failed because of losses.
         Lost = "task.lost",
-        /// The Task ended well.
+        /// The Task ended successfully.
         Completed = "task.completed",
-        /// The ended Task was put away.
+        /// The ended Task was archived.
         Archived = "task.archived",
-        /// Somebody was asked to work on it.
+        /// Work on it was delegated: to a worker, a child Task, a sub agent or a thread.
         Delegated = "task.delegated",
         /// Edges, Steps or dependencies changed.
         DependencyUpdated = "task.dependency.updated",
@@ -69,7 +69,7 @@ names! {
         AttemptStarted = "task.attempt.started",
         /// An Attempt ended, completed or blocked.
         AttemptCompleted = "task.attempt.completed",
-        /// An Attempt ended otherwise.
+        /// An Attempt ended in another way.
         AttemptFailed = "task.attempt.failed",
     }
 }
@@ -79,9 +79,9 @@ names! {
 pub struct EventId {
     /// The commit.
     pub commit_id: CommitId,
-    /// The WAL event in it.
+    /// The index of the log's event in the commit.
     pub index: u32,
-    /// The public event of that.
+    /// The number of the public event, among those of the log's event.
     pub n: u8,
 }
 
@@ -97,14 +97,14 @@ impl Serialize for EventId {
     }
 }
 
-/// A public event (2.6). Borrows from the commit: it is made to be sent.
+/// A public event (2.6). It borrows from the commit, as it is made only to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PublicEvent<'a> {
-    /// Same event, same id.
+    /// The same event has the same id whenever it is made.
     pub event_id: EventId,
     /// What happened.
     pub event: EventName,
-    /// The WAL event behind it (EVENT-09).
+    /// The type of the log's event that it comes from (EVENT-09).
     pub native_event: &'static str,
     /// The session.
     pub session_id: &'a SessionId,
@@ -119,24 +119,23 @@ pub struct PublicEvent<'a> {
     /// The Attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<AttemptId>,
-    /// Where the WAL event stands.
+    /// The place of that event in the log.
     pub wal_seq: u64,
-    /// Normalized status after the WAL event.
+    /// Normalized status after that event.
     pub status: Normal,
-    /// Native status after the WAL event.
+    /// Native status after that event.
     pub native_status: TaskStatus,
-    /// It ended the Task.
+    /// Whether it ended the Task.
     pub terminal: bool,
     /// Who caused it.
     pub actor: &'a AgentId,
     /// When.
     pub created_at: Millis,
-    /// What else the WAL event says.
+    /// Further facts of that event.
     pub data: Data<'a>,
 }
 
-/// What else a WAL event says, as far as clients are concerned. Large values stay out: clients
-/// read the Task for them.
+/// Further facts of an event that clients need. It has no large values: clients read the Task for those.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Data<'a> {
     /// Title of a new Task.
@@ -160,22 +159,22 @@ pub struct Data<'a> {
     /// What a Step waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_kind: Option<WaitKind>,
-    /// When it is tried again.
+    /// When it will be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Millis>,
-    /// How far it has come.
+    /// The progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<&'a Progress>,
-    /// The phase that a start means.
+    /// The phase that begins with a start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<&'static str>,
     /// Status of the Step after the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_status: Option<StepStatus>,
-    /// In prose.
+    /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<&'a str>,
-    /// How a completed Step answers (CTX-01).
+    /// What kind of answer a completed Step gives (CTX-01).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<ReplyKind>,
     /// Artifacts named by the report.
@@ -184,16 +183,16 @@ pub struct Data<'a> {
     /// A relation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<&'a Edge>,
-    /// A relation that was taken back.
+    /// Id of a relation that was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge_id: Option<&'a crate::id::EdgeId>,
-    /// What closing will do.
+    /// Whether closing cancels or fails the Task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
-    /// Whether the result reached who waits for it.
+    /// Whether the result has reached those who wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_state: Option<DeliveryState>,
-    /// To whom.
+    /// To whom the result is delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<&'a Ref>,
     /// How a Run ended.
@@ -203,8 +202,8 @@ pub struct Data<'a> {
 
 /// The public events of a commit, in order.
 ///
-/// `stages` are those that its replay answered; `view` is any later state of the
-/// same Task (it names the Run of an Attempt that the scheduler ended, which never changes).
+/// `stages` are those that the replay of the commit returned. `view` is any later state of the same
+/// Task: it names the Run of an Attempt that the scheduler ended, which never changes.
 pub fn public_events<'a>(
     view: &View<'a>,
     commit: &'a Commit,
@@ -243,7 +242,7 @@ pub fn public_events<'a>(
 pub struct Names([Option<EventName>; 3]);
 
 impl Names {
-    /// In the order in which they are published.
+    /// The names, in the order in which they are published.
     pub fn iter(self) -> impl Iterator<Item = EventName> {
         self.0.into_iter().flatten()
     }
@@ -257,7 +256,7 @@ impl Names {
     }
 }
 
-/// Table 7.1.
+/// The names of the public events of an event of the log: table 7.1.
 pub fn names_of(event: &Event, stage: &Stage) -> Names {
     use EventName as E;
     match &event.body {
@@ -340,8 +339,8 @@ fn changes_graph(operation: &Operation) -> bool {
     }
 }
 
-/// EVENT-05: exactly one event of a Task is terminal, as each of these is written once and alone
-/// maps to one name.
+/// EVENT-05: exactly one event of a Task is terminal, because each of these types occurs once and
+/// maps to one name only.
 const fn ends_task(body: &Body) -> bool {
     matches!(body, Body::TaskCompleted(_) | Body::TaskFailed(_) | Body::TaskCancelled(_))
 }

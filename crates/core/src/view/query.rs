@@ -1,4 +1,4 @@
-//! `agent.task_query_steps` (QUERY).
+//! `agent.task_query_steps`: a page of the Steps that a caller may see (QUERY).
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -19,29 +19,29 @@ use crate::read::{StepRef, View};
 use crate::reject::Rejection;
 use crate::status::{Role, StepStatus};
 
-/// Steps of a page when none is asked for (QUERY-08).
+/// Steps of a page by default (QUERY-08).
 pub const PAGE_DEFAULT: usize = 50;
-/// The same for a worker that looks for work (QUERY-12): it can claim one.
+/// Steps of a page by default for a worker that looks for work (QUERY-12), as it can claim only one.
 pub const WORK_DEFAULT: usize = 5;
 
-/// Which Steps are asked for.
+/// The input of `task_query_steps`: which Steps to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueryInput {
-    /// Only those held by this worker.
+    /// Only Steps that this worker holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claimed_by_agent_id: Option<AgentId>,
-    /// Completed, failed and cancelled ones too (QUERY-07).
+    /// Whether to read completed, failed and cancelled ones, too (QUERY-07).
     pub include_terminal_steps: bool,
-    /// At most so many.
+    /// How many Steps at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// From this one on.
+    /// How many Steps to skip.
     pub offset: usize,
-    /// Only those in one of these statuses.
+    /// Only Steps with one of these statuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statuses: Option<Vec<StepStatus>>,
-    /// Only those of this pool.
+    /// Only Steps of this pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_pool_id: Option<PoolId>,
 }
@@ -80,20 +80,20 @@ pub struct StepPage {
     pub truncated: bool,
     /// Version of the Task that was read.
     pub version: u64,
-    /// Nothing is there for a worker that looks for work: its run may end (DISP-12).
+    /// Whether there is no Step for a worker that looks for work: its Run may then end (DISP-12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_step_available: Option<bool>,
-    /// Of the Task; not for workers.
+    /// Diagnostics of the Task; absent for workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<Diagnostics>,
 }
 
-/// `agent.task_query_steps`. Costs the Steps passed over and answered; a worker that looks for work
-/// passes over ready Steps of its pool only.
+/// `agent.task_query_steps`. The cost is that of the Steps that it skips and returns; a worker that
+/// looks for work skips only ready Steps of its pool.
 ///
 /// # Errors
-/// As [`Scope::of`]; `validation_error` for a limit of 0 or above the largest page, or more statuses than
-/// there are.
+/// As [`Scope::of`]; `validation_error` for a limit of 0 or above the largest page, or for more
+/// statuses than exist.
 pub fn query_steps(
     view: &View<'_>,
     caller: &Caller,
@@ -129,8 +129,8 @@ pub fn query_steps(
 }
 
 impl StepPage {
-    /// Leaves out the rear half of a page that begins at `offset`. Answers whether it had more than one
-    /// Step (CTRL-06).
+    /// Removes the second half of a page that begins at `offset`. Returns whether it had more than
+    /// one Step (CTRL-06).
     pub fn halve(&mut self, offset: usize) -> bool {
         let kept = self.steps.len() / 2;
         if kept == 0 {
@@ -143,11 +143,11 @@ impl StepPage {
 }
 
 impl QueryInput {
-    /// Whether it can be answered, whatever the Task is.
+    /// Checks the input, before any Task is read.
     ///
     /// # Errors
-    /// `validation_error`: the limit, or more statuses than there are, each of which is looked at for
-    /// each Step.
+    /// `validation_error` for the limit, or for more statuses than exist, as each Step is compared
+    /// with each.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), Rejection> {
         page_limit(self.limit, PAGE_DEFAULT, limits)?;
         let (given, most) = (self.statuses.as_ref().map_or(0, Vec::len), StepStatus::ALL.len());
@@ -158,7 +158,8 @@ impl QueryInput {
         Ok(())
     }
 
-    /// QUERY-06, QUERY-07. Positions follow `created_at`, so creation order is QUERY-09's.
+    /// Whether the page shows a Step (QUERY-06, QUERY-07). Positions follow `created_at`, so
+    /// QUERY-09's order is the creation order.
     fn admits(&self, view: &View<'_>, step: StepRef<'_>) -> bool {
         let holds = |who: &AgentId| view.current(step).is_some_and(|a| a.worker_id == *who);
         (self.include_terminal_steps || !step.status().is_settled())
@@ -168,7 +169,7 @@ impl QueryInput {
     }
 }
 
-/// A cut of a sequence.
+/// A part of a sequence.
 pub(super) struct Page<T> {
     pub(super) rows: Vec<T>,
     pub(super) more: bool,

@@ -1,4 +1,4 @@
-//! Runs and Attempts as readers get them (2.3, 2.4), and Runs as workers are offered them (5.4).
+//! Runs and Attempts as readers get them (2.3, 2.4), and the offers of Runs to workers (5.4).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,13 +31,13 @@ pub struct AttemptView {
     pub run_id: RunId,
     /// The worker.
     pub worker_id: AgentId,
-    /// From 1 per Step.
+    /// Its number among the Attempts of the Step, from 1.
     pub ordinal: u32,
     /// `wal_seq` of the claim.
     pub fencing_token: u64,
     /// Claimed, running or ended.
     pub status: AttemptStatus,
-    /// The same in portable words.
+    /// The same as a portable status.
     pub normalized_status: Normal,
     /// Exactly when ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,13 +45,13 @@ pub struct AttemptView {
     /// Why it ended badly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Arc<Reason>>,
-    /// What it was given.
+    /// Its input.
     pub input_refs: Arc<[Ref]>,
-    /// What it made.
+    /// Its outputs.
     pub output_refs: Arc<Vec<Ref>>,
-    /// Where a later Attempt may go on.
+    /// Its checkpoints, from which a later Attempt may continue.
     pub checkpoint_refs: Arc<Vec<Ref>>,
-    /// What its last report said; not authoritative (ATT-08).
+    /// The summary in its last report; not authoritative (ATT-08).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_summary: Option<Arc<str>>,
     /// The policy in force at the claim.
@@ -59,14 +59,14 @@ pub struct AttemptView {
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// The Step at the claim (STEP-28).
     pub step_snapshot: Arc<StepSnapshot>,
-    /// The Step was edited meanwhile (STEP-27).
+    /// Whether the Step was edited after the claim (STEP-27).
     pub updated_after_dispatch: bool,
     /// The peer that does the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Arc<RemoteRef>>,
-    /// The claim.
+    /// When it was claimed.
     pub started_at: Millis,
-    /// The end.
+    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Millis>,
     /// Signs of life, while it is open.
@@ -77,9 +77,9 @@ pub struct AttemptView {
 /// Signs of life of an open Attempt (PROG-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptLife {
-    /// The last report that said anything, or the claim.
+    /// Time of the last report that the log has, or of the claim.
     pub last_progress_at: Millis,
-    /// End of the lease: the lease store's while it can be reached, else the log's.
+    /// End of the lease, by the lease store if it answers, else by the log.
     pub lease_expires_at: Millis,
     /// Whether the lease is shown to be in force.
     pub lease_state: LeaseState,
@@ -143,9 +143,9 @@ pub struct RunView {
     /// Its hard scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_step_ids: Option<Arc<[StepId]>>,
-    /// Who asked for it.
+    /// Who dispatched it.
     pub dispatched_by: AgentId,
-    /// The worker: of its claim, else who took it as far as the owner remembers.
+    /// The worker that claimed under it, else the one that took it, as far as the owner's memory knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
     /// Dispatched, active or ended.
@@ -159,7 +159,7 @@ pub struct RunView {
     /// Exactly when ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,
-    /// In whose words it ended.
+    /// Why it ended, in the words of who ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Arc<Reason>>,
     /// When it was asked to stop.
@@ -167,10 +167,10 @@ pub struct RunView {
     pub cancel_requested_at: Option<Millis>,
     /// `wal_seq` of its first event.
     pub dispatch_version: u64,
-    /// For the worker.
+    /// Instructions for the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Arc<str>>,
-    /// End of its life while unused.
+    /// When it ends if nobody uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Millis>,
     /// The conversation thread.
@@ -181,7 +181,7 @@ pub struct RunView {
     pub environment_ref: Option<SmolStr>,
     /// When it was made.
     pub created_at: Millis,
-    /// Its claim.
+    /// When it claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Millis>,
     /// When it ended.
@@ -223,20 +223,20 @@ impl RunView {
     }
 }
 
-/// How a Run ended, for whoever dispatched it and waits (5.2 `dispatch_worker`).
+/// How a Run ended, for the caller that dispatched it and waits (5.2 `dispatch_worker`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
-    /// How.
+    /// Why it ended.
     pub end_reason: EndReason,
-    /// It found nothing to claim, which is a success (DISP-12).
+    /// Whether it found nothing to claim, which is a success (DISP-12).
     pub no_step_claimed: bool,
-    /// Its own final output, which says nothing of any Step; only the owner's memory has it (DISP-13).
+    /// The Run's own final output, which is not that of a Step. Only the owner's memory holds it (DISP-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<str>>,
 }
 
 impl RunEnd {
-    /// Of a Run of a view; none while it goes on.
+    /// The end of a Run; `None` while it goes on.
     pub fn of(view: &View<'_>, pos: Pos) -> Option<Self> {
         let (run, memory) = (view.run_at(pos), view.memory_of(pos));
         let end_reason = match run.end_reason {
@@ -253,7 +253,7 @@ impl RunEnd {
     }
 }
 
-/// A dispatched Run as a worker is offered it (5.4 `take_run`).
+/// A dispatched Run, as the scheduler offers it to a worker (5.4 `take_run`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunOffer {
     /// The session.
@@ -264,22 +264,22 @@ pub struct RunOffer {
     pub run_id: RunId,
     /// The pool it is for.
     pub worker_pool_id: PoolId,
-    /// The hard scope; none: every Step of the pool (DISP-10).
+    /// The hard scope; absent: every Step of the pool (DISP-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_step_ids: Option<Arc<[StepId]>>,
-    /// In the dispatcher's words.
+    /// Instructions, in the dispatcher's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Arc<str>>,
     /// Thread and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Arc<Bindings>>,
-    /// When it ends, if it is still unused then.
+    /// When it ends if nobody uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Millis>,
 }
 
 impl RunOffer {
-    /// A Run of a Task.
+    /// The offer of a Run.
     pub fn of(view: &View<'_>, run: &Run) -> Self {
         let spec = &view.head().spec;
         Self {

@@ -14,9 +14,9 @@ use crate::task::Run;
 pub enum Scope<'a> {
     /// All of it.
     Whole,
-    /// What a worker's Run opens to it.
+    /// What a worker's Run may see.
     Run {
-        /// Where the Run is.
+        /// The Run's position.
         pos: Pos,
         /// The Run.
         run: &'a Run,
@@ -27,9 +27,9 @@ impl<'a> Scope<'a> {
     /// The caller's scope in this Task for a read.
     ///
     /// # Errors
-    /// `tool_not_available` outside the caller's tool set (PERM-08); `permission_denied` for
-    /// another session, or for a worker whose Run is not of this Task or not its own. All of the
-    /// latter sound alike, so that nothing shows whether such a Run or Task exists (PERM-16).
+    /// `tool_not_available` outside the caller's tool set (PERM-08); `permission_denied` for another
+    /// session, or for a worker whose Run is not of this Task or not its own. All refusals of the
+    /// latter kind are the same, so that they do not show whether such a Run or Task exists (PERM-16).
     pub fn of(view: &View<'a>, caller: &Caller, operation: Operator) -> Result<Self, Rejection> {
         check_tool(caller, operation)?;
         if caller.session_id != view.head().spec.session_id {
@@ -50,7 +50,8 @@ impl<'a> Scope<'a> {
         own.then_some(Self::Run { pos, run })
     }
 
-    /// Whether a Step is visible: in pool and `allowed_step_ids`, or held (QUERY-04).
+    /// Whether a Step is visible: it is in the Run's pool and `allowed_step_ids`, or the Run holds
+    /// it (QUERY-04).
     pub fn sees(&self, view: &View<'_>, step: StepRef<'_>) -> bool {
         match self {
             Self::Whole => true,

@@ -1,8 +1,8 @@
 //! `task_views`: the snapshot of many Tasks (VIEW-01 to VIEW-06).
 //!
-//! Built Task by Task, and mergeable, so that partitions can be asked apart and gathered. Live Tasks are
-//! in it, and the newest ended ones, [`RECENT_MAX`] of an index: what came of them may still be on its way
-//! to whoever waits for it (TERM-21).
+//! It is built Task by Task and can be merged, so that each partition makes its part and the caller
+//! joins them. It has the live Tasks, and the newest ended ones, [`RECENT_MAX`] per index: their
+//! results may still be on the way to those who wait for them (TERM-21).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,10 +22,10 @@ use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKi
 
 pub use super::view_name::ViewName;
 
-/// Ended Tasks and Attempts that are shown as recent.
+/// How many ended Tasks and Attempts count as recent.
 pub const RECENT_MAX: usize = 50;
 
-/// The views asked for; others are absent.
+/// The requested views; others are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// Counts over all Tasks, and the newest ended ones.
@@ -34,35 +34,35 @@ pub struct Snapshot {
     /// A record per Task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<TaskRecord>>,
-    /// Relations between Tasks, both ways.
+    /// Relations between Tasks, in both directions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_graph: Option<Vec<GraphEdge>>,
     /// Open Attempts and the newest ended ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Attempts>,
-    /// Tasks that wait for somebody, and what would help.
+    /// Tasks that wait for somebody, with the operations that would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_tasks: Option<Vec<BlockedTask>>,
-    /// Whether results reached who waits for them.
+    /// Whether results have reached those who wait for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_state: Option<BTreeMap<TaskId, DeliveryState>>,
-    /// Tasks that no view has, whichever was asked for: their logs cannot be read (VIEW-07).
+    /// Tasks that are in no view, because their logs cannot be read (VIEW-07).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<TaskId>,
 }
 
-/// How many Tasks have ended, each way, archived or not: what an index keeps of them for VIEW-01.
+/// How many Tasks have ended in each way, archived or not: what an index stores of them for VIEW-01.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Ends([[u32; 2]; End::ALL.len()]);
 
 impl Ends {
-    /// One more.
+    /// Counts one more.
     pub fn add(&mut self, end: End, archived: bool) {
         self.0[end as usize][usize::from(archived)] += 1;
     }
 
-    /// One less.
+    /// Counts one less.
     pub fn remove(&mut self, end: End, archived: bool) {
         let count = &mut self.0[end as usize][usize::from(archived)];
         *count = count.saturating_sub(1);
@@ -78,26 +78,26 @@ impl Ends {
     }
 }
 
-/// VIEW-01.
+/// VIEW-01: counts over all Tasks, and the newest ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
     /// Live Tasks.
     pub active: u64,
     /// Ended Tasks.
     pub terminal: u64,
-    /// Tasks that failed, by time limit and loss included.
+    /// Tasks that failed, including failures by time limit and by loss.
     pub failed: u64,
-    /// Tasks shown as lost, live or ended.
+    /// Tasks with the status `lost`, live or ended.
     pub lost: u64,
     /// Live Tasks that wait for input, permission or a resource, or are blocked.
     pub waiting: u64,
-    /// Tasks of which nothing certain is known (VIEW-07).
+    /// Tasks whose status is unknown (VIEW-07).
     pub unknown: u64,
     /// The newest ended Tasks, newest first.
     pub recent_terminal: Vec<TaskSummary>,
 }
 
-/// VIEW-02.
+/// VIEW-02: a Task in the view `tasks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRecord {
     /// The Task.
@@ -117,9 +117,9 @@ pub struct TaskRecord {
     /// The Run whose open Attempt is newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run_id: Option<RunId>,
-    /// How far it has come.
+    /// Its progress.
     pub progress: Progress,
-    /// Stored relations in force.
+    /// Stored relations that are active.
     pub relationships: Vec<Edge>,
     /// Its artifacts.
     pub artifact_ids: Vec<ArtifactId>,
@@ -127,26 +127,26 @@ pub struct TaskRecord {
     pub evidence_refs: Vec<Ref>,
 }
 
-/// VIEW-03: a relation between two Tasks, stored or its inverse.
+/// VIEW-03: a relation between two Tasks, either stored or the inverse of a stored one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphEdge {
     /// The relation.
     #[serde(flatten)]
     pub edge: Edge,
-    /// Not stored: the inverse of an edge that another Task stores (REL-04).
+    /// Whether it is not stored, but the inverse of an edge that another Task stores (REL-04).
     pub derived: bool,
 }
 
-/// VIEW-04.
+/// VIEW-04: open Attempts, and the newest ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// Open ones.
+    /// Open Attempts.
     pub active: Vec<AttemptView>,
     /// The newest ended ones, newest first.
     pub recent: Vec<AttemptView>,
 }
 
-/// VIEW-05.
+/// VIEW-05: a Task that waits for somebody.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockedTask {
     /// The Task.
@@ -155,20 +155,20 @@ pub struct BlockedTask {
     pub status: Normal,
     /// Native status.
     pub native_status: TaskStatus,
-    /// Attribution: whose it is.
+    /// Attribution: the owner of the Task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
-    /// Attribution: who asked for it.
+    /// Attribution: who requested the Task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<AgentId>,
-    /// Why, in the Task's own words.
+    /// Why, from the Task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// Steps that wait for the orchestrator.
     pub blockers: Vec<Blocker>,
-    /// Tasks that are said to block it; informs, gates nothing (REL-07).
+    /// Tasks that block it by a relation; this only informs, and stops nothing (REL-07).
     pub blocked_by_task_ids: Vec<Ref>,
-    /// Operations that would set it going.
+    /// Operations that would let it go on.
     pub required_action_ids: Vec<SmolStr>,
 }
 
@@ -177,21 +177,21 @@ pub struct BlockedTask {
 pub struct Blocker {
     /// The Step.
     pub step_id: StepId,
-    /// What it waits for; none: it failed.
+    /// What it waits for; absent: it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_kind: Option<WaitKind>,
-    /// Who alone may claim it.
+    /// The only worker that may claim it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// What would set it going: `<operation>:<step_id>`.
+    /// The operation that would let it go on: `<operation>:<step_id>`.
     pub required_action_id: SmolStr,
 }
 
 impl Snapshot {
-    /// An empty snapshot of the views asked for; none named: all.
+    /// An empty snapshot of the named views; of all views if none is named.
     pub fn asking(names: &[ViewName]) -> Self {
         let asked = |name: ViewName| names.is_empty() || names.contains(&name);
         Self {
@@ -205,19 +205,19 @@ impl Snapshot {
         }
     }
 
-    /// Whether ended Tasks are counted: by VIEW-01 alone.
+    /// Whether ended Tasks are counted: only VIEW-01 counts them.
     pub const fn counts_ended(&self) -> bool {
         self.task_summary.is_some()
     }
 
-    /// Counts Tasks that have ended, without a look at them.
+    /// Counts Tasks that have ended, without reading them.
     pub fn count_ended(&mut self, ends: &Ends) {
         if let Some(totals) = &mut self.task_summary {
             ends.each().for_each(|(facts, count)| totals.count(&facts, u64::from(count)));
         }
     }
 
-    /// Takes in a Task of which nothing is known.
+    /// Adds a Task whose log cannot be read.
     pub fn note_unreadable(&mut self, task: &TaskId) {
         if let Some(totals) = &mut self.task_summary {
             totals.count(&Facts::UNREADABLE, 1);
@@ -225,7 +225,7 @@ impl Snapshot {
         self.unreadable.push(task.clone());
     }
 
-    /// Takes a Task in.
+    /// Adds a Task.
     pub fn add(&mut self, view: &View<'_>, known: &Known<'_>) {
         self.count(view, known);
         self.show(view, known);
@@ -260,7 +260,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes another part of the same snapshot in: other Tasks of the same views.
+    /// Adds another part of the same snapshot: other Tasks in the same views.
     pub fn merge(&mut self, other: Self) {
         join(&mut self.task_summary, other.task_summary, Totals::merge);
         join(&mut self.tasks, other.tasks, Vec::extend);
@@ -271,7 +271,7 @@ impl Snapshot {
         self.unreadable.extend(other.unreadable);
     }
 
-    /// The finished snapshot: inverse relations added, everything in an order of its own.
+    /// The finished snapshot, with inverse relations, and sorted.
     #[must_use]
     pub fn finish(mut self) -> Self {
         self.unreadable.sort();
@@ -386,7 +386,7 @@ impl GraphEdge {
     }
 }
 
-/// REL-04: the view from the other end, where there is a name for it.
+/// REL-04: the relation from its other end, if there is a name for it.
 fn inverse(edge: &Edge) -> Option<GraphEdge> {
     let kind = match edge.kind {
         EdgeKind::Parent => EdgeKind::Child,
@@ -428,7 +428,7 @@ impl Attempts {
 }
 
 impl BlockedTask {
-    /// Whether a live Task waits for somebody, and for whom.
+    /// The entry of a live Task that waits for somebody; `None` if it does not.
     fn of(view: &View<'_>, status: Normal) -> Option<Self> {
         if view.status().is_terminal() {
             return None;
@@ -467,7 +467,7 @@ impl BlockedTask {
     }
 }
 
-/// What the Task itself needs to go on.
+/// The operation that the Task itself needs to go on.
 fn task_action(view: &View<'_>) -> Option<&'static str> {
     match view.status() {
         TaskStatus::Blocked => Some("reopen_task"),

@@ -17,15 +17,15 @@ use crate::task::{Attempt, StepFacts};
 names! {
     /// Whether a lease can be shown to be in force.
     LeaseState {
-        /// It can.
+        /// It is shown to be in force.
         Valid = "valid",
-        /// It cannot: lost, unknown, or the store cannot be reached.
+        /// It is not: it is lost or unknown, or the lease store does not answer.
         Unconfirmed = "unconfirmed",
     }
 }
 
-/// A Step: what was written of it, where it stands, what came of it. Cheap to make: the texts and
-/// values are shared with the Task.
+/// A Step: its content, its state and its results. It is cheap to make, as texts and values are
+/// shared with the Task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepView {
     /// Content and topology.
@@ -33,7 +33,7 @@ pub struct StepView {
     pub spec: Arc<StepSpec>,
     /// Native status.
     pub status: StepStatus,
-    /// The same in portable words.
+    /// The same as a portable status.
     pub normalized_status: Normal,
     /// What a blocked Step waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct StepView {
     /// End of the backoff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Millis>,
-    /// Since when it may be claimed.
+    /// Since when it has been ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Millis>,
     /// Who holds it, exactly while claimed or running.
@@ -74,7 +74,7 @@ pub struct Holder {
     pub current_attempt_id: AttemptId,
     /// Its token.
     pub fencing_token: u64,
-    /// End of the lease: the lease store's while it can be reached, else the log's (LEASE-05).
+    /// End of the lease, by the lease store if it answers, else by the log (LEASE-05).
     pub lease_expires_at: Millis,
     /// Whether the lease is shown to be in force.
     pub lease_state: LeaseState,
@@ -96,7 +96,7 @@ impl Holder {
 }
 
 impl LeaseState {
-    /// What a lease fact, or its absence, shows.
+    /// The state of a lease by this fact, or by its absence.
     pub fn of(lease: Option<LeaseFact>) -> Self {
         match lease {
             Some(LeaseFact { valid: true, .. }) => Self::Valid,
@@ -128,7 +128,7 @@ impl StepView {
     }
 }
 
-/// Writes the fields of [`StepFacts`] beside the others, also where there are none yet.
+/// Writes the fields of [`StepFacts`] beside the others, even if there are no facts yet.
 mod shared_facts {
     use alloc::sync::Arc;
 

@@ -17,7 +17,7 @@ use crate::record::{Counter, Object, Progress, Reason};
 use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visibility, WaitKind};
 use crate::task::Unfinished;
 
-/// Ids named as evidence in a reason, so that a summary stays one.
+/// How many ids a reason names, so that a summary stays short.
 const IDS_MAX: usize = 20;
 
 /// A Task in short.
@@ -38,17 +38,17 @@ pub struct TaskSummary {
     pub status: Normal,
     /// Native status.
     pub native_status: TaskStatus,
-    /// Why it stands as it does, where there is something to say.
+    /// Why it has this status, if there is a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_reason: Option<Reason>,
-    /// The wish to close it, while it is carried out.
+    /// The request to close it, while it is closing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<CancelRequested>,
-    /// Whether it was put away.
+    /// Whether it is archived.
     pub archived: bool,
     /// Who sees it in listings.
     pub visibility: Visibility,
-    /// Who runs its Steps.
+    /// Who gives out its Steps.
     pub dispatch: Policy,
     /// Who ends it.
     pub completion: Policy,
@@ -57,49 +57,49 @@ pub struct TaskSummary {
     /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
-    /// Attribution, and who alone may claim.
+    /// Attribution, and the only worker that may claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
-    /// The Task that made it.
+    /// The Task that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_task_id: Option<TaskId>,
-    /// Itself if there is no parent.
+    /// The Task itself if it has no parent.
     pub root_task_id: TaskId,
     /// Classification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_kind: Option<SmolStr>,
     /// Steps by native status.
     pub counts: StepCounts,
-    /// How far it has come; `counters.steps` is the scheduler's.
+    /// Its progress; the scheduler counts `counters.steps`.
     pub progress: Progress,
     /// What the orchestrator should know.
     pub diagnostics: Diagnostics,
     /// The Run whose open Attempt is newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run_id: Option<RunId>,
-    /// Set when it was completed.
+    /// The result in prose, once it is completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
-    /// Whether its result reached who waits for it.
+    /// Whether its result has reached those who wait for it.
     pub delivery_state: DeliveryState,
     /// When it was made.
     pub created_at: Millis,
-    /// Its last event.
+    /// Time of its last event.
     pub updated_at: Millis,
-    /// Its first claim.
+    /// Time of its first claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Millis>,
-    /// Its end.
+    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Millis>,
     /// `wal_seq` of its last event.
     pub version: u64,
 }
 
-/// The recorded wish to close a Task.
+/// The recorded intent to close a Task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelRequested {
-    /// What closing will do.
+    /// Whether closing cancels or fails the Task.
     pub intent: Intent,
     /// Why.
     pub reason: Reason,
@@ -107,7 +107,7 @@ pub struct CancelRequested {
     pub by: AgentId,
     /// When.
     pub at: Millis,
-    /// How long runs may take to stop.
+    /// Until when Runs may take to stop.
     pub deadline_at: Millis,
 }
 
@@ -125,15 +125,15 @@ pub struct StepCounts {
     pub cancelled: u32,
 }
 
-/// What follows from the state without being part of it (TASK-20). Said of live Tasks only, and of
-/// drafts nothing: they wait for `submit_task` and for nothing else.
+/// Facts that follow from the state and are not stored (TASK-20). Only live Tasks have them, and
+/// drafts do not: a draft waits for `submit_task` alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnostics {
-    /// Nothing moves by itself (TASK-18).
+    /// Whether nothing moves by itself (TASK-18).
     pub stalled: bool,
-    /// Nothing but the completing command is missing (TASK-19).
+    /// Whether only the completing command is missing (TASK-19).
     pub completeable: bool,
-    /// The deadline has passed (POL-08).
+    /// Whether the deadline has passed (POL-08).
     pub overdue: bool,
 }
 
@@ -172,7 +172,7 @@ impl Diagnostics {
 }
 
 impl TaskSummary {
-    /// A view in short. Costs the Steps that are held.
+    /// The summary of a view. The cost is that of the held Steps.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
         let head = view.head();
         let spec = &head.spec;
@@ -223,7 +223,7 @@ fn cancel_requested(view: &View<'_>) -> Option<CancelRequested> {
     })
 }
 
-/// What the orchestrator wrote, and `counters.steps` of the scheduler (2.1).
+/// The orchestrator's progress, with the scheduler's `counters.steps` (2.1).
 pub fn progress(view: &View<'_>) -> Progress {
     let tally = view.tally();
     let done = u64::from(tally.of(StepStatus::Completed));
@@ -239,7 +239,7 @@ pub fn current_run_id(view: &View<'_>) -> Option<RunId> {
     view.open_attempts().max_by_key(|a| a.fencing_token).map(|a| a.run_id)
 }
 
-/// Why the Task stands as its row of 7.2 says.
+/// The reason for the Task's row of 7.2.
 fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason> {
     if let Some(unfinished) = unfinished(view) {
         return Some(unfinished);
@@ -271,7 +271,7 @@ fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason>
     }
 }
 
-/// IDEM-09: why a creation in parts does not begin.
+/// IDEM-09: the reason of a Task whose creation in parts is unfinished.
 pub(super) fn unfinished(view: &View<'_>) -> Option<Reason> {
     let Unfinished { creation, here } = view.unfinished()?;
     let message = format!(
@@ -310,7 +310,7 @@ fn unconfirmed(view: &View<'_>, known: &Known<'_>) -> Reason {
     })
 }
 
-/// N24: ids of the Steps that failed, or are cancelled though required.
+/// N24: the ids of the Steps that failed, or that are required and cancelled.
 fn stalled(view: &View<'_>) -> Reason {
     let (failed, cancelled) = (ids(view.failed()), ids(view.cancelled_required()));
     about("stalled", "no step can move by itself", |details| {

@@ -1,4 +1,4 @@
-//! `agent.task_get`: a Task in full, or as much of it as a worker's Run opens (GET).
+//! `agent.task_get`: a whole Task, or as much of it as a worker's Run may see (GET).
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -27,7 +27,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::{AcceptanceState, TaskStatus};
 use crate::table::Pos;
 
-/// A Task in full (2.1).
+/// A whole Task (2.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskView {
     /// Header, counts, progress, diagnostics.
@@ -35,7 +35,7 @@ pub struct TaskView {
     pub task: TaskSummary,
     /// For people.
     pub summary: SmolStr,
-    /// What is to be reached; the summary where nothing else was written.
+    /// What the Task shall reach; the summary if the creator wrote nothing else.
     pub objective: String,
     /// Conversation linkage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub struct TaskView {
     /// Conversation linkage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<SmolStr>,
-    /// Pool of Steps that name none.
+    /// Pool of Steps that name no pool.
     pub default_worker_pool_id: PoolId,
     /// The creator.
     pub created_by_agent_id: AgentId,
@@ -53,7 +53,7 @@ pub struct TaskView {
     /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<AgentId>,
-    /// Default for all Steps.
+    /// Retry policy of Steps that have none of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Classification.
@@ -62,7 +62,7 @@ pub struct TaskView {
     /// Opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Object>,
-    /// Opaque but for `deadline_at`.
+    /// Opaque except for `deadline_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
     /// Opaque.
@@ -71,13 +71,13 @@ pub struct TaskView {
     /// Opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
-    /// The job that made it.
+    /// The job that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<SmolStr>,
     /// `a2a`, `macp` or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_protocol: Option<SmolStr>,
-    /// The ended Task it starts again.
+    /// The ended Task that it runs again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<TaskId>,
     /// Criteria of completion.
@@ -93,7 +93,7 @@ pub struct TaskView {
     /// The most recent Attempt or Task error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Arc<Reason>>,
-    /// When it was put away.
+    /// When it was archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived_at: Option<Millis>,
     /// Steps without dependencies, in creation order.
@@ -104,19 +104,19 @@ pub struct TaskView {
     pub active_run_ids: Vec<RunId>,
     /// All Runs, oldest first.
     pub runs: Vec<RunView>,
-    /// All Attempts, oldest first, those of deleted Steps included.
+    /// All Attempts, oldest first, including those of deleted Steps.
     pub attempts: Vec<AttemptView>,
     /// All artifacts, oldest first.
     pub artifacts: Vec<ArtifactView>,
     /// Stored and derived relations.
     pub relationships: Vec<Edge>,
-    /// Where the lists above can be had, if they are left out here (CTRL-06).
+    /// Where to read the lists above, if they are left out here (CTRL-06).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<Reference>,
 }
 
-/// A Task as a worker sees it: the header, its own Run, the Steps visible to it, and what their
-/// direct dependencies handed on (GET-04).
+/// A Task as a worker sees it: the header, its own Run, the Steps that it may see, and the results
+/// of their direct dependencies (GET-04).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerTask {
     /// The Task.
@@ -133,10 +133,10 @@ pub struct WorkerTask {
     pub version: u64,
     /// The worker's Run.
     pub run: RunView,
-    /// Visible Steps, in creation order; absent in lists.
+    /// The Steps that the worker may see, in creation order; absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<Vec<StepView>>,
-    /// Results of the visible Steps' direct dependencies; absent in lists.
+    /// Results of those Steps' direct dependencies; absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dependencies: Option<Vec<DependencyResult>>,
 }
@@ -183,7 +183,7 @@ impl TaskQuery for GetInput {
     }
 }
 
-/// `agent.task_get` on a Task that is loaded, live or read from an ended log.
+/// `agent.task_get` on a loaded Task, be it live or read from the log of an ended one.
 ///
 /// # Errors
 /// As [`Scope::of`].
@@ -202,8 +202,8 @@ pub fn get_task(
 }
 
 impl TaskView {
-    /// `replay_task`: a Task that was replayed up to some event, as its log says: with the leases as
-    /// they were written down, at the time of that event.
+    /// `replay_task`: a Task that was replayed up to some event, by its log alone: with the leases
+    /// in the log, at the time of that event.
     pub fn as_it_was(view: &View<'_>) -> Self {
         let now = view.updated_at();
         let lease = |id| {
@@ -213,7 +213,7 @@ impl TaskView {
         Self::of(view, &Known::new(now, &lease))
     }
 
-    /// A view in full.
+    /// The whole Task of a view.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
         let head = view.head();
         let spec = &head.spec;
@@ -254,13 +254,14 @@ impl TaskView {
         }
     }
 
-    /// Gives up its Steps, Runs, Attempts, artifacts and relations for a reference to where they are.
-    /// Answers whether it had not done so before (CTRL-06).
+    /// Replaces its Steps, Runs, Attempts, artifacts and relations by a reference to where they
+    /// are. Returns whether they were still there (CTRL-06).
     pub fn shorten(&mut self) -> bool {
         self.shorten_for(Reference::at(&self.task.task_id, self.task.version))
     }
 
-    /// The same of one that was replayed: what stands now is another.
+    /// As [`shorten`](Self::shorten), for a replayed Task: the reference names the version, as the
+    /// Task has changed.
     pub fn shorten_as_it_was(&mut self) -> bool {
         self.shorten_for(Reference::as_it_was(&self.task.task_id, self.task.version))
     }
@@ -278,8 +279,7 @@ impl TaskView {
 }
 
 impl WorkerTask {
-    /// The header alone: what a worker finds in a list (LIST-08). None where the scope is not a
-    /// Run's.
+    /// The header alone, which a worker finds in a list (LIST-08). `None` if the scope is not a Run's.
     pub fn header(view: &View<'_>, scope: Scope<'_>, known: &Known<'_>) -> Option<Self> {
         let Scope::Run { pos, .. } = scope else { return None };
         Some(Self::of(view, pos, known))
@@ -312,13 +312,13 @@ impl WorkerTask {
     }
 }
 
-/// Runs that have not ended, as far as the owner remembers (2.1).
+/// Runs that have not ended, as far as the owner's memory knows (2.1).
 pub fn active_run_ids(view: &View<'_>) -> Vec<RunId> {
     let live = view.live_runs().filter(|(pos, _)| !view.memory_of(*pos).spent);
     live.map(|(_, run)| run.run_id).collect()
 }
 
-/// PROG-09; none where nothing is asked for.
+/// PROG-09: the coverage; `None` if there are no criteria.
 pub fn coverage(acceptance: &[Acceptance]) -> Option<Coverage> {
     let met = |a: &&Acceptance| matches!(a.state, AcceptanceState::Met | AcceptanceState::Waived);
     let met = acceptance.iter().filter(met).count() as u64;

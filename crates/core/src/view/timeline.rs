@@ -1,5 +1,5 @@
-//! `inspect_task`: the complete history of a Task, and what its workers were told (VIEW-12,
-//! STEP-28).
+//! `inspect_task`: the complete history of a Task, and the content that its workers were given
+//! (VIEW-12, STEP-28).
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -23,10 +23,10 @@ use crate::id::{
 use crate::operation::Query;
 use crate::read::{StepRef, View};
 
-/// A WAL event with its envelope (2.5).
+/// An event of the log with its envelope (2.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineEntry {
-    /// Where it stands.
+    /// Its place in the log.
     pub wal_seq: u64,
     /// The session.
     pub session_id: SessionId,
@@ -36,20 +36,20 @@ pub struct TimelineEntry {
     pub event_type: SmolStr,
     /// Who caused it.
     pub actor_agent_id: AgentId,
-    /// Under which Run; null where there is none.
+    /// The Run under which they acted; null if there is none.
     pub actor_run_id: Option<RunId>,
     /// The Task.
     pub task_id: TaskId,
     /// The Step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
-    /// What it says.
+    /// Its content.
     pub payload: Json,
     /// When.
     pub created_at: Millis,
     /// Version of the stored form.
     pub schema_version: u16,
-    /// The causing command; null for timers and automatic claims.
+    /// The command that caused it; null for timers and automatic claims.
     pub command_id: Option<CommandId>,
     /// Digest of that command, on the first event of its commit.
     pub command_digest: Option<Digest>,
@@ -57,7 +57,7 @@ pub struct TimelineEntry {
     pub commit_id: CommitId,
     /// Its place in the commit.
     pub commit_index: u32,
-    /// Events of the commit.
+    /// Number of events of the commit.
     pub commit_count: u32,
     /// Ownership epoch of the writer.
     pub epoch: u64,
@@ -66,20 +66,20 @@ pub struct TimelineEntry {
     pub trace: Option<SmolStr>,
 }
 
-/// Which events of a Task, by their `wal_seq`: both ends included, all of them by default.
+/// The input of `inspect_task`: which events of a Task, by `wal_seq`, both ends included; by default all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InspectInput {
-    /// From this one on.
+    /// The first event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_seq: Option<u64>,
-    /// Up to this one.
+    /// The last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_seq: Option<u64>,
 }
 
 impl InspectInput {
-    /// As a range.
+    /// The input as a range.
     pub fn range(self) -> RangeInclusive<u64> {
         self.from_seq.unwrap_or(0)..=self.to_seq.unwrap_or(u64::MAX)
     }
@@ -96,11 +96,11 @@ impl Query for InspectInput {
     }
 }
 
-/// The moment of which `replay_task` tells.
+/// The input of `replay_task`: the moment to show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplayInput {
-    /// After the commit that has this event; by default the last one.
+    /// The event whose commit is the last one to apply; by default the last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_seq: Option<u64>,
 }
@@ -118,42 +118,42 @@ impl Query for ReplayInput {
 /// The answer of `inspect_task`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Inspection {
-    /// The Task as it stands, with diagnostics.
+    /// The Task after these events, with diagnostics.
     pub task: TaskSummary,
-    /// What each Step that an event is about says now, and what it said to each of its Attempts.
+    /// For each Step in the events: its content now, and its content at the claim of each Attempt.
     pub steps: Vec<StepTexts>,
-    /// The events asked for, in order, as many as an answer holds.
+    /// The requested events, in order, as many as fit into an answer.
     pub timeline: Vec<TimelineEntry>,
-    /// The first event that was asked for and is left out.
+    /// The first requested event that is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_seq: Option<u64>,
 }
 
-/// A Step's texts, now and at its dispatches (STEP-28).
+/// The content of a Step, now and at its claims (STEP-28).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepTexts {
     /// The Step.
     pub step_id: StepId,
-    /// What it says now.
+    /// Its content now.
     pub current: StepSnapshot,
-    /// What it said to its Attempts, oldest first.
+    /// Its content at the claims of its Attempts, oldest first.
     pub dispatched: Vec<Dispatched>,
 }
 
-/// What a Step said to an Attempt.
+/// The content of a Step at a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatched {
     /// The Attempt.
     pub attempt_id: AttemptId,
     /// Its number.
     pub ordinal: u32,
-    /// The Step was edited while it was open.
+    /// Whether the Step was edited while the Attempt was open.
     pub updated_after_dispatch: bool,
-    /// What the Step said.
+    /// The content of the Step.
     pub step_snapshot: StepSnapshot,
 }
 
-/// The events of commits of a Task as timeline entries, from one `wal_seq` to another, both included.
+/// The events in commits of a Task as timeline entries, from one `wal_seq` to another, both included.
 pub fn timeline(
     session: &SessionId,
     task: &TaskId,
@@ -170,7 +170,7 @@ pub fn timeline(
             actor_run_id: event.run,
             task_id: task.clone(),
             step_id: event.step_id.clone(),
-            // What cannot be written down is not in a log.
+            // Every event of a log can be serialized.
             payload: serde_json::to_value(&event.body).unwrap_or_default(),
             created_at: commit.created_at,
             schema_version: SCHEMA_VERSION,
@@ -186,8 +186,8 @@ pub fn timeline(
     entries.filter(|e| range.contains(&e.wal_seq)).collect()
 }
 
-/// `inspect_task`: `view` is the state after the events of the timeline, `last` the last event asked
-/// for.
+/// `inspect_task`: `view` is the state after the events of the timeline, `last` is the last
+/// requested event.
 pub fn inspect(
     view: &View<'_>,
     timeline: Vec<TimelineEntry>,
@@ -206,7 +206,7 @@ pub fn inspect(
 }
 
 impl Inspection {
-    /// Leaves out events behind the first `kept`, and Steps that none of these is about.
+    /// Removes the events after the first `kept`, and Steps that the other events do not name.
     pub fn cut(&mut self, kept: usize) {
         if let Some(first) = self.timeline.get(kept) {
             self.next_seq = Some(first.wal_seq);
@@ -216,7 +216,7 @@ impl Inspection {
         self.steps.retain(|step| about.contains(&step.step_id));
     }
 
-    /// Leaves out the rear half. Answers whether there was more than one event (CTRL-06).
+    /// Removes the second half. Returns whether there was more than one event (CTRL-06).
     pub fn halve(&mut self) -> bool {
         let kept = self.timeline.len() / 2;
         if kept > 0 {

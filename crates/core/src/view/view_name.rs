@@ -1,21 +1,21 @@
-//! The views that `task_views` can be asked for.
+//! The views that callers can request with `task_views`.
 
 use crate::status::names;
 
 names! {
-    /// The views that can be asked for.
+    /// The views that callers can request.
     ViewName {
-        /// VIEW-01.
+        /// Counts, and the newest ended Tasks (VIEW-01).
         TaskSummary = "task_summary",
-        /// VIEW-02.
+        /// A record per Task (VIEW-02).
         Tasks = "tasks",
-        /// VIEW-03.
+        /// Relations between Tasks (VIEW-03).
         TaskGraph = "task_graph",
-        /// VIEW-04.
+        /// Open Attempts, and the newest ended ones (VIEW-04).
         Attempts = "attempts",
-        /// VIEW-05.
+        /// Tasks that wait for somebody (VIEW-05).
         BlockedTasks = "blocked_tasks",
-        /// VIEW-06.
+        /// The delivery of results (VIEW-06).
         DeliveryState = "delivery_state",
     }
 }

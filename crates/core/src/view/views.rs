@@ -1,4 +1,4 @@
-//! What is asked of `task_views`.
+//! The input of `task_views`, and which Tasks a view shows.
 
 use alloc::vec::Vec;
 
@@ -11,17 +11,17 @@ use crate::read::View;
 use crate::reject::Rejection;
 use crate::status::TaskStatus;
 
-/// Which views, and of which Tasks.
+/// The input of `task_views`: which views, of which Tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ViewsInput {
-    /// Names of views; none: all.
+    /// Names of views; empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ViewName>,
-    /// Native statuses of the Tasks that are shown; none: all.
+    /// Only Tasks with these native statuses; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statuses: Option<Vec<TaskStatus>>,
-    /// For the eyes of a user: without internal and hidden Tasks (VIEW-10).
+    /// Whether the views are for users: then they leave out internal and hidden Tasks (VIEW-10).
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub user_facing: bool,
 }
@@ -32,10 +32,10 @@ impl ViewsInput {
         Self { views: views.to_vec(), ..Self::default() }
     }
 
-    /// Whether it can be answered.
+    /// Checks the input.
     ///
     /// # Errors
-    /// `validation_error` for more statuses than there are, each of which is looked at for each Task.
+    /// `validation_error` for more statuses than exist, as each Task is compared with each of them.
     pub fn check(&self) -> Result<(), Rejection> {
         super::list::check_statuses(self.statuses.as_deref())
     }
@@ -45,7 +45,7 @@ impl ViewsInput {
         Snapshot::asking(&self.views)
     }
 
-    /// Whether the newest ended Tasks are looked at: all views but VIEW-05 show them.
+    /// Whether the newest ended Tasks must be read: all views but VIEW-05 show them.
     pub fn shows_ended(&self) -> bool {
         let may_be_ended = |it: &Vec<TaskStatus>| it.iter().any(|status| status.is_terminal());
         let only_blocked =
@@ -53,7 +53,7 @@ impl ViewsInput {
         !only_blocked && self.statuses.as_ref().is_none_or(may_be_ended)
     }
 
-    /// The part of a snapshot that is of one Task. One that the index has counted is not counted again.
+    /// The part of a snapshot for one Task. A Task that the index has counted is not counted again.
     pub fn of_task(&self, view: &View<'_>, known: &Known<'_>, is_counted: bool) -> Snapshot {
         let mut part = self.begin();
         if !is_counted {
@@ -65,7 +65,7 @@ impl ViewsInput {
         part
     }
 
-    /// Whether a Task is shown. What `task_summary` counts does not depend on it.
+    /// Whether the views show a Task. The counts of `task_summary` do not depend on it.
     fn shows(&self, view: &View<'_>) -> bool {
         let is_asked_for = |it: &Vec<TaskStatus>| it.contains(&view.status());
         let is_for_users = view.head().spec.visibility.is_for_users();

@@ -1,4 +1,4 @@
-//! The answer to a write (CTRL-04).
+//! The answer to a create or a command, made when its commit is durable (CTRL-04).
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -21,31 +21,31 @@ use crate::read::View;
 use crate::status::Role;
 use crate::task::{Made, Written};
 
-/// What a write is answered with, once it is durable.
+/// The answer to a write, once the write is durable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WriteSummary {
-    /// The Task in short.
+    /// The Task in short, or where to read it.
     pub task: TaskHeader,
-    /// Steps that the write changed and the caller sees, at most 50.
+    /// Steps that the write changed and that the caller may see, at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
-    /// The events it wrote, now or the first time.
+    /// The ids of its events; in a replay those of the first time.
     pub event_ids: Vec<String>,
     /// Version of the Task after them.
     pub version: u64,
     /// The Run it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// End of that Run's life while unused.
+    /// When that Run ends if nobody uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Millis>,
-    /// How that Run ended, if it has: whoever waited for it is told.
+    /// How that Run ended, if it has: for a caller that waited for its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_end: Option<RunEnd>,
     /// The Attempt it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<AttemptId>,
-    /// The caller is asked to stop (CANCEL-07); for holders.
+    /// Whether the caller is asked to stop (CANCEL-07); for holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<bool>,
 }
@@ -58,14 +58,14 @@ pub enum TaskHeader {
     Summary(Box<TaskSummary>),
     /// For workers.
     Worker(Box<WorkerTask>),
-    /// For those whose budget holds no more (CTRL-06).
+    /// For callers whose limit allows no more (CTRL-06).
     Reference(Reference),
 }
 
 /// The answer to a write.
 ///
-/// It costs what the write changed, and one line an event: the shell asks for it when the append
-/// is durable.
+/// The cost is that of the Steps that the write changed, and one line for each event. The scheduler
+/// calls this when the append is durable.
 pub fn write_summary(
     view: &View<'_>,
     caller: &Caller,
@@ -98,8 +98,8 @@ pub fn write_summary(
 }
 
 impl WriteSummary {
-    /// Gives up its Steps, then the Task for a reference, then all events but the first and the last.
-    /// Answers whether there was something left to give up (CTRL-06).
+    /// Removes its Steps, then replaces the Task by a reference, then removes all events but the
+    /// first and the last. Returns whether there was something left to remove (CTRL-06).
     pub fn shorten(&mut self) -> bool {
         if !self.steps.is_empty() {
             self.steps = Vec::new();
@@ -115,7 +115,7 @@ impl WriteSummary {
 }
 
 impl TaskHeader {
-    /// Where to read the Task, if this is not that already.
+    /// Where to read the Task; `None` if this is that reference already.
     fn reference(&self) -> Option<Reference> {
         match self {
             Self::Summary(task) => Some(Reference::at(&task.task_id, task.version)),
@@ -136,10 +136,10 @@ fn header(view: &View<'_>, scope: Option<Scope<'_>>, known: &Known<'_>) -> TaskH
     }
 }
 
-/// Events that are named one by one.
+/// How many events an answer names one by one.
 pub const EVENT_IDS_MAX: u32 = 1_000;
 
-/// Ids of the events of a commit; of very many the first and the last (CTRL-06).
+/// Ids of the events of a commit; if there are very many, only of the first and the last (CTRL-06).
 fn some_event_ids(written: &Written) -> Vec<String> {
     if written.count <= EVENT_IDS_MAX {
         return event_ids(written);

@@ -1,4 +1,4 @@
-//! All Tasks of a data directory, in memory: what `entry`, `entries` and create look at.
+//! All Tasks of a data directory, in memory: `entry`, `entries` and `create` read them here, not in files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use super::tail::Tail;
 /// A Task and its log.
 #[derive(Debug)]
 pub(crate) struct CatalogEntry {
-    /// Names the slot among open files.
+    /// Identifies the entry among open files.
     pub(crate) id: u64,
     pub(crate) key: TaskKey,
     pub(crate) wal_name: WalName,
-    /// Held while the log is written or judged: one at a time per Task.
+    /// Locked while a thread writes or verifies the log, so that only one does so per Task.
     pub(crate) log: Mutex<Log>,
-    /// Held for moments only, so that nobody who asks waits for a disk.
+    /// Locked for moments only, so that no reader of facts waits for a disk.
     pub(crate) facts: Mutex<TaskFacts>,
 }
 
-/// What is known of a log.
+/// What this process knows of a log.
 #[derive(Debug)]
 pub(crate) enum Log {
     /// Its creation is in flight.
     Creating,
-    /// Nothing: it is to be judged before it is used.
+    /// Nothing: the log must be verified before it is used.
     Unverified {
         /// Whether its content may not be on disk yet.
         sync: bool,
     },
     /// Whole and on disk.
     Good(Whole),
-    /// It could not be brought back into a known state; only a restart can help.
+    /// The log could not be brought back into a known state; only a restart can help.
     Closed(Box<str>),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct TaskFacts {
 }
 
 impl TaskFacts {
-    /// Those of a Task whose creation begins.
+    /// The facts of a Task whose creation begins.
     pub(crate) fn creating(title: &str, created_at: Millis) -> Self {
         Self {
             title: title.into(),
@@ -92,7 +92,7 @@ impl TaskFacts {
         }
     }
 
-    /// Takes over what the end of the log says.
+    /// Updates the facts from the end of the log.
     pub(crate) fn take_tail(&mut self, tail: &Tail) {
         self.updated_at = tail.last.created_at;
         self.ended = tail.ended;
@@ -101,8 +101,8 @@ impl TaskFacts {
         self.damaged = false;
     }
 
-    /// Takes over commits that were appended. Answers whether the index should be told: it is of
-    /// everything that is left once a Task has ended.
+    /// Updates the facts from commits that were appended. Returns whether the index needs a row of
+    /// them: it gets one for every append from the Task's end on.
     pub(crate) fn take_commits(&mut self, commits: &[Arc<Commit>]) -> bool {
         for commit in commits {
             self.updated_at = commit.created_at;
@@ -116,8 +116,8 @@ impl TaskFacts {
 }
 
 impl CatalogEntry {
-    /// Whether the log may hold what is not on disk, or not what is noted. Damaged logs are looked
-    /// at anew at every start, and do not count.
+    /// Whether the log may hold something that is not on disk, or may differ from its facts. A
+    /// damaged log does not count, since every start reads it again.
     pub(crate) fn is_in_doubt(&self) -> bool {
         let is_settled = matches!(*self.log.lock(), Log::Good(_) | Log::Unverified { sync: false });
         !is_settled && !self.facts.lock().damaged
@@ -153,7 +153,7 @@ impl CatalogEntry {
     }
 }
 
-/// Slots by session and Task.
+/// The entries by session and Task.
 #[derive(Debug, Default)]
 pub(crate) struct LogCatalog {
     sessions: RwLock<HashMap<SessionId, HashMap<TaskId, Arc<CatalogEntry>>>>,
@@ -165,7 +165,7 @@ impl LogCatalog {
         self.sessions.read().get(&key.session_id)?.get(&key.task_id).cloned()
     }
 
-    /// Adds a Task, unless there is one of this key (ID-03).
+    /// Adds a Task; `None` if there is one with this key (ID-03).
     pub(crate) fn add(
         &self,
         key: &TaskKey,
@@ -190,14 +190,14 @@ impl LogCatalog {
         }
     }
 
-    /// Takes back a Task whose creation failed.
+    /// Removes a Task whose creation failed.
     pub(crate) fn remove(&self, key: &TaskKey) {
         if let Some(tasks) = self.sessions.write().get_mut(&key.session_id) {
             tasks.remove(&key.task_id);
         }
     }
 
-    /// The slots of a session, or of all.
+    /// The entries of a session, or of all sessions.
     pub(crate) fn slots(&self, session: Option<&SessionId>) -> Vec<Arc<CatalogEntry>> {
         let sessions = self.sessions.read();
         match session {

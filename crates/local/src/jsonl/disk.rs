@@ -1,4 +1,4 @@
-//! What is done to log files, and what is waited for, behind a seam where tests put failures.
+//! [`Disk`]: the writes and syncs of log files, behind a trait so that tests can make them fail.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -8,8 +8,7 @@ use std::path::Path;
 
 use super::lock::is_at;
 
-/// Changes to log files. Reading logs is not here: it fails into errors that
-/// readers report anyway.
+/// Changes to log files. Reads are not part of it: their errors go to the readers anyway.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// An open log.
     type File: fmt::Debug + Send + Sync + 'static;
@@ -29,10 +28,10 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Waits until the content is on disk.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// How long the file is; none if it is not the one at `path`.
+    /// The length of the file; `None` if it is not the file at `path`.
     fn len_at(&self, file: &Self::File, path: &Path) -> io::Result<Option<u64>>;
 
-    /// Makes a directory; one that is there is no error.
+    /// Makes a directory; it is no error if the directory exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Waits until the names in a directory are on disk.
@@ -41,7 +40,7 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Waits until what the index says is on disk.
+    /// Waits until the content of the index is on disk.
     fn sync_index(&self, index: &File) -> io::Result<()> {
         index.sync_all()
     }

@@ -1,14 +1,14 @@
-//! Directory syncs shared by whoever waits for one.
+//! Groups threads and creations that wait for the same directory sync.
 //!
-//! A sync covers everything that was there before it *started*. So whoever comes while one runs
-//! waits for the next, together with all others who came meanwhile.
+//! A sync covers everything that was there before it *started*. So those who come while a sync runs
+//! wait for the next one, together.
 
 use std::io;
 use std::mem;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Waiters that are answered later: the thread that brings them goes on.
+/// Waiters that get their answers later: the thread that brings one does not block.
 #[derive(Debug)]
 pub(crate) struct WaiterGroup<T> {
     state: Mutex<WaiterQueue<T>>,
@@ -28,7 +28,7 @@ impl<T> Default for WaiterGroup<T> {
 
 impl<T> WaiterGroup<T> {
     /// Adds an item. Unless another thread is syncing already, this one syncs until nobody waits,
-    /// and hands each group to `done` with how its sync went.
+    /// and passes each group to `done` with the result of its sync.
     pub(crate) fn join(
         &self,
         item: T,
@@ -49,7 +49,7 @@ impl<T> WaiterGroup<T> {
         }
     }
 
-    /// The next group; none ends the lead.
+    /// The next group; `None` if nobody waits, which ends the lead of this thread.
     fn take(&self) -> Option<Vec<T>> {
         let mut state = self.state.lock();
         state.syncing = !state.items.is_empty();
@@ -57,7 +57,7 @@ impl<T> WaiterGroup<T> {
     }
 }
 
-/// Ends the lead where a panic would keep it for ever.
+/// Ends the lead of a thread that panics, so that another thread can take it.
 struct Unlead<'a, T>(&'a WaiterGroup<T>);
 
 impl<T> Drop for Unlead<'_, T> {
@@ -68,7 +68,7 @@ impl<T> Drop for Unlead<'_, T> {
     }
 }
 
-/// Waiters that block until it is done: for syncs that are rare.
+/// Waiters that block until a sync is done: for syncs that are rare.
 #[derive(Debug, Default)]
 pub(crate) struct Barrier {
     state: Mutex<SyncRounds>,

@@ -1,4 +1,4 @@
-//! The start of a log: whose it is.
+//! The start of a log, which says to which Task it belongs.
 
 use std::fs::File;
 use std::io;
@@ -13,14 +13,14 @@ use super::lines::{Forward, LineFault};
 use super::seek::START;
 use super::tail::{Tail, TailError, read_tail};
 
-/// What a log that no index knows turns out to be.
+/// What [`identify`] finds in a log that is not in the index.
 #[derive(Debug)]
 pub(crate) enum FoundLog {
     /// The log of a Task.
     Task(LogHead),
-    /// A creation that was never finished: no whole commit.
+    /// A creation that was never finished: the log has no whole commit.
     Unborn,
-    /// Damaged; the Task it is of, as far as that can be told.
+    /// A damaged log, with the Task that it seems to belong to.
     Damaged(TaskKey),
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn identify(file: &File, place: &LogPlace) -> io::Result<FoundLog> {
     }
 }
 
-/// A log that does not say whose it is goes by its name, which by default is the Task's.
+/// The Task of a log that does not say it: the one with the log's name, the default for a log's name.
 ///
-/// The two share one form, so there always is such a Task.
+/// Names and Task ids have the same form, so there always is such a Task.
 pub(crate) fn key_by_name((session, name): &LogPlace) -> io::Result<TaskKey> {
     let task_id = TaskId::new(name.as_str()).map_err(|bad| io::Error::other(bad.to_string()))?;
     Ok(TaskKey { session_id: session.clone(), task_id })

@@ -1,9 +1,9 @@
-//! The index file: a row per Task, so that logs need not be read to know what there is (P08).
+//! The index file: a row per Task, so that a start need not read every log to know the Tasks (P08).
 //!
-//! It is derived and disposable (STORE-16): rows are added without a sync, the last row of a log
-//! counts, and lines that are torn or damaged are passed over. A journal marks the file when it
-//! opens and when it closes well. Only after a good close are rows of ended Tasks believed as they
-//! stand; otherwise they are held against the sizes of the logs.
+//! It is derived and disposable (STORE-16): the journal adds rows without a sync, the last row of a
+//! log counts, and readers skip torn or damaged lines. A journal marks the file when it opens and
+//! when it closes well. Only after a good close does the next start trust rows of ended Tasks as
+//! they stand; otherwise it compares them with the sizes of the logs.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ use super::disk::Disk;
 use super::lines::{Forward, LineFault};
 use super::seek::START;
 
-/// What the index keeps of a Task.
+/// A row of the index: what it stores of a Task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IndexRow {
     pub(crate) session_id: SessionId,
@@ -50,13 +50,13 @@ struct IndexMark {
     mark: IndexState,
 }
 
-/// What a journal says of itself.
+/// The state of a journal, as it marks it in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum IndexState {
     /// It writes logs, and rows may lag behind.
     Open,
-    /// It went away with every row written.
+    /// It closed with every row written.
     Closed,
 }
 
@@ -70,22 +70,22 @@ enum IndexRecord {
 /// Where a log lies.
 pub(crate) type LogPlace = (SessionId, WalName);
 
-/// What an index file says.
+/// The content of an index file.
 #[derive(Debug, Default)]
 pub(crate) struct IndexRows {
     pub(crate) rows: HashMap<LogPlace, IndexRow>,
-    /// Lines that count no more, or never did.
+    /// Lines that do not count any more, or never did.
     pub(crate) stale: usize,
     /// Whether the last line says that the journal closed well.
     pub(crate) is_clean: bool,
-    /// How far it was read: the end of its last complete line.
+    /// How far the file was read: the end of its last complete line.
     pub(crate) read_to: u64,
     /// Logs whose rows came with the last [`read_on`](Self::read_on).
     pub(crate) fresh: Vec<LogPlace>,
 }
 
 impl IndexRows {
-    /// Takes in what was added since the last call.
+    /// Reads the lines that were added since the last call.
     pub(crate) fn read_on(&mut self, mut file: &File) -> io::Result<()> {
         self.fresh.clear();
         file.seek(SeekFrom::Start(self.read_to))?;
@@ -99,7 +99,7 @@ impl IndexRows {
                 }
                 Ok(None) => return Ok(()),
                 Err(LineFault::TooLong) => {
-                    self.stale = usize::MAX; // Nothing behind it is read: it is to be written anew.
+                    self.stale = usize::MAX; // The rest is not read: the file must be written anew.
                     return Ok(());
                 }
                 Err(LineFault::Io(error)) => return Err(error),
@@ -123,7 +123,7 @@ impl IndexRows {
     }
 }
 
-/// The index of the journal that holds the lock.
+/// The index as the journal that holds the lock writes it.
 #[derive(Debug)]
 pub(crate) struct FileIndex {
     writer: Mutex<Writer>,
@@ -133,12 +133,12 @@ pub(crate) struct FileIndex {
 struct Writer {
     file: File,
     line: Vec<u8>,
-    /// A row did not reach the file, or a log is not as its row says.
+    /// Whether a row did not reach the file, or a log may differ from its row.
     in_doubt: bool,
 }
 
 impl FileIndex {
-    /// Goes on with the file at `path`, or begins it.
+    /// Continues the file at `path`, or creates it.
     pub(crate) fn resume(disk: &impl Disk, path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
         if file.metadata()?.len() > 0 {
@@ -167,7 +167,7 @@ impl FileIndex {
         std::fs::rename(draft, path)
     }
 
-    /// Says durably that from now on rows may lag behind.
+    /// Marks the file, durably, as one whose rows may lag behind from now on.
     fn begin(disk: &impl Disk, mut file: File) -> io::Result<File> {
         let mut line = Vec::new();
         write_line(&mut line, &IndexMark { mark: IndexState::Open })?;
@@ -176,7 +176,7 @@ impl FileIndex {
         Ok(file)
     }
 
-    /// Adds rows. A failure costs time at the next start and nothing else.
+    /// Adds rows. A failure costs only time at the next start.
     pub(crate) fn add(&self, rows: impl Iterator<Item = IndexRow>) {
         let mut writer = self.writer.lock();
         if let Err(error) = writer.add(rows) {
@@ -185,12 +185,12 @@ impl FileIndex {
         }
     }
 
-    /// Some log is not known to be as its row says.
+    /// Notes that some log may differ from its row.
     pub(crate) fn doubt(&self) {
         self.writer.lock().in_doubt = true;
     }
 
-    /// Says durably that every row is written, if so.
+    /// Marks the file, durably, as complete if every row is written.
     pub(crate) fn close(&self, disk: &impl Disk) {
         let mut writer = self.writer.lock();
         if !writer.in_doubt

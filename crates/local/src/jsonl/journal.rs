@@ -1,4 +1,5 @@
-//! The journal of the process that holds the data directory.
+//! The journal of the process that holds the data directory: it queues creates, appends and reads
+//! for threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +24,7 @@ use super::published::PublishedMark;
 use super::report::OpenReport;
 use super::startup::{self, OpenError, Opened};
 
-/// Numbers of a journal.
+/// How many threads and open files a journal may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalOptions {
     /// Threads that write and sync, at most. Syncs of different files overlap, so more threads mean
@@ -32,7 +33,7 @@ pub struct JournalOptions {
     pub sync_threads: usize,
     /// Threads that read logs, at most.
     pub read_threads: usize,
-    /// Log files kept open; none: half of what the process may open.
+    /// Log files kept open; `None`: half of what the process may open.
     pub open_files: Option<usize>,
 }
 
@@ -42,9 +43,9 @@ impl Default for JournalOptions {
     }
 }
 
-/// Log files kept open, whatever the process may open.
+/// The most log files kept open, whatever the process may open.
 const OPEN_FILES_MAX: usize = 8192;
-/// Log files kept open, however little the process may open.
+/// The fewest log files kept open, however little the process may open.
 const OPEN_FILES_MIN: usize = 16;
 
 impl JournalOptions {
@@ -59,11 +60,11 @@ impl JournalOptions {
 
 /// The [`Journal`] of a single process: a file per Task, in a data directory of its own.
 ///
-/// An append is one write and one sync of the Task's file; a create also waits for a sync of its
-/// directory, which it shares with whoever creates at the same time. Once begun, a write goes
+/// An append is one write and one sync of the Task's file. A create also waits for a sync of its
+/// directory, which it shares with other creates of the same moment. Once begun, a write goes
 /// through even if its future is dropped.
 ///
-/// Dropping the journal finishes what is queued and blocks until that is on disk.
+/// Dropping the journal finishes the queued work and blocks until that is on disk.
 #[derive(Debug)]
 pub struct JsonlJournal<D: Disk = Files> {
     shared: Arc<JournalShared<D>>,
@@ -72,7 +73,7 @@ pub struct JsonlJournal<D: Disk = Files> {
 }
 
 impl JsonlJournal {
-    /// Opens a data directory, which must exist and which no other process may write.
+    /// Opens a data directory, which must exist and to which no other process may write.
     pub fn open(
         data: impl AsRef<Path>,
         options: JournalOptions,
@@ -101,8 +102,8 @@ impl<D: Disk> JsonlJournal<D> {
         Ok((journal, report))
     }
 
-    /// How far the events of a Task have been published, for whoever publishes them; none where
-    /// there is no such Task.
+    /// The mark of how far the events of a Task have been published, for the code that publishes
+    /// them; `None` if there is no such Task.
     pub fn published(&self, key: &TaskKey) -> Option<PublishedMark> {
         let slot = self.shared.logs.catalog.get(key)?;
         Some(PublishedMark::at(self.shared.logs.layout.mark(&key.session_id, &slot.wal_name)))
@@ -147,7 +148,7 @@ impl<D: Disk> Journal for JsonlJournal<D> {
         let (reply, answer) = oneshot::channel();
         let shared = self.shared.clone();
         self.writers.run(move |buffer| {
-            // The caller may have gone; the commits stand.
+            // The caller may have gone; the commits stay.
             let _ = reply.send(shared.logs.append(&slot, after, &commits, buffer));
         });
         answer.await.unwrap_or_else(|_| Err(lost()))
@@ -191,12 +192,12 @@ impl<D: Disk> Journal for JsonlJournal<D> {
     }
 }
 
-/// The thread that wrote did not answer: what it did is to be read.
+/// The thread that wrote did not answer: the caller has to read the log to learn what it did.
 fn lost() -> AppendError {
     AppendError::MustReread("the journal did not answer".into())
 }
 
-/// The first commits of a Task are its creation, under the names they are stored by.
+/// Checks that the first commits of a Task are its creation, under the key and name of its log.
 fn check_creation(
     key: &TaskKey,
     wal_name: &WalName,
@@ -228,19 +229,19 @@ impl<D: Disk> Logs<D> {
     }
 }
 
-/// What the threads work on.
+/// The state that the threads share.
 #[derive(Debug)]
 struct JournalShared<D: Disk> {
     logs: Logs<D>,
     dirs: Mutex<HashMap<SessionId, Arc<SessionDir<D>>>>,
-    /// Syncs of the directory that holds the sessions.
+    /// Syncs of the directory that contains the session directories.
     dirs_made: Barrier,
 }
 
 /// The directory of a session.
 #[derive(Debug)]
 struct SessionDir<D: Disk> {
-    /// Whether the directory itself is there for good.
+    /// Whether the directory itself is durable.
     is_made: Mutex<bool>,
     /// Creations whose files are synced and whose names are not.
     creations: WaiterGroup<PendingCreate<D>>,
@@ -277,7 +278,7 @@ impl<D: Disk> JournalShared<D> {
         }
     }
 
-    /// Makes the file of a Task, with its first commits on disk. On failure there is no Task.
+    /// Makes the file of a Task, with its first commits on disk. If this fails, there is no Task.
     fn write_new(
         &self,
         slot: &CatalogEntry,
@@ -304,14 +305,14 @@ impl<D: Disk> JournalShared<D> {
         }
     }
 
-    /// Makes the directory of a session and waits until it is there for good.
+    /// Makes the directory of a session and waits until it is durable.
     fn make_dir(&self, slot: &CatalogEntry, dir: &SessionDir<D>) -> io::Result<()> {
         let mut is_made = dir.is_made.lock();
         if *is_made {
             return Ok(());
         }
         self.logs.disk.create_dir(&self.logs.layout.session(&slot.key.session_id))?;
-        // Also where it is there already: an earlier try may have failed just here.
+        // Also if the directory exists: an earlier try may have failed just here.
         self.dirs_made.wait(|| self.logs.disk.sync_dir(&self.logs.layout.tasks()))?;
         *is_made = true;
         Ok(())
@@ -350,11 +351,11 @@ impl<D: Disk> JournalShared<D> {
         }
     }
 
-    /// Takes a file back that could not be made durable.
+    /// Removes a new file that could not be made durable.
     fn undo(&self, slot: &CatalogEntry, file: &D::File, error: &io::Error) -> AppendError {
         let logs = &self.logs;
         let path = logs.path(slot);
-        let _ = logs.disk.truncate(file, 0); // An empty file is no Task, should it come back.
+        let _ = logs.disk.truncate(file, 0); // If its name comes back, it is empty: no Task.
         let removed = logs
             .disk
             .remove(&path)

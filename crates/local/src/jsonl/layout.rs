@@ -1,4 +1,4 @@
-//! What lies where in a data directory.
+//! Paths of the files and directories in a data directory.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use tenure_core::id::{SessionId, WalName};
 /// What follows a `wal_name` in the name of its file (STORE-12).
 const SUFFIX: &str = ".wal.jsonl";
 
-/// What follows it in the name of the mark beside the log (RECOVER-08).
+/// What follows it in the name of the file that marks how far events are published (RECOVER-08).
 const MARK_SUFFIX: &str = ".published";
 
 /// A data directory.
@@ -59,7 +59,7 @@ impl Layout {
         path
     }
 
-    /// The sessions that have a directory. What does not look like one goes to `ignored`.
+    /// The sessions that have a directory. Other entries go to `ignored`.
     pub(crate) fn sessions(&self, ignored: &mut Vec<PathBuf>) -> io::Result<Vec<SessionId>> {
         list(&self.tasks(), ignored, |entry| {
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -69,7 +69,7 @@ impl Layout {
         })
     }
 
-    /// The logs of a session, by name. What does not look like one goes to `ignored`.
+    /// The logs of a session, by name. Other files go to `ignored`.
     pub(crate) fn wals(
         &self,
         session: &SessionId,

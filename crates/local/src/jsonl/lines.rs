@@ -9,10 +9,10 @@ use tenure_wire::stored::LINE_MAX;
 
 use super::seek::Spot;
 
-/// Why a line could not be had.
+/// Why a line could not be read.
 #[derive(Debug)]
 pub(crate) enum LineFault {
-    /// No line may be so long.
+    /// It is longer than any line may be.
     TooLong,
     Io(io::Error),
 }
@@ -23,7 +23,7 @@ impl From<io::Error> for LineFault {
     }
 }
 
-/// Bytes asked of the system at once.
+/// Bytes read from the system at once.
 const CHUNK: usize = 64 << 10;
 
 /// Complete lines of a file, up to a byte limit.
@@ -38,7 +38,7 @@ pub(crate) struct Forward<R> {
 }
 
 impl<R: Read> Forward<R> {
-    /// Lines of a file whose first `limit` bytes count, from a line on at which `input` stands.
+    /// The lines in the first `limit` bytes of a file. `input` stands at the line that `from` names.
     pub(crate) fn new(input: R, from: Spot, limit: u64) -> Self {
         let input = input.take(limit.saturating_sub(from.offset));
         let input = BufReader::with_capacity(CHUNK, input);
@@ -46,7 +46,7 @@ impl<R: Read> Forward<R> {
         Self { input, line: Vec::new(), number, offset, next: offset }
     }
 
-    /// The next line without its newline; none where no complete line follows.
+    /// The next line without its newline; `None` if no complete line follows.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, LineFault> {
         self.line.clear();
         self.number += 1;
@@ -75,7 +75,7 @@ impl<R: Read> Forward<R> {
         self.next
     }
 
-    /// Whether bytes without a newline stand where the last call found no complete line.
+    /// Whether there are bytes without a newline where the last call found no complete line.
     pub(crate) fn is_torn(&self) -> bool {
         !self.line.is_empty()
     }
@@ -87,12 +87,12 @@ pub(crate) struct Backward<'a> {
     /// A window of the file that starts at `start`.
     window: Vec<u8>,
     start: u64,
-    /// End of what was not returned yet; a newline stands before it.
+    /// End of the lines that were not returned yet; a newline stands before it.
     end: u64,
 }
 
 impl<'a> Backward<'a> {
-    /// Starts behind the last newline of the first `size` bytes.
+    /// Starts after the last newline of the first `size` bytes.
     pub(crate) fn new(file: &'a File, size: u64) -> io::Result<Self> {
         let end = after_last_newline(file, size)?;
         Ok(Self { file, window: Vec::new(), start: end, end })
@@ -135,7 +135,7 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// What lies behind the last newline is no line: torn text or a run of NULs.
+/// The end of the last line. What follows the last newline is no line: torn text or a run of NULs.
 fn after_last_newline(file: &File, size: u64) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK];
     let mut end = size;
@@ -151,7 +151,7 @@ fn after_last_newline(file: &File, size: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Lengths within a window, which is bounded far below what an address holds.
+/// Converts a length within a window, which is always far smaller than the address space.
 fn usize_of(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

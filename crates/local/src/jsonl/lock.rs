@@ -1,8 +1,8 @@
 //! One writer per data directory (WAL-05): advisory locks that die with their process.
 //!
-//! Two things are locked: the directory itself, and the file `lock` in it, which says whose it is. The
-//! lock of the directory is the one that counts, for nobody can remove it by mistake; the file's stands
-//! in for it where a file system locks no directory, as NFS does.
+//! Two things are locked: the directory itself, and the file `lock` in it, which says which process
+//! holds the lock. The directory's lock is the one that counts, as nobody can remove it by mistake.
+//! The file's lock takes its place where a file system cannot lock a directory, as NFS.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Why the lock could not be taken.
 #[derive(Debug)]
 pub(crate) enum LockError {
-    /// Another process has it; its pid if it could be read.
+    /// Another process has it; with its pid if the file says it.
     Held(Option<u32>),
     Io(io::Error),
 }
@@ -23,17 +23,18 @@ pub(crate) struct Lock {
     file: File,
     /// The directory, if it could be locked.
     dir: Option<File>,
-    /// What is locked so that nobody else can lock it: the directory, else the file.
+    /// The path of what keeps others out: the directory, or the file if the directory could not be locked.
     path: PathBuf,
 }
 
 impl Lock {
-    /// Takes the lock of a directory by the file at `path` in it, or says who has it. Never waits.
+    /// Takes the lock of a directory with the file at `path` in it, or says which process has it.
+    /// Never waits.
     pub(crate) fn take(data: &Path, path: &Path) -> Result<Self, LockError> {
         let dir = File::open(data).map_err(LockError::Io)?;
         let dir = match dir.try_lock() {
             Ok(()) => Some(dir),
-            // The file may have been removed: it is not made again for a process that is refused.
+            // The file may have been removed: a process that is refused does not make it again.
             Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(File::open(path)))),
             Err(TryLockError::Error(error)) => {
                 tracing::debug!(%error, "the file system locks no directory");
@@ -53,7 +54,7 @@ impl Lock {
         Ok(Self { file, dir, path: path.to_owned() })
     }
 
-    /// Whether what was locked still is what its path names. If not, another process may have the
+    /// Fails unless the path still names what was locked. Otherwise another process may have the
     /// directory that is there now.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.is_in_force()? {
@@ -62,7 +63,7 @@ impl Lock {
         }
     }
 
-    /// The same; an error says that it could not be found out.
+    /// Whether the path still names what was locked; an error if that could not be found out.
     pub(crate) fn is_in_force(&self) -> io::Result<bool> {
         let there = is_at(self.dir.as_ref().unwrap_or(&self.file), &self.path);
         let path = self.path.display();
@@ -72,7 +73,7 @@ impl Lock {
         Ok(there.map_err(named)?.is_some())
     }
 
-    /// What is said where it is not.
+    /// The message for a lock that is not in force any more.
     pub(crate) fn is_lost(&self) -> String {
         format!(
             "{} was moved, removed or replaced while this process had it locked, so that another \
@@ -91,7 +92,7 @@ impl Drop for Lock {
     }
 }
 
-/// What the file at `path` is like, if it is this one.
+/// The metadata of the file at `path`, if it is this file.
 pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<Option<fs::Metadata>> {
     let there = match fs::metadata(path) {
         Ok(there) => there,
@@ -102,7 +103,7 @@ pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<Option<fs::Metadata>
     Ok(((here.dev(), here.ino()) == (there.dev(), there.ino())).then_some(there))
 }
 
-/// The pid is for people only: the lock itself is the kernel's.
+/// Writes the pid, for people only: the lock itself is the kernel's.
 fn sign(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;

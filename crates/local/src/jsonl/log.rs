@@ -1,4 +1,4 @@
-//! One log: judged, written, synced, and brought back to a known state when that fails.
+//! One log: verified, written, synced, and brought back to a known state when a write fails.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use super::replay::LogSource;
 use super::report::Repair;
 use super::tail::{Tail, TailError, read_tail};
 
-/// The logs of a data directory and what is known of them.
+/// The logs of a data directory with what the process knows of them.
 #[derive(Debug)]
 pub(crate) struct Logs<D: Disk> {
     pub(crate) disk: D,
@@ -30,13 +30,13 @@ pub(crate) struct Logs<D: Disk> {
     pub(crate) catalog: LogCatalog,
     pub(crate) index: FileIndex,
     pub(crate) files: OpenFiles<D::File>,
-    /// Torn tails cut so far, until the report of opening has them.
+    /// Torn tails cut so far, until the report of the opening takes them.
     pub(crate) repairs: Mutex<Option<Vec<Repair>>>,
-    /// Without it nothing is written.
+    /// Nothing is written unless this lock is in force.
     pub(crate) lock: Lock,
 }
 
-/// Open log files, the longest unused closed first.
+/// Open log files; the least recently used is closed first.
 #[derive(Debug)]
 pub(crate) struct OpenFiles<F> {
     files: Mutex<LruCache<u64, Arc<F>>>,
@@ -63,7 +63,7 @@ impl<F> OpenFiles<F> {
 
     pub(crate) fn put(&self, slot: &CatalogEntry, file: Arc<F>) {
         let evicted = self.files.lock().push(slot.id, file);
-        drop(evicted); // Closed without the lock.
+        drop(evicted); // Closes the file after the lock is released.
     }
 
     pub(crate) fn close(&self, slot: &CatalogEntry) {
@@ -79,17 +79,17 @@ pub(crate) enum Unusable {
     Other(String),
 }
 
-/// Why nothing is written to a log.
+/// Why the journal writes nothing to a log.
 #[derive(Debug)]
 enum WriteBlock {
-    /// Somebody else may have written there.
+    /// Another process may have written to it.
     Changed(String),
-    /// Whether somebody has could not be found out.
+    /// It could not be found out whether another process has.
     Unseen(String),
 }
 
 impl<D: Disk> Logs<D> {
-    /// Marks the index as true, if every log is known to be as its row says.
+    /// Closes the index, and marks it as complete if every log is known to be as its row says.
     pub(crate) fn close(&self) {
         let in_doubt = |slot: &Arc<CatalogEntry>| slot.is_in_doubt();
         if self.lock.check().is_err() || self.catalog.slots(None).iter().any(in_doubt) {
@@ -106,8 +106,8 @@ impl<D: Disk> Logs<D> {
         self.files.get(slot, || self.disk.open(&self.path(slot)))
     }
 
-    /// What of the log is whole and on disk. Where that is not known the end of the file is read
-    /// again and its torn tail cut, if any.
+    /// How much of the log is whole and on disk. If that is not known, this reads the end of the
+    /// file again and cuts its torn tail, if any.
     pub(crate) fn verify(&self, slot: &CatalogEntry, log: &mut Log) -> Result<Whole, Unusable> {
         let sync = match log {
             Log::Good(whole) => return Ok(*whole),
@@ -139,7 +139,7 @@ impl<D: Disk> Logs<D> {
         Ok(tail)
     }
 
-    /// Cuts a torn tail and makes what is left durable.
+    /// Cuts a torn tail and makes the rest durable.
     fn cut(&self, slot: &CatalogEntry, len: u64, size: u64) -> io::Result<()> {
         self.lock.check()?;
         let file = self.file(slot)?;
@@ -190,7 +190,7 @@ impl<D: Disk> Logs<D> {
             self.file(slot).map_err(|error| AppendError::Failed(self.failed(slot, &error)))?;
         match self.check_untouched(slot, &file, whole.len) {
             Ok(()) => {}
-            // Nothing was written, and nothing is known to be wrong: the next append looks again.
+            // Nothing was written, and nothing is known to be wrong: the next append checks again.
             Err(WriteBlock::Unseen(why)) => return Err(AppendError::Failed(why)),
             Err(WriteBlock::Changed(why)) => {
                 tracing::error!(task = %slot.key, "{why}");
@@ -199,7 +199,7 @@ impl<D: Disk> Logs<D> {
                 return Err(AppendError::Failed(why));
             }
         }
-        // Should this thread die on the way, the log is judged again.
+        // If this thread dies before it is done, the log is verified again.
         *log = Log::Unverified { sync: true };
         let (state, result) = self.write(slot, &file, buffer, whole);
         *log = state;
@@ -210,8 +210,8 @@ impl<D: Disk> Logs<D> {
         Ok(())
     }
 
-    /// Whether nobody else can have written here: the lock is in force, and the log is the file that it
-    /// was, of the length that this process left it with. Nothing is written over what others wrote.
+    /// Checks that no other process can have written here: the lock is in force, and the log is the
+    /// same file, as long as this process left it. So nothing overwrites what others wrote.
     fn check_untouched(
         &self,
         slot: &CatalogEntry,
@@ -241,7 +241,8 @@ impl<D: Disk> Logs<D> {
         )))
     }
 
-    /// Writes behind what is whole and syncs. On failure answers with the state the log is left in.
+    /// Writes after the whole commits and syncs. Returns also the state of the log, which a failure
+    /// changes.
     fn write(
         &self,
         slot: &CatalogEntry,
@@ -268,7 +269,7 @@ impl<D: Disk> Logs<D> {
         (Log::Good(whole), Ok(()))
     }
 
-    /// The log cannot be brought back to what it was: nobody may use it before a restart.
+    /// Closes a log that could not be brought back to its old state: nobody may use it before a restart.
     fn give_up(
         &self,
         slot: &CatalogEntry,
@@ -281,7 +282,7 @@ impl<D: Disk> Logs<D> {
         (Log::Closed(why.as_str().into()), Err(AppendError::MustReread(why)))
     }
 
-    /// Takes note of what is on disk now.
+    /// Updates the facts and the index with commits that are now on disk.
     fn written(&self, slot: &CatalogEntry, commits: &[Arc<Commit>], len: u64) {
         let mut facts = slot.facts.lock();
         facts.len = len;
@@ -293,7 +294,7 @@ impl<D: Disk> Logs<D> {
         }
     }
 
-    /// Hands the commits of a log behind event `after` to `each`.
+    /// Passes the commits of a log after event `after` to `each`.
     pub(crate) fn read(
         &self,
         slot: &CatalogEntry,
@@ -303,7 +304,7 @@ impl<D: Disk> Logs<D> {
         let verified = self.verify(slot, &mut slot.log.lock());
         let whole = match verified {
             Ok(whole) => Some(whole.len),
-            Err(Unusable::Damaged) => None, // Reading from the start says where.
+            Err(Unusable::Damaged) => None, // Reading from the start finds where.
             Err(Unusable::Other(message)) => return Err(ReadError::Failed(message)),
         };
         let path = self.path(slot);
@@ -320,10 +321,10 @@ impl<D: Disk> Logs<D> {
     }
 }
 
-/// What an event usually takes, so that a buffer need not grow step by step.
+/// Bytes that an event usually takes, so that a buffer need not grow step by step.
 const EVENT_BYTES: usize = 768;
 
-/// Writes commits that follow event `after` into `buffer`. Answers with the last event's number.
+/// Writes commits that follow event `after` into `buffer`. Returns the number of the last event.
 pub(crate) fn encode_all(
     key: &TaskKey,
     after: u64,

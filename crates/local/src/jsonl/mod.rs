@@ -1,18 +1,18 @@
 //! The log of a Task as a file: `<data>/tasks/<session_id>/<wal_name>.wal.jsonl` (STORE-04).
 //!
-//! One event is one line, one append is one `write` and one `fdatasync`; many Tasks are synced in
-//! parallel by a few threads. Nobody is answered before the bytes are on disk.
+//! One event is one line, one append is one `write` and one `fdatasync`; a few threads sync many
+//! Tasks in parallel. The journal answers nobody before the bytes are on disk.
 //!
-//! A second writer is kept away by a lock of the directory, and `<data>/lock` says whose it is; before
-//! each write the lock and the log are looked at, should somebody have moved or changed them. There is
-//! `<data>/index.jsonl`, which spares reading every log at start. The index is derived: it is
-//! never synced, and whatever it does not know is read from the logs again. A `.published` beside a
-//! log is written by whoever publishes its events.
+//! A lock of the directory keeps a second writer out, and `<data>/lock` says which process holds
+//! it. Before each write the journal checks the lock and the log, in case somebody has moved or
+//! changed them. `<data>/index.jsonl` saves a start from reading every log. The index is derived:
+//! rows are not synced, and what it lacks is read from the logs again. The program that publishes
+//! the events of a log writes a `.published` file beside it.
 //!
-//! Reading order: `layout` and `lock` say what lies where; `disk` is what is done to files;
-//! `lines`, `head`, `tail`, `seek` and `replay` read logs; `published` says what of them has left;
-//! `index` and `catalog` know all Tasks; `log` is one open log; `pool` and `group` are the threads
-//! and what they share; [`journal`] and [`reader`] put it together.
+//! Reading order: `layout` and `lock` say which files there are and who may write; `disk` changes
+//! files; `lines`, `head`, `tail`, `seek` and `replay` read logs; `published` marks how far events
+//! are published; `index` and `catalog` know all Tasks; `log` is one open log; `pool` and `group`
+//! are the threads and what they share; [`journal`] and [`reader`] put it together.
 
 mod catalog;
 mod disk;

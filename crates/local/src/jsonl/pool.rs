@@ -1,4 +1,4 @@
-//! Threads that may block: disks are waited for here and nowhere else.
+//! The threads that wait for disks: no other code of the journal blocks on one.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,17 +7,17 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Work, given the thread's buffer, empty.
+/// A piece of work. It gets the thread's buffer, empty.
 type ThreadJob = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
 
-/// What a thread's buffer may keep between jobs: a huge create must not hold memory for ever.
+/// How large a thread's buffer may stay between jobs, so that a huge create does not hold memory for ever.
 const BUFFER_KEPT_MAX: usize = 1 << 20;
 
-/// Threads over one queue, started as they are needed, up to a number. Who went idle last works
-/// next: its caches and its buffer are warm.
+/// Up to a given number of threads over one queue, started as they are needed. The thread that
+/// became idle last works next: its caches and its buffer are warm.
 ///
-/// The queue has no bound of its own: the port allows one write in flight per Task, so it holds at
-/// most one job per busy Task, and those are bounded where requests come in.
+/// The queue has no limit of its own: the port allows one write in flight per Task, so the queue
+/// holds at most one job per busy Task, and the scheduler limits those where requests come in.
 #[derive(Debug)]
 pub(crate) struct ThreadPool {
     name: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct ThreadPool {
 
 struct Queue {
     state: Mutex<ThreadPoolState>,
-    /// One for each thread there may be.
+    /// One for each thread that may be started.
     wakes: Box<[Condvar]>,
 }
 
@@ -34,7 +34,7 @@ struct Queue {
 struct ThreadPoolState {
     jobs: VecDeque<ThreadJob>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that wait, by number, the last one on top.
+    /// The numbers of idle threads, the last one on top.
     idle: Vec<usize>,
     closed: bool,
 }
@@ -54,7 +54,7 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// Queues work. On a closed pool it is dropped, with whatever it would have answered.
+    /// Queues work. A closed pool drops it, together with its reply channel.
     pub(crate) fn run(&self, job: impl FnOnce(&mut Vec<u8>) + Send + 'static) {
         let mut state = self.queue.state.lock();
         if state.closed {
@@ -66,7 +66,7 @@ impl ThreadPool {
         } else if state.threads.len() < self.queue.wakes.len()
             && let Err(error) = self.add_thread(&mut state)
         {
-            // Those that there are will do it.
+            // The running threads will do the work.
             tracing::warn!(%error, "no further thread for {}", self.name);
         }
     }
@@ -78,7 +78,7 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Finishes what is queued, and ends the threads.
+    /// Finishes the queued work, and ends the threads.
     pub(crate) fn close(&mut self) {
         let threads = {
             let mut state = self.queue.state.lock();
@@ -89,7 +89,7 @@ impl ThreadPool {
             wake.notify_one();
         });
         for thread in threads {
-            let _ = thread.join(); // Its panics were caught and told.
+            let _ = thread.join(); // Its panics were caught and logged.
         }
     }
 }
@@ -104,8 +104,8 @@ impl Queue {
     fn work(&self, number: usize) {
         let mut buffer = Vec::new();
         while let Some(job) = self.next(number) {
-            // A panic is a bug in one job. Its caller sees the answer missing and reads the log;
-            // the thread goes on for the other Tasks.
+            // A panic is a bug in one job. Its caller gets no answer and reads the log; the thread
+            // goes on for the other Tasks.
             if catch_unwind(AssertUnwindSafe(|| job(&mut buffer))).is_err() {
                 tracing::error!("a journal thread panicked; the log it wrote will be read again");
             }

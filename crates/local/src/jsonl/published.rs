@@ -1,18 +1,17 @@
 //! How far the events of a Task have been published outside of this process (RECOVER-08).
 //!
-//! The mark is a file beside the log, written over in place and never synced: what a power loss
-//! takes from it is published again. It is never ahead of the log, as only durable events are
-//! published.
+//! The mark is a file beside the log, overwritten in place and never synced: if a power loss takes a part
+//! of it, events are published again. It is never ahead of the log, as only durable events are published.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Digits of the number: as many whatever it is, so that one is written over another.
+/// Digits of the number, always as many, so that one mark overwrites another.
 const DIGITS: usize = 20;
 
-/// The mark of a Task, for whoever publishes its events.
+/// The mark of a Task, for the code that publishes its events.
 #[derive(Debug)]
 pub struct PublishedMark {
     path: PathBuf,
@@ -27,7 +26,7 @@ impl PublishedMark {
     /// The last event that is known to be published, 0 for none.
     ///
     /// # Errors
-    /// It is there and cannot be read.
+    /// The mark exists and cannot be read.
     pub fn read(&self) -> io::Result<u64> {
         match std::fs::read_to_string(&self.path) {
             Ok(text) => Ok(text.trim_end().parse().unwrap_or(0)),
@@ -39,7 +38,7 @@ impl PublishedMark {
     /// Notes that everything up to event `seq` is published.
     ///
     /// # Errors
-    /// It cannot be written: what follows the mark will be published again.
+    /// The mark cannot be written: the events after the old mark will be published again.
     pub fn write(&mut self, seq: u64) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,

@@ -1,4 +1,4 @@
-//! Logs seen from another process: no lock, and nothing is ever changed.
+//! Reads logs from another process than their writer's: without a lock, and without changing anything.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,8 +27,8 @@ const THREADS: usize = 2;
 
 /// Reads the logs of a data directory while another process may be writing them.
 ///
-/// What it sees are whole commits, possibly some that the writer is about to sync. A torn tail is
-/// simply not there: only the journal that holds the lock cuts it off.
+/// It sees whole commits, possibly some that the writer is about to sync. It skips a torn tail:
+/// only the journal that holds the lock cuts it off.
 #[derive(Debug)]
 pub struct JsonlReader {
     shared: Arc<ReaderShared>,
@@ -47,7 +47,7 @@ impl JsonlReader {
         Ok(Self { shared: Arc::new(shared), threads })
     }
 
-    /// Hands every whole commit of a Task's log to `each`, oldest first, until it breaks off.
+    /// Passes every whole commit of a Task's log to `each`, oldest first, until `each` breaks off.
     pub async fn read<F>(&self, key: &TaskKey, each: F) -> Result<(), ReadError>
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
@@ -56,7 +56,7 @@ impl JsonlReader {
         self.run(move |shared| shared.read(&key, each)).await
     }
 
-    /// One Task, as its log and the index have it now.
+    /// One Task, by its log and the index as they are now.
     pub async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         let key = key.clone();
         self.run(move |shared| shared.entry(&key).map_err(failed)).await
@@ -92,23 +92,23 @@ struct ReaderShared {
     known: Mutex<SeenLogs>,
 }
 
-/// What was seen so far.
+/// What the reader has seen so far.
 #[derive(Debug, Default)]
 struct SeenLogs {
     index: IndexRows,
-    /// The index file that was read: another one is read from its start.
+    /// The index file that was read. If the path names another file, that one is read from its start.
     inode: Option<(u64, u64)>,
     logs: HashMap<LogPlace, SeenLog>,
     places: HashMap<TaskKey, LogPlace>,
 }
 
-/// A log as it was when last looked at.
+/// A log as it was when the reader last read it.
 #[derive(Debug)]
 struct SeenLog {
     entry: Entry,
     len: u64,
     modified: (i64, i64),
-    /// The Task has ended and the log was as the index says: only the index is asked from now on.
+    /// The Task has ended and its log was as the index says: from now on the reader uses only the index.
     is_settled: bool,
 }
 
@@ -150,7 +150,7 @@ impl ReaderShared {
         Ok(entries)
     }
 
-    /// Looks at every log of a session that may have changed.
+    /// Reads the end of every log of a session that may have changed.
     fn list(&self, known: &mut SeenLogs, session: &SessionId) -> io::Result<Vec<LogPlace>> {
         let names = self.layout.wals(session, &mut Vec::new())?;
         let places: Vec<LogPlace> = names.into_iter().map(|name| (session.clone(), name)).collect();
@@ -162,7 +162,7 @@ impl ReaderShared {
 }
 
 impl SeenLogs {
-    /// Takes in what the index has gained.
+    /// Reads the rows that were added to the index.
     fn read_index(&mut self, layout: &Layout) -> io::Result<()> {
         let file = match File::open(layout.index()) {
             Ok(file) => file,
@@ -186,20 +186,20 @@ impl SeenLogs {
         Ok(())
     }
 
-    /// The Task whose log this is, unless its log turned out to be another one.
+    /// The Task of this log, unless the Task turned out to have another log.
     fn entry_at(&self, place: &LogPlace) -> Option<Entry> {
         let seen = self.logs.get(place)?;
         (self.places.get(&seen.entry.key) == Some(place)).then(|| seen.entry.clone())
     }
 
-    /// A damaged log stands for its Task only while there is no other.
+    /// Notes the log of a Task. A damaged log counts only while there is no other.
     fn place(&mut self, entry: &Entry, place: &LogPlace) {
         if !entry.damaged || !self.places.contains_key(&entry.key) {
             self.places.insert(entry.key.clone(), place.clone());
         }
     }
 
-    /// Brings what is known of a log up to date.
+    /// Updates what is known of a log.
     fn look(&mut self, layout: &Layout, place: &LogPlace) -> io::Result<()> {
         if self.logs.get(place).is_some_and(|seen| seen.is_settled) {
             return Ok(());
@@ -236,7 +236,7 @@ impl SeenLogs {
     }
 }
 
-/// A Task of the index, as the end of its log has it.
+/// A Task of the index, updated from the end of its log.
 fn up_to_date(file: &File, size: u64, row: &IndexRow) -> io::Result<Entry> {
     let mut entry = row.entry();
     match read_tail(file, size) {
@@ -251,7 +251,7 @@ fn up_to_date(file: &File, size: u64, row: &IndexRow) -> io::Result<Entry> {
     Ok(entry)
 }
 
-/// A log that the index does not know; none while it has no whole commit.
+/// The entry of a log that is not in the index; `None` while the log has no whole commit.
 fn new_entry(file: &File, place: &LogPlace) -> io::Result<Option<Entry>> {
     let wal_name = place.1.clone();
     let damaged = |key| Entry {

@@ -1,4 +1,4 @@
-//! A log from its start, judged line by line and handed out commit by commit.
+//! Reads a log from its start or from an event on: it checks line by line, and passes on commit by commit.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
@@ -33,13 +33,13 @@ pub(crate) struct LogSource<'a> {
     pub(crate) path: &'a Path,
     pub(crate) key: &'a TaskKey,
     pub(crate) wal_name: &'a WalName,
-    /// How much of it is known to be whole commits; none: whatever is there, and it may be torn.
+    /// How much of it is known to be whole commits; `None`: the whole file, which may be torn.
     pub(crate) whole: Option<u64>,
 }
 
 impl LogSource<'_> {
-    /// Hands every whole commit with an event behind event `after` to `each`, oldest first, until it
-    /// breaks off.
+    /// Passes every whole commit with an event after event `after` to `each`, oldest first, until
+    /// `each` breaks off.
     pub(crate) fn read(
         &self,
         after: u64,
@@ -75,8 +75,8 @@ impl LogSource<'_> {
         }
     }
 
-    /// How many events up to `after` are of the commit of the next one. Where that cannot be told,
-    /// whoever reads on finds out what is wrong.
+    /// How many events up to `after` belong to the same commit as the event after it. If that line
+    /// cannot be read, the answer is 0, and the read that follows reports the damage.
     fn begun_before(&self, after: u64) -> io::Result<u64> {
         if after == 0 {
             return Ok(0);
@@ -95,7 +95,7 @@ impl LogSource<'_> {
         }
     }
 
-    /// Lines from the one of event `after` or an earlier one on.
+    /// The lines from that of event `after`, or of an earlier one, on.
     fn open(&self, after: u64) -> io::Result<Forward<File>> {
         let mut file = File::open(self.path)?;
         let start = match after {
@@ -108,7 +108,7 @@ impl LogSource<'_> {
         Ok(Forward::new(file, start, self.whole.unwrap_or(u64::MAX)))
     }
 
-    /// The log begins with the creation of its Task, under its own name (STORE-11).
+    /// Checks that the log begins with the creation of its Task, under its own name (STORE-11).
     fn check_first(&self, line: &Line) -> Result<(), BadLine> {
         if line.wal_seq != 1 {
             return Ok(());

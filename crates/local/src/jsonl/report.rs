@@ -12,9 +12,9 @@ pub struct OpenReport {
     pub tasks: usize,
     /// Those that have not ended.
     pub live: usize,
-    /// Logs that had to be looked into, as the index did not know enough of them.
+    /// Logs whose ends were read, as the index did not say enough about them.
     pub looked_into: usize,
-    /// Torn tails that were cut off: writes that a crash broke off and nobody was told of.
+    /// Torn tails that were cut off: writes that a crash broke off and that nobody was told had succeeded.
     pub repairs: Vec<Repair>,
     /// Logs that cannot be used, each for its own Task alone.
     pub damaged: Vec<Damage>,
@@ -25,7 +25,7 @@ pub struct OpenReport {
 /// A torn tail that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// The log; if it was cut to nothing, it is gone.
+    /// The log. If all of it was torn, the file is gone.
     pub file: PathBuf,
     /// Where it ends now.
     pub offset: u64,
@@ -36,7 +36,7 @@ pub struct Repair {
 /// A log that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The Task, as far as that can be told.
+    /// The Task, as far as the log says it.
     pub task: TaskKey,
     /// What is wrong.
     pub error: ReadError,
@@ -56,7 +56,7 @@ impl fmt::Display for Damage {
 }
 
 impl fmt::Display for OpenReport {
-    /// A line for the whole, and one for each thing that a person may want to look at.
+    /// A line with the totals, and one for each finding that a person may want to check.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tasks, {} live", self.tasks, self.live)?;
         self.repairs.iter().try_for_each(|repair| write!(f, "\n{repair}"))?;

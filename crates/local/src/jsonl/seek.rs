@@ -1,4 +1,4 @@
-//! Where in a log an event stands: found by halving, since lines carry their numbers in order.
+//! Finds the place of an event in a log by binary search, since lines carry their numbers in order.
 
 use std::fs::File;
 use std::io;
@@ -6,29 +6,29 @@ use std::os::unix::fs::FileExt;
 
 use memchr::memchr;
 
-/// What every line begins with (`tenure_wire::stored`).
+/// The bytes that every line begins with (`tenure_wire::stored`).
 const NUMBER_KEY: &[u8] = b"{\"wal_seq\":";
 
 /// Bytes read to find a line's start and its number.
 const WINDOW: usize = 4 << 10;
 
-/// Stretches shorter than this are read from their start.
+/// A stretch shorter than this is read from its start.
 const NEAR: u64 = 64 << 10;
 
-/// A line of a log.
+/// The place of a line in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spot {
     /// Its offset.
     pub(crate) offset: u64,
-    /// Its number, which is that of its event.
+    /// Its number, which is the `wal_seq` of its event.
     pub(crate) number: u64,
 }
 
 /// The first line of every log.
 pub(crate) const START: Spot = Spot { offset: 0, number: 1 };
 
-/// A line at or shortly before the one of event `seq` in the first `size` bytes. Where the log does
-/// not look like one the answer is its start, from where a reader finds out what is wrong.
+/// A line at or shortly before the one of event `seq` in the first `size` bytes. If the file does
+/// not look like a log, the answer is its start, from where a reader finds out what is wrong.
 pub(crate) fn near(file: &File, size: u64, seq: u64) -> io::Result<Spot> {
     let (mut low, mut high) = (START, size);
     while high.saturating_sub(low.offset) > NEAR {
@@ -42,7 +42,7 @@ pub(crate) fn near(file: &File, size: u64, seq: u64) -> io::Result<Spot> {
     Ok(low)
 }
 
-/// The first line that begins behind `from` and before `to`.
+/// The first line that begins after `from` and before `to`.
 fn line_after(file: &File, from: u64, to: u64) -> io::Result<Option<Spot>> {
     let mut window = [0; WINDOW];
     let mut at = from;

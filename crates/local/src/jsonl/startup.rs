@@ -1,4 +1,4 @@
-//! Opening a data directory: what is there, what a crash left, and what it means.
+//! Opens a data directory: finds its logs, repairs what a crash left, and reports it.
 
 use std::fs::File;
 use std::io;
@@ -23,13 +23,13 @@ use super::report::{Damage, OpenReport, Repair};
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is none.
+    /// There is no such directory.
     #[error("the data directory {0} does not exist")]
     Missing(PathBuf),
-    /// Something else is there.
+    /// The path names something other than a directory.
     #[error("{0} is not a directory")]
     NotADirectory(PathBuf),
-    /// Nothing can be written there.
+    /// The process cannot write there.
     #[error("the data directory {path} is not writable")]
     NotWritable {
         /// The directory.
@@ -42,13 +42,13 @@ pub enum OpenError {
     Locked {
         /// The directory.
         path: PathBuf,
-        /// The other process, if it has said.
+        /// The other process, if the lock file names it.
         pid: Option<u32>,
     },
     /// Anything else.
     #[error("the data directory {path} cannot be opened")]
     Io {
-        /// What was at hand.
+        /// The directory or file that the error is about.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -123,7 +123,7 @@ fn not_writable(data: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// Makes the place for sessions, and the names of those that are there durable.
+/// Makes the directory for sessions, and makes its existing names durable.
 fn make_durable(disk: &impl Disk, layout: &Layout) -> io::Result<()> {
     disk.create_dir(&layout.tasks())?;
     disk.sync_dir(&layout.tasks())?;
@@ -140,18 +140,18 @@ pub(crate) fn load_rows(layout: &Layout) -> io::Result<IndexRows> {
     Ok(rows)
 }
 
-/// Lines of the index that may be stale, for each that is not, before it is written anew.
+/// How many stale lines the index may have per row that counts before opening writes it anew.
 const STALE_PER_ROW_MAX: usize = 2;
 
-/// The look at all logs that opening takes.
+/// The check of all logs when a data directory is opened.
 struct StartupScan<'a, D: Disk> {
     logs: &'a Logs<D>,
     rows: &'a IndexRows,
     threads: usize,
     found: Mutex<OpenReport>,
-    /// Tasks of which the index does not know, or knows too little.
+    /// Tasks that are not in the index, or whose rows lag behind.
     unindexed: Mutex<Vec<Arc<CatalogEntry>>>,
-    /// Logs that may not be of the Task that they seem to be of.
+    /// Logs that may belong to another Task than it seems.
     strays: Mutex<Vec<(LogPlace, TaskKey)>>,
 }
 
@@ -186,15 +186,14 @@ impl<'a, D: Disk> StartupScan<'a, D> {
             None => self.look_into(place),
         };
         if looked.is_err() {
-            // It is read once more for the report; its Task is there and cannot be used.
+            // For the report the log is read once more; its Task exists and cannot be used.
             let row = self.rows.rows.get(place).map(IndexRow::key);
             let key = row.or_else(|| key_by_name(place).ok());
             self.strays.lock().extend(key.map(|key| (place.clone(), key)));
         }
     }
 
-    /// A log that the index knows: ended Tasks are believed to have ended, as long as nothing
-    /// was written since.
+    /// A log that is in the index. An ended Task counts as ended as long as nothing was written since.
     fn look_at_known(&self, place: &LogPlace, row: &IndexRow) -> io::Result<()> {
         let key = row.key();
         let is_settled =
@@ -215,7 +214,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
         Ok(std::fs::metadata(self.logs.layout.wal(&place.0, &place.1))?.len())
     }
 
-    /// A log that the index does not know.
+    /// A log that is not in the index.
     fn look_into(&self, place: &LogPlace) -> io::Result<()> {
         let path = self.logs.layout.wal(&place.0, &place.1);
         match identify(&File::open(&path)?, place)? {
@@ -247,7 +246,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
         self.logs.catalog.add(key, place.1.clone(), Log::Unverified { sync }, facts)
     }
 
-    /// Damaged logs stand for their Tasks, unless those turned out to have sound ones.
+    /// Enters damaged logs for their Tasks, unless a sound log of the same Task was found.
     fn place_strays(&self) {
         for (place, key) in self.strays.lock().iter() {
             let mut facts = TaskFacts::creating("", 0);
@@ -294,7 +293,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
         self.found.lock().damaged.push(Damage { task: key.clone(), error });
     }
 
-    /// Removes what is left of a creation that nobody was told of, so that its name is free again.
+    /// Removes the rest of a creation that nobody was told had succeeded, so that its name is free again.
     fn remove(&self, path: &Path, place: &LogPlace) -> io::Result<()> {
         let bytes = self.size(place)?;
         self.logs.disk.remove(path)?;
@@ -321,7 +320,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
 }
 
 impl<D: Disk> Logs<D> {
-    /// Writes the index anew. A failure leaves the old one, which costs time at the next start.
+    /// Writes the index anew. A failure leaves the old one, which only costs time at the next start.
     fn rewrite_index(&self, slots: &[Arc<CatalogEntry>]) {
         let sound = slots.iter().filter(|slot| !slot.facts.lock().damaged);
         let rows = sound.map(|slot| slot.row());

@@ -1,7 +1,7 @@
 //! The end of a log: where it is whole, and whether its Task has ended (RECOVER-02, RECOVER-06).
 //!
-//! Only the last lines are read. What a crash may leave behind the last whole commit is told apart
-//! from damage: a line without newline, a run of NULs and a commit with too few lines are torn; a
+//! It reads only the last lines. It tells apart what a crash may leave after the last whole commit
+//! from damage: a line without a newline, a run of NULs and a commit with too few lines are torn; a
 //! complete line that is not an event is damage.
 
 use std::fs::File;
@@ -13,10 +13,10 @@ use tenure_wire::stored::{Line, LineError, decode_line};
 
 use super::lines::{Backward, LineFault};
 
-/// Why the end of a log could not be made out.
+/// Why the end of a log could not be read.
 #[derive(Debug)]
 pub(crate) enum TailError {
-    /// The log is damaged; a read from its start says where first.
+    /// The log is damaged; a read from its start finds the first damage.
     Damaged,
     Io(io::Error),
 }
@@ -39,17 +39,17 @@ impl From<LineError> for TailError {
 /// The end of a log with at least one whole commit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tail {
-    /// Bytes of whole commits; what lies behind is torn.
+    /// Bytes of whole commits; what follows them is torn.
     pub(crate) len: u64,
     /// The last whole line.
     pub(crate) last: Line,
     /// How the Task ended, if it has.
     pub(crate) ended: Option<End>,
-    /// Whether it was archived after that.
+    /// Whether the Task was archived after that.
     pub(crate) archived: bool,
 }
 
-/// Reads the end of a log of `size` bytes; none if it has no whole commit.
+/// Reads the end of a log of `size` bytes; `None` if it has no whole commit.
 pub(crate) fn read_tail(file: &File, size: u64) -> Result<Option<Tail>, TailError> {
     let mut lines = Backward::new(file, size).map_err(TailError::Io)?;
     let mut len = lines.end();
@@ -78,7 +78,7 @@ fn ends_commit(line: &Line) -> bool {
     line.commit_index.checked_add(1) == Some(line.commit_count)
 }
 
-/// Goes back over the lines of an unfinished commit.
+/// Goes back past the lines of an unfinished commit.
 fn skip_commit(lines: &mut Backward<'_>, mut line: Line) -> Result<(), TailError> {
     if line.commit_index >= line.commit_count {
         return Err(TailError::Damaged);
@@ -97,7 +97,7 @@ fn skip_commit(lines: &mut Backward<'_>, mut line: Line) -> Result<(), TailError
 }
 
 /// How the Task ended, and whether it was archived. After its end a Task may only be archived or
-/// have its delivery noted, so the first other event from behind decides.
+/// have its delivery noted, so the last event of another kind decides.
 fn ending(lines: &mut Backward<'_>, last: &Line) -> Result<(Option<End>, bool), TailError> {
     let mut archived = false;
     let mut line = Some(last.clone());

@@ -1,4 +1,5 @@
-//! What crosses the bus, as it is written down and read: one way for all who carry it.
+//! Conversion between the values of the bus and the messages of `tenure-wire`, the same for every
+//! adapter that encodes them.
 
 use tenure_core::id::AttemptId;
 use tenure_core::{Code, Rejection};
@@ -25,7 +26,7 @@ impl From<Delivery> for Sent {
 }
 
 impl Delivery {
-    /// What was sent; none if it says nothing known.
+    /// The delivery in a message; `None` if the message holds nothing that this version knows.
     pub fn of(sent: Sent) -> Option<Self> {
         match sent {
             Sent { grant: Some(claim), .. } => Some(Self::Grant(claim)),
@@ -53,7 +54,7 @@ impl From<&Holding> for Held {
 }
 
 impl From<Held> for Holding {
-    /// How long its lease lasts a scheduler knows by itself.
+    /// The message carries no lease duration, as the scheduler knows it: `lease_ms` is 0.
     fn from(held: Held) -> Self {
         Self {
             task: TaskKey { session_id: held.session_id, task_id: held.task_id },
@@ -66,8 +67,8 @@ impl From<Held> for Holding {
 }
 
 impl Pulse {
-    /// What is said of an Attempt whose lease lasts so long if it was renewed; none where nothing is
-    /// known.
+    /// The wire form of this answer for an Attempt. `lease_ms` is how long its lease lasts if it was
+    /// renewed. `None` for [`Unknown`](Self::Unknown): the answer then does not mention the Attempt.
     pub fn said(self, attempt_id: AttemptId, lease_ms: u64) -> Option<Said> {
         match self {
             Self::Renewed { cancel_requested } => {
@@ -81,7 +82,7 @@ impl Pulse {
         }
     }
 
-    /// What was said.
+    /// Reads the wire form.
     pub fn of(said: Said) -> Self {
         match (said.lease_ms, said.error) {
             (Some(_), _) => Self::Renewed { cancel_requested: said.cancel_requested },
@@ -92,7 +93,7 @@ impl Pulse {
 }
 
 impl Recorded {
-    /// What is said of a report.
+    /// The wire form of the answer to a report.
     pub fn said(result: Result<Self, Rejection>) -> ReportResult {
         match result {
             Ok(Self { version, cancel_requested }) => {
@@ -104,10 +105,10 @@ impl Recorded {
         }
     }
 
-    /// What was said of a report.
+    /// Reads the wire form of the answer to a report.
     ///
     /// # Errors
-    /// Why it does not count; `unavailable` if that was not said.
+    /// Why the report does not count; `unavailable` if the answer names neither a version nor an error.
     pub fn of(result: ReportResult) -> Result<Self, Rejection> {
         let ReportResult { version, cancel_requested, error } = result;
         match (error, version) {

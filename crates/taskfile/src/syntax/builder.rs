@@ -1,3 +1,5 @@
+//! Builds the tree of values for the readers of all notations, and keeps its limits.
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -6,11 +8,11 @@ use crate::limits::{DEPTH_MAX, VALUES_MAX};
 use crate::node::{MapEntry, NodeKind, SyntaxNode, offset};
 use crate::report::{FileFinding, quoted};
 
-/// Maps up to this size are searched for duplicates without a table.
+/// Maps up to this size are searched for duplicates without a hash table.
 const SMALL_MAP: usize = 12;
 
-/// Builds a tree from what a reader meets, in order, without recursion: nesting costs an entry of
-/// `open`, never a stack frame, and is refused beyond [`DEPTH_MAX`].
+/// Builds a tree from the values that a reader finds, in order and without recursion: nesting costs
+/// an entry of `open`, never a stack frame, and fails beyond [`DEPTH_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Builder<'a> {
     open: Vec<OpenNode<'a>>,
@@ -47,7 +49,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Whether the next thing in the innermost map is a key.
+    /// Whether a key comes next in the innermost map.
     pub(super) fn wants_key(&self) -> bool {
         matches!(self.open.last(), Some(OpenNode { body: Container::Map { key: None, .. }, .. }))
     }
@@ -63,12 +65,12 @@ impl<'a> Builder<'a> {
         self.open.len()
     }
 
-    /// Whether the innermost open thing is a map; `None` where nothing is open.
+    /// Whether the innermost open value is a map; `None` if none is open.
     pub(super) fn in_map(&self) -> Option<bool> {
         self.open.last().map(|frame| matches!(frame.body, Container::Map { .. }))
     }
 
-    /// Ends the innermost list or map and hands it out; [`Self::put`] places it.
+    /// Ends the innermost list or map and returns it; [`Self::put`] adds it to the tree.
     pub(super) fn close(&mut self) -> Read<Option<SyntaxNode<'a>>> {
         let Some(frame) = self.open.pop() else { return Ok(None) };
         let kind = match frame.body {
@@ -81,7 +83,7 @@ impl<'a> Builder<'a> {
         Ok(Some(SyntaxNode::new(frame.at, kind)))
     }
 
-    /// Places a finished value in what is open.
+    /// Adds a finished value to the innermost open list or map.
     pub(super) fn put(&mut self, value: SyntaxNode<'a>) -> Read<()> {
         self.values += 1;
         if self.values > VALUES_MAX {

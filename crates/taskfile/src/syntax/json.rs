@@ -1,3 +1,5 @@
+//! The reader of JSON.
+
 use std::borrow::Cow;
 
 use super::Read;
@@ -6,8 +8,8 @@ use crate::node::{NodeKind, SyntaxNode};
 use crate::report::FileFinding;
 use crate::source::printable;
 
-/// Reads JSON. The structure is read here, because `serde_json` does not say where a value stood;
-/// numbers and escaped strings are read by `serde_json`.
+/// Reads JSON. This code reads the structure, because `serde_json` does not say where a value
+/// stood; `serde_json` reads numbers and escaped strings.
 pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
     let mut reader = JsonReader { text, at: 0, tree: Builder::default() };
     reader.document()?;
@@ -34,7 +36,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Reads one value or opens one; whether a value is complete.
+    /// Reads one value, or opens a list or map. Returns whether the value is complete.
     fn value(&mut self) -> Read<bool> {
         let at = self.at_next();
         match self.peek() {
@@ -77,7 +79,7 @@ impl<'a> JsonReader<'a> {
         Ok(true)
     }
 
-    /// Reads what stands between a complete value and the next one; whether there is a next one.
+    /// Reads the text between a complete value and the next one. Returns whether there is a next one.
     fn after_value(&mut self) -> Read<bool> {
         while let Some(in_map) = self.tree.in_map() {
             if self.peek() == Some(b',') {
@@ -141,7 +143,7 @@ impl<'a> JsonReader<'a> {
         Ok(NodeKind::Number(literal.into()))
     }
 
-    /// A string, decoded by `serde_json` where it is more than the bytes between its quotes.
+    /// A string; `serde_json` decodes it if it has escapes.
     fn string(&mut self) -> Read<Cow<'a, str>> {
         let start = self.at;
         let bytes = self.text.as_bytes();
@@ -205,7 +207,7 @@ impl<'a> JsonReader<'a> {
     }
 }
 
-/// `serde_json`'s message without its place, which counts from the slice it was given.
+/// `serde_json`'s message without its line and column, which count from the slice it was given.
 fn reason(error: &serde_json::Error) -> String {
     let message = error.to_string();
     message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason).to_owned()

@@ -1,4 +1,5 @@
-//! Text in, tree of [`SyntaxNode`]s out. One reader per language, one builder that keeps the bounds.
+//! Reads a text into a tree of [`SyntaxNode`]s: one reader per notation, and one builder that keeps
+//! the limits.
 
 mod builder;
 mod json;
@@ -9,7 +10,7 @@ use super::FileFormat;
 use super::node::SyntaxNode;
 use super::report::FileFinding;
 
-/// What a reader says: the first mistake ends the text, since what follows it cannot be trusted.
+/// The result of a reader: the first mistake ends it, since what follows it cannot be trusted.
 type Read<T> = Result<T, FileFinding>;
 
 /// The tree of a text. WfFormat is JSON.

@@ -1,3 +1,5 @@
+//! The reader of TOML.
+
 use std::borrow::Cow;
 
 use toml::Spanned;
@@ -9,7 +11,7 @@ use crate::limits::TOML_BYTES_MAX;
 use crate::node::{NodeKind, SyntaxNode};
 use crate::report::FileFinding;
 
-/// Reads TOML. The library refuses nesting itself, which bounds the recursion below.
+/// Reads TOML. The library limits nesting itself, and thereby the recursion below.
 pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
     if text.len() > TOML_BYTES_MAX {
         let message = format!("the file is larger than {TOML_BYTES_MAX} bytes");
@@ -27,7 +29,7 @@ fn refused(error: &toml::de::Error, text: &str) -> FileFinding {
     let span = error.span().unwrap_or_default();
     let at = span.start;
     let message = error.message();
-    // It stops at 80 levels, in two wordings.
+    // The library stops at 80 levels, with two different messages.
     if message.contains("recurs") {
         return too_deep(at);
     }
@@ -40,7 +42,7 @@ fn refused(error: &toml::de::Error, text: &str) -> FileFinding {
 fn put_table<'a>(tree: &mut Builder<'a>, at: usize, table: DeTable<'a>) -> Read<()> {
     tree.open_map(at)?;
     let mut entries: Vec<_> = table.into_iter().collect();
-    // The library sorts by key; people read by line.
+    // The library sorts by key; the file's order is better for messages.
     entries.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
         let key_at = key.span().start;
@@ -70,7 +72,7 @@ fn put<'a>(tree: &mut Builder<'a>, value: Spanned<DeValue<'a>>) -> Read<()> {
     tree.put(SyntaxNode::new(at, kind))
 }
 
-/// `inf` and `nan` are no numbers of JSON, in which inputs travel.
+/// Treats `inf` and `nan` as texts: they are no numbers in JSON, the form of inputs.
 fn float(literal: Cow<'_, str>) -> NodeKind<'_> {
     if literal.ends_with(['f', 'n']) { NodeKind::Text(literal) } else { NodeKind::Number(literal) }
 }

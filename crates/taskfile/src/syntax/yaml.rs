@@ -1,3 +1,5 @@
+//! The reader of YAML.
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +11,13 @@ use crate::limits::{ALIAS_BYTES_MAX, DEPTH_MAX};
 use crate::node::{MapEntry, NodeKind, SyntaxNode, number};
 use crate::report::{FileFinding, quoted};
 
-/// The key that takes over the entries of another map.
+/// The key that merges the entries of another map into its own.
 const MERGE_KEY: &str = "<<";
 
-/// Reads one YAML 1.2 document: plain words are typed by the core schema, so `yes` is a text.
+/// Reads one YAML 1.2 document. The core schema gives plain words their types, so `yes` is a text.
 pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
     let options = options! {
-        // Its scanner runs ahead of the builder, which has the same bound.
+        // The scanner runs ahead of the builder, which has the same limit.
         flow_nesting_limit: DEPTH_MAX,
         block_nesting_limit: DEPTH_MAX,
         emit_comments: false,
@@ -25,7 +27,7 @@ pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
         let (event, span) = next.map_err(|error| refused(&error))?;
         reader.event(event, start(&span))?;
     }
-    // A text of comments has no document.
+    // A text with only comments has no document.
     Ok(reader.tree.finish().unwrap_or_else(|| SyntaxNode::new(0, NodeKind::Null)))
 }
 
@@ -34,7 +36,7 @@ struct YamlReader<'a> {
     tree: Builder<'a>,
     /// Finished values by the number of their anchor.
     anchors: HashMap<usize, SyntaxNode<'a>>,
-    /// Anchors of what is open, outermost first; 0 is none.
+    /// Anchors of the open values, outermost first; 0 for none.
     open: Vec<usize>,
     copied: usize,
     documents: usize,
@@ -107,7 +109,7 @@ impl<'a> YamlReader<'a> {
         self.finished(SyntaxNode::new(at, kind), anchor)
     }
 
-    /// Keeps a value if it has an anchor, and places it.
+    /// Stores a value if it has an anchor, and adds it to the tree.
     fn finished(&mut self, node: SyntaxNode<'a>, anchor: usize) -> Read<()> {
         if anchor != 0 {
             let kept = self.copy(&node, node.at())?;
@@ -133,8 +135,8 @@ impl<'a> YamlReader<'a> {
         }
     }
 
-    /// Copies what an anchor names. The sum is bounded: a few lines of aliases of aliases would
-    /// else fill any memory.
+    /// Copies the value of an anchor. The sum of all copies is limited: otherwise a few lines of
+    /// aliases of aliases would fill any memory.
     fn copy(&mut self, node: &SyntaxNode<'a>, at: usize) -> Read<SyntaxNode<'a>> {
         self.copied += node.weight();
         if self.copied > ALIAS_BYTES_MAX {
@@ -177,7 +179,7 @@ fn plain(text: Cow<'_, str>) -> NodeKind<'_> {
     }
 }
 
-/// YAML's core schema knows neither `1_000` nor `0b1`, which are TOML's.
+/// Whether a plain word is a number: YAML's core schema has neither `1_000` nor `0b1`, as TOML has.
 fn is_number(word: &str) -> bool {
     !word.contains('_') && !word.starts_with("0b") && number(word).is_some()
 }
@@ -203,7 +205,7 @@ fn unknown_tag(tag: &Tag, at: usize) -> FileFinding {
         .hint("leave the tag out; `!!str` makes a text of a word that looks like a number")
 }
 
-/// A map with the entries that its merge key names; entries of its own win.
+/// Merges the entries that the merge key of a map names into it; the map's own entries win.
 fn merged(mut node: SyntaxNode<'_>) -> Read<SyntaxNode<'_>> {
     let NodeKind::Map(entries) = &mut node.kind else { return Ok(node) };
     let Some(place) = entries.iter().position(|entry| entry.key == MERGE_KEY) else {

@@ -1,28 +1,29 @@
-//! The login that an address of NATS may have in it, and addresses without theirs.
+//! Reads the login in an address of NATS, and gives addresses without their logins, to connect to
+//! or to show.
 
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-/// Who somebody says to be.
+/// The login of a NATS user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserLogin {
-    /// The user, or a token where there is no password.
+    /// The user, or a token if there is no password.
     pub user: String,
     /// The password.
     pub password: Option<String>,
 }
 
 impl fmt::Debug for UserLogin {
-    /// Without the secret.
+    /// Leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UserLogin").finish_non_exhaustive()
     }
 }
 
-/// The login of the first address that has one, of some separated by commas:
-/// `nats://user:password@host:port`, or `nats://token@host:port`. What has a meaning in addresses is
-/// written as `%40` for `@`, and so on.
+/// The login of the first address that has one, in a list separated by commas:
+/// `nats://user:password@host:port`, or `nats://token@host:port`. Characters with a meaning in
+/// addresses are escaped: `%40` for `@`, and so on.
 pub fn login(addresses: &str) -> Option<UserLogin> {
     addresses.split(',').find_map(|address| {
         let address = address.trim();
@@ -38,8 +39,8 @@ pub fn login(addresses: &str) -> Option<UserLogin> {
     })
 }
 
-/// The servers of addresses separated by commas, to be connected to: their logins go another way, for
-/// the client library logs the addresses that it has.
+/// The servers in a list of addresses separated by commas, to connect to. They have no logins, because
+/// the client library logs the addresses that it gets; the caller passes the login to it in another way.
 pub fn servers(addresses: &str) -> impl Iterator<Item = String> {
     addresses.split(',').map(str::trim).map(|address| {
         let (scheme, behind) = match address.split_once("://") {
@@ -51,19 +52,21 @@ pub fn servers(addresses: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What an address of NATS may begin with.
+/// The schemes that an address of NATS may have.
 const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
 
-/// What stands for text that may be of a login.
+/// The text in place of what may be part of a login.
 pub const HIDDEN: &str = "…";
 
-/// The servers of addresses separated by commas, to be shown: no users, no passwords, no schemes.
+/// The servers in a list of addresses separated by commas, to be shown: without users, passwords
+/// and schemes.
 ///
-/// A comma may also be one of a password, where somebody forgot to write `%2C`. It separates for sure
-/// only if a scheme follows, or no `@` does; what else is before a login is hidden with it.
+/// A comma may also be part of a password, if somebody forgot to write `%2C`. It is certain to
+/// separate addresses only if a scheme follows it, or if no `@` does; otherwise the text before it
+/// is hidden with the login.
 pub fn without_secrets(addresses: &str) -> String {
     let mut shown = Vec::new();
-    let mut sure = 0; // So many of them are of no login, whatever follows.
+    let mut sure = 0; // How many of them are no part of a login for certain.
     for address in addresses.split(',').map(str::trim) {
         let (scheme, behind) = address.split_once("://").unwrap_or(("", address));
         let begins = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));

@@ -1,4 +1,4 @@
-//! What is asked of the owner of a partition. The core has the list of queries; the bus has some besides.
+//! [`Ask`], the operation in a request to the owner of a partition. The core lists the queries; the bus adds some.
 
 use serde::Serialize;
 use smol_str::SmolStr;
@@ -12,7 +12,7 @@ use super::operate::{LeasePage, ListLeases};
 use super::request::{Entries, List, LogPage, ReadLog, ReadParent, RequestHead, ViewPage, Views};
 use super::{BadMessage, V, operation};
 
-/// Queries that the bus alone has, with what each is answered with.
+/// Queries that only the bus has, each with its answer.
 macro_rules! queries_of_the_bus {
     ($($query:ty = $name:literal, $tool:expr, $reads:expr, $output:ty;)*) => {$(
         impl Query for $query {
@@ -33,7 +33,7 @@ queries_of_the_bus! {
     ListLeases = "list_leases", Operator::InspectTask, Reads::Partition, LeasePage;
 }
 
-/// Hands every query to a macro: those of the core ([`tenure_core::queries`]), and those that the bus alone has.
+/// Passes every query to a macro: the queries of the core ([`tenure_core::queries`]), and those that only the bus has.
 #[macro_export]
 macro_rules! queries {
     ($then:ident) => {
@@ -51,14 +51,14 @@ macro_rules! queries {
 
 macro_rules! asks {
     ($($group:ident { $($ask:ident($query:ty))* })*) => {
-        /// What is asked.
+        /// The operation of a request, with its input.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Ask {
-            /// `task_create`. Asks for a `WriteSummary`.
+            /// `task_create`. The answer is a `WriteSummary`.
             Create(Box<CreateTask>),
-            /// `retry_task` with `retry_of`, on the Task that is to be. Asks for a `WriteSummary`.
+            /// `retry_task` with `retry_of`, on the new Task. The answer is a `WriteSummary`.
             RetryEnded(Box<RetryEnded>),
-            /// A command on a Task. Asks for a `WriteSummary`.
+            /// A command on a Task. The answer is a `WriteSummary`.
             Command(Box<Command>),
             $($(
                 #[doc = concat!("The query `", stringify!($ask), "`, of which its type says the rest.")]
@@ -67,7 +67,7 @@ macro_rules! asks {
         }
 
         impl Ask {
-            /// What makes or changes a Task; none: it is a query.
+            /// The request that creates or changes a Task; `None` for a query.
             pub fn into_write(self) -> Option<Write> {
                 match self {
                     Self::Create(input) => Some(Write::Create(input)),
@@ -129,7 +129,7 @@ macro_rules! asks {
 
 queries!(asks);
 
-/// A request with its input; one that has no fields is left out.
+/// A request with its input; an input without fields is left out.
 fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct With<'a, T> {
@@ -143,7 +143,7 @@ fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMess
     }
 }
 
-/// A request of a command, which says its name and its input itself.
+/// A request with a command, which serializes to its name and its input.
 fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct CommandMessage<'a> {

@@ -1,4 +1,4 @@
-//! What stands beside reports and must not touch them: what cannot be read there is as if it were not there.
+//! Parts of a report message that must not spoil the reports: a part that cannot be read counts as absent.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use smol_str::SmolStr;
 use super::worker::Capacity;
 use super::{V, VERSION};
 
-/// Reads a statement of capacity; none where it is no such thing.
+/// Reads a statement of capacity; `None` if it is something else.
 pub(super) fn room<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Capacity>, D::Error> {
     Any::deserialize(d).map(|any| any.room())
 }
 
-/// Whatever there is, as far as it can be part of a statement of capacity.
+/// Any value, as far as it can be part of a statement of capacity.
 enum Any {
     Number(u64),
     Text(SmolStr),

@@ -1,5 +1,5 @@
-//! The catalog: what may be asked, by whom, with which fields, and what it is answered with, for whoever writes a
-//! client or a worker in another language. `tenure schema operations` prints it.
+//! The catalog: all operations and messages, with their roles, fields and answers, for authors of
+//! clients and workers in other languages. `tenure schema operations` prints it.
 //!
 //! All of it comes from the types that nodes read and write, and from the list of [queries](crate::queries).
 
@@ -19,17 +19,17 @@ use tenure_core::{Code, Command, Query, Reads};
 use super::request::UPDATE_TASK;
 use super::{VERSION, event, node, operate, request, worker};
 
-/// All that may be said on the bus. Schemas refer to `inputs`, where what is read stands, and to `outputs`, where
-/// what nodes write stands.
+/// All operations and messages of the bus. Schemas refer to `inputs` for what nodes read, and to
+/// `outputs` for what nodes write.
 #[derive(Debug, Clone, Serialize)]
 pub struct Catalog {
     /// The version of the protocol.
     pub v: u16,
-    /// What stands around an operation, without its `input`.
+    /// The fields around an operation, without its `input`.
     pub request: Schema,
-    /// What orchestrators and observers ask the owner of a partition.
+    /// Operations that orchestrators and observers ask of the owner of a partition.
     pub operations: Vec<OperationEntry>,
-    /// What a worker asks about the Task of its Run, and what it reports.
+    /// Operations by which a worker reads the Task of its Run, and reports.
     pub worker_operations: Vec<OperationEntry>,
     /// Every other message.
     pub messages: Vec<Message>,
@@ -41,26 +41,26 @@ pub struct Catalog {
     pub outputs: Map<String, Value>,
 }
 
-/// An operation that may be asked for.
+/// An operation.
 #[derive(Debug, Clone, Serialize)]
 pub struct OperationEntry {
     /// Its own name.
     pub name: String,
-    /// Other names by which it may be asked for: those of agents' tools, and those of the control plane.
+    /// Its other names: those of agents' tools, and those of the control plane.
     pub names: Vec<&'static str>,
-    /// The last part of the subject but the partition.
+    /// The last part of its subject, before the partition.
     pub subject: &'static str,
-    /// Whether it changes a Task: then it takes a `command_id`.
+    /// Whether it changes a Task; if so, it takes a `command_id`.
     pub writes: bool,
     /// What it reads or changes.
     pub on: Reads,
-    /// Who may ask for it.
+    /// The roles that may ask for it.
     pub roles: Vec<Role>,
-    /// What it takes.
+    /// Its input.
     pub input: Schema,
-    /// What it is answered with.
+    /// Its answer.
     pub output: Schema,
-    /// What it may be refused with, beside the codes that are `common`.
+    /// The codes with which it may be refused, beside those that are `common`.
     pub refusals: Vec<Code>,
 }
 
@@ -69,9 +69,9 @@ pub struct OperationEntry {
 pub struct Message {
     /// The subject, with the names of its tokens in angle brackets.
     pub subject: &'static str,
-    /// What is sent.
+    /// The message.
     pub message: Schema,
-    /// What it is answered with, as `ok`; none: nothing.
+    /// The answer to it, as `ok`; absent: there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Schema>,
 }
@@ -81,7 +81,7 @@ pub struct Message {
 pub struct ErrorCode {
     /// The code.
     pub code: Code,
-    /// Whether the same may be asked again.
+    /// Whether the caller may repeat the same request.
     pub retryable: bool,
     /// Whether every operation may be refused with it.
     pub common: bool,
@@ -111,7 +111,7 @@ pub fn catalog() -> Catalog {
     }
 }
 
-/// Schemas of what is read, where a field may be left out that has a default, and of what is written.
+/// Schemas of what nodes read, in which fields with a default are optional, and of what nodes write.
 struct Schemas {
     inputs: SchemaGenerator,
     outputs: SchemaGenerator,
@@ -227,10 +227,10 @@ impl Schemas {
         all
     }
 
-    /// All but requests with an operation, in the order of docs/protocol.md.
+    /// All messages except requests with an operation, in the order of docs/protocol.md.
     fn messages(&mut self) -> Vec<Message> {
         let mut all = Vec::new();
-        // What workers and clients send, and with what nodes answer.
+        // What workers and clients send, with the answers of nodes.
         macro_rules! taken {
             ($($subject:literal $message:ty $(=> $answer:ty)?;)*) => {$(
                 #[allow(unused_mut, unused_assignments, reason = "not every message is answered")]
@@ -240,7 +240,7 @@ impl Schemas {
                 all.push(Message { subject: $subject, message, answer });
             )*};
         }
-        // What nodes send by themselves.
+        // What nodes send without being asked.
         macro_rules! sent {
             ($($subject:literal $message:ty;)*) => {$(
                 let message = self.output::<$message>();
@@ -281,7 +281,8 @@ fn others(operator: Operator) -> impl Iterator<Item = &'static str> {
     all.filter(move |(_, it)| *it == operator).map(|(name, _)| *name)
 }
 
-/// Who may ask for an operation in a request of its own; workers do so within what they hold.
+/// The roles that may send a request with this operation. Workers ask for operations in messages of
+/// their own.
 fn roles(operator: Operator) -> Vec<Role> {
     let all = [Role::Orchestrator, Role::Observer];
     all.into_iter().filter(|role| operator.is_open_to(*role)).collect()

@@ -1,4 +1,4 @@
-//! Public events of a Task, as they are sent (EVENT, contract 7.1).
+//! Public events of a Task, in the form in which nodes send them (EVENT, contract 7.1).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,14 +12,14 @@ use tenure_core::view::{Normal, RuntimeEvent};
 
 use super::{BadMessage, V, encode};
 
-/// A public event that stands for itself.
+/// A public event with all the fields that a reader needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskEvent {
-    /// Same event, same id (EVENT-04).
+    /// The same event has the same id whenever it is sent (EVENT-04).
     pub event_id: SmolStr,
     /// What happened: one of the 23 names.
     pub event: EventName,
-    /// The type of the event in the log behind it (EVENT-09).
+    /// The type of the event in the log that it comes from (EVENT-09).
     pub native_event: SmolStr,
     /// The session.
     pub session_id: SessionId,
@@ -34,27 +34,27 @@ pub struct TaskEvent {
     /// The Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<AttemptId>,
-    /// Where the event in the log stands. Up to three public events share it.
+    /// The place of that event in the log. Up to three public events share it.
     pub wal_seq: u64,
     /// Normalized status of the Task after it.
     pub status: Normal,
     /// Native status of the Task after it.
     pub native_status: TaskStatus,
-    /// It ended the Task (EVENT-05).
+    /// Whether it ended the Task (EVENT-05).
     pub terminal: bool,
     /// Who caused it.
     pub actor: AgentId,
     /// When.
     pub created_at: Millis,
-    /// What else is known: reason, outcome, progress, phase and the like.
+    /// Further facts: reason, outcome, progress, phase and the like.
     pub data: Value,
 }
 
 impl TaskEvent {
-    /// As it is sent.
+    /// The form in which a node sends it.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// The data cannot be serialized.
     pub fn of(event: &PublicEvent<'_>) -> Result<Self, BadMessage> {
         let data = serde_json::to_value(&event.data);
         Ok(Self {
@@ -81,29 +81,29 @@ impl TaskEvent {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadEvents {
-    /// Those behind this event of the log.
+    /// Events after this event of the log.
     pub after: u64,
 }
 
 /// Public events of a Task, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventPage {
-    /// All public events behind the one that was named, up to and with that at `through`.
+    /// All public events after the requested one, up to and including that at `through`.
     pub events: Vec<TaskEvent>,
     /// The event of the log up to which they were read.
     pub through: u64,
-    /// Version of the Task: what is above `through` is still to be read.
+    /// Version of the Task: events above `through` are still to be read.
     pub version: u64,
     /// Its native status.
     pub status: TaskStatus,
 }
 
 impl EventPage {
-    /// Leaves the last events out until the page, as a message, has at most `most` bytes. Events that
-    /// share their place in the log are not parted.
+    /// Removes events at the end until the page, as a message, has at most `most` bytes. Events
+    /// that share a place in the log stay together.
     ///
     /// # Errors
-    /// It cannot be written down, or the events of one place are too long.
+    /// The page cannot be serialized, or the events of one place are too long.
     pub fn within(mut self, most: usize) -> Result<Self, Rejection> {
         while encode(&self).map_or(true, |bytes| bytes.len() > most) {
             let half = self.events.get(self.events.len() / 2).map_or(0, |event| event.wal_seq);
@@ -119,20 +119,20 @@ impl EventPage {
     }
 }
 
-/// Public events of a Task that is followed, as they happen; or, without events and with `after` equal
-/// to `through`, that somebody has asked for them.
+/// Public events of a Task that the owner follows, as they happen. Without events, and with `after`
+/// equal to `through`, it says that a reader has asked for them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Published {
     /// The version.
     pub v: V,
-    /// They follow this event of the log: whoever has not got that far reads what is missing.
+    /// The event of the log that they follow: a reader that has not got so far reads the missing ones.
     pub after: u64,
-    /// With them.
+    /// The events.
     #[serde(flatten)]
     pub page: EventPage,
 }
 
-/// A runtime event, as it is sent.
+/// A runtime event, in the form in which nodes send it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Runtime {
     /// The version.
@@ -156,7 +156,7 @@ mod tests {
         EventPage { events: vec![event], through: 1, version: 1, status: TaskStatus::Running }
     }
 
-    /// A page leaves its last events out until it fits, and never parts those of one place.
+    /// A page loses its last events until it fits, and events of one place stay together.
     #[test]
     fn a_page_of_events_is_cut_between_places_in_the_log() {
         let mut page = page();

@@ -1,10 +1,10 @@
-//! What crosses the network between scheduler nodes, workers and orchestrators.
+//! The messages between scheduler nodes, workers and orchestrators on the network.
 //!
-//! [`subject`] says where a message goes, and with that who sent it; [`worker`], [`request`],
-//! [`event`], [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
-//! carries the version `v`. Fields that a reader does not know are passed over, but not in the input of an operation
-//! that somebody asks for; a version that it does not know is refused, and so is a list in the place of a map.
-//! docs/protocol.md describes all of it for other languages.
+//! [`subject`] has the subjects, which name the sender; [`worker`], [`request`], [`event`],
+//! [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
+//! carries the version `v`. A reader skips unknown fields, except in the input of an operation; it
+//! refuses an unknown version, and a list in the place of a map. docs/protocol.md describes all of
+//! it for other languages.
 //!
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
 
@@ -36,10 +36,10 @@ use tenure_core::Rejection;
 
 use self::reader::{FieldPath, Unknown};
 
-/// The version that is spoken here.
+/// The version of the protocol here.
 pub const VERSION: u16 = 1;
 
-/// The placement of a cluster whose nodes say none (OWN-01).
+/// The placement of a cluster whose nodes name none (OWN-01).
 fn first_placement() -> u32 {
     1
 }
@@ -51,10 +51,10 @@ fn is_first_placement(placement: &u32) -> bool {
 /// Longest message, in bytes.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
-/// Deepest nesting of a message: a hostile one must not cost a stack.
+/// Deepest nesting of a message, so that a hostile one cannot exhaust the stack.
 const DEPTH_MAX: usize = 64;
 
-/// The version of a message: writes the one that is spoken here, and reads no other.
+/// The version field of a message: writes [`VERSION`], and reads no other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct V;
 
@@ -89,13 +89,13 @@ impl<'de> Deserialize<'de> for V {
     }
 }
 
-/// A message that cannot be read, or has no form in which it could be sent.
+/// A message that cannot be read, or that cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the message cannot be read{}: {why}", place(.field))]
 pub struct BadMessage {
     /// What is wrong with it.
     pub why: String,
-    /// The field in which that is, behind those that it stands in; none: the message itself.
+    /// The path of the field that is wrong; absent: the message itself.
     pub field: Option<String>,
 }
 
@@ -130,18 +130,18 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
     Ok(out)
 }
 
-/// Reads a message: all of it, nested no deeper than 64. Fields that are not known are passed over.
+/// Reads a message, to its last byte, nested no deeper than 64. Skips unknown fields.
 ///
 /// # Errors
-/// It is no such message, too deep, too long, or something follows it.
+/// The bytes are no such message, nest too deep, are too long, or something follows the message.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     read(PhantomData, bytes, Unknown::PassedOver)
 }
 
-/// Reads a message with the input of an operation: what that does not know of it refuses.
+/// Reads a message with the input of an operation, which refuses unknown fields.
 ///
 /// # Errors
-/// As [`decode`], or a field is misspelt.
+/// As [`decode`], and for unknown fields of the input.
 pub fn decode_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     read(PhantomData, bytes, Unknown::AsItSays)
 }
@@ -160,7 +160,7 @@ fn read<'de, S: DeserializeSeed<'de>>(
     let message = reader::read(seed, &mut reader, unknown, &place);
     let message =
         message.map_err(|error| BadMessage { why: error.to_string(), field: place.name() })?;
-    // Nothing inside a value is read for it: only where there is none does this find the end.
+    // Reading a unit reads nothing inside a value: only at the end of the bytes does it find the end.
     match <()>::deserialize(&mut reader) {
         Err(InvalidMarkerRead(end)) if end.kind() == UnexpectedEof => Ok(message),
         _ => Err(BadMessage::whole("something follows its end")),
@@ -171,7 +171,7 @@ fn too_long() -> BadMessage {
     BadMessage::whole(format!("it has more than {MESSAGE_MAX} bytes"))
 }
 
-/// A message as it is written: what becomes too long is not written to its end.
+/// The output of a message: writing stops when it gets too long.
 struct Bounded {
     bytes: Vec<u8>,
     is_full: bool,
@@ -196,20 +196,20 @@ impl Write for Bounded {
     }
 }
 
-/// An answer: what was asked for, or a refusal.
+/// An answer: the result, or a refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer<T> {
     /// The version.
     pub v: V,
-    /// What was asked for.
+    /// The result.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub ok: Option<T>,
-    /// Why it is refused.
+    /// The refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Rejection>,
 }
 
-/// Bytes that an answer has as it is sent; more than any budget, if it is too long for a message.
+/// Bytes of an answer as it is sent; more than any limit if it is too long for a message.
 pub fn answer_bytes<T: Serialize>(ok: &T) -> usize {
     let answer = Answer { v: V, ok: Some(ok), error: None };
     encode(&answer).map_or(usize::MAX, |bytes| bytes.len())
@@ -232,7 +232,7 @@ impl<T> Answer<T> {
     /// The answer as a result.
     ///
     /// # Errors
-    /// The refusal, or `unavailable` for an answer that says neither.
+    /// The refusal, or `unavailable` for an answer with neither.
     pub fn into_result(self) -> Result<T, Rejection> {
         match (self.ok, self.error) {
             (_, Some(refused)) => Err(refused),

@@ -1,4 +1,4 @@
-//! What operators ask: of every node at once, of the leases of a partition, and to take a log in.
+//! What operators ask: facts of every node at once, the leases of a partition, and the import of a log.
 
 use std::collections::BTreeMap;
 
@@ -11,55 +11,55 @@ use tenure_core::{Counts, Rejection};
 use super::V;
 use super::request::LogLines;
 
-/// Asks every node what it knows of workers (`nodes`). Each answers with [`NodeFacts`].
+/// Asks every node for itself and its workers (`nodes`). Each answers with [`NodeFacts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
     /// The version.
     pub v: V,
-    /// Whether it is to be told, too, what each keeps for work ([`RetainedWork`]).
+    /// Whether each node also reports what it holds for work ([`RetainedWork`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub audit: bool,
 }
 
-/// A node, and what it knows of workers.
+/// A node, with the workers and pools that it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFacts {
-    /// Which node answers.
+    /// The node that answers.
     pub node: SmolStr,
     /// Partitions of the cluster.
     pub partitions: u32,
-    /// Those that it owns: whoever has heard of all has heard of every node that matters.
+    /// Those that it owns: a caller with answers for all partitions has heard every node that matters.
     pub owned: Vec<u32>,
     /// Workers that have a link with it.
     pub workers: Vec<WorkerFacts>,
-    /// Workers that have no link with it, as what they say cannot be taken: those of the last ten minutes.
+    /// Workers without a link because the node could not accept what they sent, in the last ten minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedFacts>,
-    /// There are more workers than an answer holds.
+    /// Whether there are more workers than fit into an answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
     /// Pools that it knows.
     pub pools: Vec<PoolFacts>,
-    /// What time it is there, by the clock that its events have their times from.
+    /// The time on the node's clock, from which its events have their time stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Millis>,
-    /// Tasks that it keeps in memory.
+    /// Tasks that it holds in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
     /// What it has made durable since it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
-    /// How many Steps of its Tasks wait, by what stands most in their way: names of obstacles, those
-    /// that no Step waits for left out; none: it does not tell.
+    /// How many Steps of its Tasks wait, by the name of their greatest obstacle, without obstacles
+    /// of no Step; absent: the node does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<BTreeMap<SmolStr, u64>>,
-    /// What it keeps for work, if that was asked for; none: it does not tell.
+    /// What it holds for work, if the caller asked for it; absent: the node does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<RetainedWork>,
 }
 
-/// What a node keeps for work that is under way, of all sessions: when every Task has ended and nobody
-/// asks for anything, all of it is 0.
+/// What a node holds for work that is under way, of all sessions. When every Task has ended and
+/// there are no requests, all of it is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RetainedWork {
@@ -73,11 +73,11 @@ pub struct RetainedWork {
     pub commands: u64,
     /// Reports, releases and cancels that it is carrying out.
     pub reports: u64,
-    /// Questions that it is answering.
+    /// Queries that it is answering.
     pub reads: u64,
     /// Heartbeats that it is answering.
     pub heartbeats: u64,
-    /// Signals for workers that have no link now: each for the time of a lease at most.
+    /// Signals for workers without a link, each stored for the time of a lease at most.
     pub signals: u64,
 }
 
@@ -86,61 +86,61 @@ pub struct RetainedWork {
 pub struct WorkerFacts {
     /// Its pool.
     pub pool: PoolId,
-    /// Who the server says it is.
+    /// Its principal, as the server authenticated it.
     pub principal: SmolStr,
-    /// Which boot of it.
+    /// Its boot id.
     pub boot: SmolStr,
     /// Steps and Runs that it would take from this node now.
     pub free: u64,
-    /// Steps and Runs that were sent and of which it has not said that it got them.
+    /// Steps and Runs that the node has sent and the worker has not acknowledged.
     pub unheard: u64,
-    /// Milliseconds since this node has heard of it.
+    /// Milliseconds since the worker's last message to this node.
     pub silent_ms: u64,
-    /// It was told to take no more.
+    /// Whether an operator told it to take no more Steps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// This node gives it nothing for a while, as it fails what others complete (DISP-19).
+    /// Set while this node gives it nothing, as it fails Steps that others complete (DISP-19).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<SuspendedFacts>,
     /// Open Attempts of Tasks of this node that it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<u64>,
-    /// Credits of this link that were spent or are lent, if that was asked for.
+    /// Credits of this link that were spent or are reserved, if the caller asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// How many deliveries it has said to have seen of those that use capacity.
+    /// How many deliveries that use capacity it has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
 }
 
-/// Why a worker is given nothing.
+/// The suspension of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SuspendedFacts {
-    /// The handler with which it fails.
+    /// The handler with which it fails Steps.
     pub handler: HandlerName,
-    /// In so many milliseconds it is tried with one Step; 0: it is tried now.
+    /// Milliseconds until it gets one Step as a trial; 0: it has it now.
     pub again_ms: u64,
 }
 
-/// A worker that was refused a link.
+/// A worker that a node refused a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedFacts {
-    /// What it calls its pool.
+    /// The pool that it names.
     pub pool: SmolStr,
-    /// Who the server says it is.
+    /// Its principal, as the server authenticated it.
     pub principal: SmolStr,
-    /// Which boot of it: the last one that was refused.
+    /// Its boot id: the last one that was refused.
     pub boot: SmolStr,
     /// Why.
     pub error: Rejection,
-    /// Milliseconds since then.
+    /// Milliseconds since the refusal.
     pub ago_ms: u64,
 }
 
-/// A pool as a node knows it.
+/// A pool, as a node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolFacts {
-    /// Which.
+    /// Its name.
     pub pool: PoolId,
     /// Workers that have a link with this node.
     pub workers: u64,
@@ -148,17 +148,16 @@ pub struct PoolFacts {
     pub free: u64,
     /// Steps and Runs of this node that wait for one of them.
     pub waiting: u64,
-    /// For how long the Step has been ready that has waited longest of those next in line.
+    /// How long that Step has been ready which has waited longest of those next in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_ms: Option<u64>,
-    /// Attempts of Tasks of this node that are open, whoever holds them.
+    /// Open Attempts of this node's Tasks, whichever workers hold them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<u64>,
     /// Attempts of its workers that ended here since the node started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
-    /// Of the Steps of the session that was asked in, the one that has waited longest of those next in
-    /// line.
+    /// Of the Steps of the caller's session, the one that has waited longest of those next in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<WaitFacts>,
 }
@@ -168,14 +167,14 @@ pub struct PoolFacts {
 pub struct WaitFacts {
     /// Its Task.
     pub task_id: TaskId,
-    /// Which.
+    /// The Step.
     pub step_id: StepId,
     /// For how long it has been ready.
     pub ready_ms: u64,
 }
 
-/// Tells workers to take no more, to finish what they have and to leave (`drain`), through every node
-/// that has a link with them. Each node answers with [`Drained`].
+/// Tells workers to take no more Steps, to finish those that they have and to leave (`drain`),
+/// through every node with a link to them. Each node answers with [`Drained`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drain {
     /// The version.
@@ -183,36 +182,36 @@ pub struct Drain {
     /// Only workers of this pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolId>,
-    /// Only those of this principal. One of the two is named.
+    /// Only those of this principal. The request names a pool or a principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<SmolStr>,
-    /// Only this boot of it.
+    /// Only this boot of the principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<SmolStr>,
 }
 
-/// The workers that a node has told to take no more.
+/// The workers that a node has told to drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drained {
-    /// Which node answers.
+    /// The node that answers.
     pub node: SmolStr,
     /// Partitions of the cluster.
     pub partitions: u32,
     /// Those that it owns.
     pub owned: Vec<u32>,
-    /// Whom it has told, as the log names them.
+    /// Those workers, by their names in the log.
     pub workers: Vec<AgentId>,
 }
 
-/// Which leases of a partition (`list_leases`). Asks for [`LeasePage`].
+/// Asks for leases of a partition (`list_leases`). The answer is a [`LeasePage`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListLeases {
-    /// Only Attempts behind this one, in the order of their ids.
+    /// Only Attempts after this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AttemptId>,
-    /// At most so many of those that have a lease as the owner knows, the oldest first, and none without:
-    /// Redis is not asked, and no more than their own Tasks are looked at.
+    /// Only this many Attempts, the oldest of those that have a lease as far as the owner knows.
+    /// The owner does not ask Redis for this, and reads no other Tasks than theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<usize>,
 }
@@ -227,56 +226,56 @@ pub struct LeasePage {
     pub more: bool,
 }
 
-/// An Attempt that has a lease, is open, or as it should be: both.
+/// An Attempt that has a lease, or is open, or, as it should be, both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseRow {
     /// Its Task.
     pub task_id: TaskId,
-    /// Which.
+    /// The Attempt.
     pub attempt_id: AttemptId,
-    /// How long its lease lasts, 0 if that has ended; none: there is no lease.
+    /// Milliseconds that its lease lasts, 0 if it has ended; absent: there is no lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
-    /// What the log has of it; none: the log has it not as open.
+    /// What the log says of it; absent: it is not open in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<OpenAttempt>,
 }
 
-/// An open Attempt as its log has it.
+/// An open Attempt, as its log has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenAttempt {
     /// Its Step.
     pub step_id: StepId,
     /// Number among the Step's claims, from 1.
     pub ordinal: u32,
-    /// Who holds it.
+    /// The worker that holds it.
     pub worker_id: AgentId,
-    /// Since when.
+    /// When it was claimed.
     pub started_at: Millis,
 }
 
-/// A part of a log that is to be taken in (`import.<partition>`). Asks for [`Imported`]. Nothing is
-/// written before all of it has come.
+/// A part of a log to import (`import.<partition>`). The answer is [`Imported`]. The owner writes
+/// nothing before it has all parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportLog {
     /// The version.
     pub v: V,
-    /// Whose it is.
+    /// The Task of the log.
     pub task_id: TaskId,
     /// Bytes of the whole log.
     pub len: u64,
-    /// The part begins at this byte.
+    /// Where the part begins in the log, in bytes.
     pub from: u64,
     /// The part.
     pub lines: LogLines,
 }
 
-/// How much of a log has come.
+/// How much of a log the owner has received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Imported {
-    /// The next part begins at this byte: less than was sent where the owner has changed.
+    /// Where the next part begins, in bytes: before the end of this one if the owner has changed.
     pub received: u64,
-    /// Version of the Task, once it is there.
+    /// Version of the Task, once it is imported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Reading what is asked: an operation by its name, and the input that it wants, in whatever order they come.
+//! Reads an operation with its name and its input, in whatever order the two stand in a message.
 
 use std::fmt;
 use std::iter::empty;
@@ -14,25 +14,25 @@ use smol_str::SmolStr;
 use super::reader::Unknown;
 use super::{BadMessage, read};
 
-/// What is asked by a message with `operation` and `input`, which is of this operation.
+/// Reads a message with `operation` and `input` as this operation.
 pub(super) fn asked<T: DeserializeOwned>(operation: &str, bytes: &[u8]) -> Result<T, BadMessage> {
     within(INPUT, read(InputSeed::of(InputNeed::Operation(operation)), bytes, Unknown::AsItSays))
 }
 
-/// The `input` of a message. Where there is none, or nil, it says nothing.
+/// The `input` of a message. If it is absent or nil, all its fields are absent.
 pub(super) fn input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     within(INPUT, read(InputSeed::of(InputNeed::Nothing), bytes, Unknown::AsItSays))
 }
 
-/// The `input` of a message, which must be there.
+/// The `input` of a message, which must be present.
 pub(super) fn required_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     within(INPUT, read(InputSeed::of(InputNeed::Input), bytes, Unknown::AsItSays))
 }
 
-/// Where the input of a request stands in its message.
+/// The path of the input of a request in its message.
 const INPUT: &str = "input.";
 
-/// An error in the input of an operation names the field as the input has it.
+/// Makes an error name the field by its path in the input, not in the message.
 pub(super) fn within<T>(input: &str, read: Result<T, BadMessage>) -> Result<T, BadMessage> {
     read.map_err(|mut bad| {
         let field =
@@ -42,17 +42,17 @@ pub(super) fn within<T>(input: &str, read: Result<T, BadMessage>) -> Result<T, B
     })
 }
 
-/// What an input needs.
+/// What an input needs to be read.
 #[derive(Clone, Copy)]
 enum InputNeed<'o> {
     Nothing,
-    /// To be there.
+    /// It must be present.
     Input,
-    /// The name of this operation, with which it makes up what is asked.
+    /// The name of this operation, of which it is the input.
     Operation(&'o str),
 }
 
-/// An input; where there is none, or nil, one that says nothing.
+/// Reads an input; if it is absent or nil, all its fields are absent.
 pub(super) fn or_nothing<'de, T, D>(d: D) -> Result<T, D::Error>
 where
     T: Default + Deserialize<'de>,
@@ -132,7 +132,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Input<'_, T> {
     }
 }
 
-/// An operation that is asked for without a word.
+/// An operation without an input.
 fn nothing<'de, T: Deserialize<'de>, E: Error>(need: InputNeed<'_>) -> Result<T, E> {
     if matches!(need, InputNeed::Input) {
         return Err(E::missing_field("input"));
@@ -153,7 +153,7 @@ fn of<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     }
 }
 
-/// An operation, and behind it its input, which is read as it says.
+/// An operation, followed by its input. The input decides about unknown fields.
 struct OperationSeed<'o, D> {
     operation: Option<&'o str>,
     input: Option<D>,

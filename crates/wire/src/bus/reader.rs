@@ -1,12 +1,14 @@
-//! Reading messages as docs/protocol.md says that they are written, whatever a record in them would do by itself.
+//! Reads messages by the rules of docs/protocol.md, whatever the record types in them would accept
+//! by themselves.
 //!
-//! A record is a map with named fields. Of a list, or of a map with numbers as keys, the fields would be
-//! taken by position: both are refused.
+//! A record is a map with named fields. Serde would take the fields of a list, or of a map with
+//! numbers as keys, by position; this reader refuses both.
 //!
-//! Records of the log refuse fields that are not known (RECOVER-05), and so do inputs of commands, where a
-//! misspelt field must not be lost in silence. Between a sender and a reader of other releases they are
-//! passed over (mechanisms 17): a new field of a worker's report must not fail its Step. What serde puts aside
-//! to read it again (`untagged`, `flatten`), and what stands in a variant of an enum, is read as always.
+//! Records of the log refuse unknown fields (RECOVER-05), and so do inputs of commands, where a
+//! misspelt field must not get lost without an error. Between a sender and a reader of different
+//! releases, the reader skips unknown fields (mechanisms 17): a new field in a worker's report must
+//! not fail its Step. Serde's own rules apply to values that it buffers to read them again
+//! (`untagged`, `flatten`), and inside of a variant of an enum.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,12 +21,12 @@ use serde::de::{
 };
 use smol_str::SmolStr;
 
-/// Reads a value without what is not known.
+/// Reads a value and skips unknown fields.
 pub(super) fn lenient<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
     read(PhantomData, d, Unknown::PassedOver, &FieldPath::default())
 }
 
-/// Reads a value. Where it fails, the place is left as it is.
+/// Reads a value. If it fails, `place` still says where.
 pub(super) fn read<'de, S: DeserializeSeed<'de>, D: Deserializer<'de>>(
     seed: S,
     inner: D,
@@ -34,20 +36,20 @@ pub(super) fn read<'de, S: DeserializeSeed<'de>, D: Deserializer<'de>>(
     seed.deserialize(Reader { inner, how: How { unknown, place, is_key: false } })
 }
 
-/// What becomes of fields that a record does not know.
+/// How to treat fields that a record does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// They are passed over.
+    /// Skip them.
     PassedOver,
-    /// The record says.
+    /// As the record's type says.
     AsItSays,
 }
 
-/// The value that is being read, by all that it stands in.
+/// The path of the value that is being read.
 #[derive(Debug, Default)]
 pub(super) struct FieldPath(RefCell<Vec<PathPart>>);
 
-/// Where a value stands in another.
+/// A step on the path to a value.
 #[derive(Debug)]
 enum PathPart {
     Field(SmolStr),
@@ -55,7 +57,7 @@ enum PathPart {
 }
 
 impl FieldPath {
-    /// As people write it: `steps[2].summary`.
+    /// The path as people write it: `steps[2].summary`.
     pub(super) fn name(&self) -> Option<String> {
         let mut name = String::new();
         for part in &*self.0.borrow() {
@@ -76,7 +78,7 @@ impl FieldPath {
         self.0.borrow().len()
     }
 
-    /// Goes back to where it was so deep.
+    /// Cuts the path to this depth.
     fn leave_to(&self, depth: usize) {
         self.0.borrow_mut().truncate(depth);
     }
@@ -86,12 +88,12 @@ impl FieldPath {
 struct How<'p> {
     unknown: Unknown,
     place: &'p FieldPath,
-    /// What is read names an entry of a map, whose value comes next.
+    /// Whether the value is a key of a map, whose value comes next.
     is_key: bool,
 }
 
-/// What is read through this is read so, and everything in it: a deserializer, a sequence, or what
-/// is made of an element.
+/// Applies `how` to whatever is read through it, and to everything in that: it wraps a
+/// deserializer, a sequence, or the seed of an element.
 struct Reader<'p, T> {
     inner: T,
     how: How<'p>,
@@ -141,7 +143,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
         deserialize_ignored_any()
     }
 
-    // What is no number is named by whoever reads it as anything; else its marker would be.
+    // Reading as any value makes an error name what is there; an integer reader would name its marker.
     integers! {
         deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
@@ -161,7 +163,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
     }
 }
 
-/// Elements of a list.
+/// The elements of a list.
 struct Elements<'p, A> {
     list: A,
     how: How<'p>,
@@ -197,7 +199,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Reader<'_, S> {
     }
 }
 
-/// What a visitor sees of anything but a record.
+/// Wraps the visitor of anything but a record.
 struct Seen<'p, V> {
     visitor: V,
     how: How<'p>,
@@ -290,11 +292,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
     }
 }
 
-/// Entries of a map.
+/// The entries of a map.
 struct Entries<'p, A> {
     map: A,
     how: How<'p>,
-    /// The place of the map.
+    /// The depth of the map's path.
     depth: usize,
 }
 
@@ -320,7 +322,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
     }
 }
 
-/// What the visitor of a record sees: a map, and nothing else.
+/// Wraps the visitor of a record, so that it accepts a map and nothing else.
 struct Record<'p, V> {
     visitor: V,
     fields: &'static [&'static str],
@@ -340,12 +342,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Record<'_, V> {
     }
 }
 
-/// Fields of a record.
+/// The fields of a record.
 struct RecordFields<'p, A> {
     map: A,
     fields: &'static [&'static str],
     how: How<'p>,
-    /// The place of the record.
+    /// The depth of the record's path.
     depth: usize,
 }
 
@@ -383,12 +385,12 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for RecordFields<'_, A> {
 
 /// The name of a field.
 enum Name {
-    /// One of the record's.
+    /// A field of the record.
     Known(&'static str),
     Other(SmolStr),
 }
 
-/// Reads the name of a field of a record that has these.
+/// Reads the name of a field, for a record with these fields.
 struct FieldOf(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for FieldOf {

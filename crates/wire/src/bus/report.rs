@@ -1,5 +1,5 @@
-//! Reports of workers: what is not known is passed over, and the content of Steps, which no worker
-//! changes, is noted to be refused (REPORT-04).
+//! Reads reports of workers: skips unknown fields, and notes content fields of Steps, which no
+//! worker may change, so that the scheduler can refuse them (REPORT-04).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tenure_core::command::StepReport;
 
 use super::reader;
 
-/// Reads a report, in whatever order it comes with its operation.
+/// Reads a report, in whatever order its fields come.
 pub(super) fn read<'de, D: Deserializer<'de>>(d: D) -> Result<StepReport, D::Error> {
     d.deserialize_map(ReportSeed)
 }
@@ -33,7 +33,7 @@ impl<'de> Visitor<'de> for ReportSeed {
     }
 }
 
-/// A report without what is content.
+/// The fields of a report without content fields.
 struct Rest<'a, A> {
     map: A,
     content: &'a mut Vec<SmolStr>,

@@ -1,4 +1,4 @@
-//! Requests of orchestrators and observers, and what they are answered with.
+//! Requests of orchestrators and observers, and the answers to them.
 
 use std::borrow::Cow;
 
@@ -21,26 +21,26 @@ use tenure_core::{Command, Context, Rejection};
 pub use super::ask::Ask;
 use super::{BadMessage, V, decode, operation};
 
-/// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
+/// Asks for the partitions and the placement of the cluster (`hello`). Any node answers with [`Welcome`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {
     /// The version.
     pub v: V,
 }
 
-/// How the cluster is made.
+/// The partitions and the placement of the cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Welcome {
-    /// Which node answers.
+    /// The node that answers.
     pub node: SmolStr,
-    /// Partitions of the cluster: with session and Task they give the partition to ask (OWN-01).
+    /// How many partitions there are: a caller computes a Task's partition with it (OWN-01).
     pub partitions: u32,
-    /// How Tasks are placed in them (OWN-01); 1 if it is left out.
+    /// The version of the placement of Tasks in them (OWN-01); 1 if left out.
     #[serde(default = "super::first_placement", skip_serializing_if = "super::is_first_placement")]
     pub placement: u32,
 }
 
-/// Everything around an operation.
+/// The fields around an operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestHead {
     /// The version.
@@ -50,13 +50,13 @@ pub struct RequestHead {
     /// The Task it is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
+    /// The caller's id for the command: a repeated command gets the first answer (IDEM-01).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_id: Option<CommandId>,
-    /// Judge only at this version (OCC-02).
+    /// Carry the command out only at this version (OCC-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
-    /// Longest answer that the caller takes, in bytes (CTRL-06).
+    /// The longest answer that the caller accepts, in bytes (CTRL-06).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
     /// W3C traceparent.
@@ -65,10 +65,10 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// What a caller has said with a command that has this id, if it has said none.
+    /// The context of a command; `made` gives its id if the caller has not.
     ///
     /// # Errors
-    /// That of making an id.
+    /// The error of `made`.
     pub fn context<E>(self, made: impl FnOnce() -> Result<CommandId, E>) -> Result<Context, E> {
         let Self { command_id, expected_version, trace, .. } = self;
         Ok(Context { command_id: command_id.map_or_else(made, Ok)?, expected_version, trace })
@@ -78,9 +78,9 @@ impl RequestHead {
 /// A request to the owner of a partition (`cmd.<partition>`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Everything around it.
+    /// The fields around the operation.
     pub head: RequestHead,
-    /// What is asked.
+    /// The operation with its input.
     pub ask: Ask,
 }
 
@@ -88,19 +88,19 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadLog {
-    /// Those behind this event, the last of a commit.
+    /// Commits after this event, which is the last of a commit.
     pub after: u64,
-    /// The first of them from this byte on: one that is too long for an answer comes in parts.
+    /// The first of them from this byte on: a commit that is too long for an answer comes in parts.
     pub from: u64,
 }
 
-/// Which child asks about its parent.
+/// Asks about the parent of a child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadParent {
-    /// The child, which may not be made yet.
+    /// The child, which may not exist yet.
     pub child: TaskId,
-    /// It is to be made, and recorded before this is answered.
+    /// Whether the child is about to be created: then the parent records it before it answers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub record: bool,
 }
@@ -108,9 +108,9 @@ pub struct ReadParent {
 /// Commits of a Task, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogPage {
-    /// Each as the lines that a log file has of it.
+    /// Each commit as its lines in a log file.
     pub commits: Vec<LogLines>,
-    /// The one commit is cut off: its next part is that from this byte on, behind the same event.
+    /// Set if the one commit is cut: its next part begins at this byte, after the same event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<u64>,
     /// Whether there are more commits.
@@ -121,7 +121,7 @@ pub struct LogPage {
     pub status: TaskStatus,
     /// The owner's clock.
     pub now: Millis,
-    /// How long leases of open Attempts last, in milliseconds.
+    /// How long the leases of open Attempts still last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<LeaseLeft>,
     /// Where the log is (2.1 `wal_path`).
@@ -132,10 +132,10 @@ pub struct LogPage {
     pub steps_max: Option<usize>,
 }
 
-/// How long a lease lasts.
+/// How long a lease still lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseLeft {
-    /// Whose.
+    /// The Attempt of the lease.
     pub attempt_id: AttemptId,
     /// In milliseconds; 0 if it has ended.
     pub left_ms: u64,
@@ -180,19 +180,19 @@ impl<'de> Deserialize<'de> for LogLines {
     }
 }
 
-/// Which Tasks of a partition.
+/// Which Tasks of a partition to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct List {
-    /// Only those behind this one, in the order of their ids.
+    /// Only Tasks after this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<TaskId>,
-    /// Ended Tasks too.
+    /// Whether to list ended Tasks, too.
     pub include_terminal: bool,
-    /// Instead of that, so many of the live ones, the oldest first.
+    /// Instead, only this many of the live Tasks, oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<usize>,
-    /// Of those only such as come behind `after` in that order, which was created then.
+    /// Of those, only Tasks after `after` in that order; this is when `after` was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_created_at: Option<Millis>,
 }
@@ -201,28 +201,28 @@ pub struct List {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Views {
-    /// Only of those behind this one, in the order of their ids.
+    /// Only of Tasks after this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<TaskId>,
-    /// Names of views; none: all.
+    /// Names of views; empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ViewName>,
-    /// Native statuses of the Tasks that are shown; none: all.
+    /// Only Tasks with these native statuses; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statuses: Option<Vec<TaskStatus>>,
-    /// Without internal and hidden Tasks (VIEW-10).
+    /// Whether to leave out internal and hidden Tasks (VIEW-10).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub user_facing: bool,
 }
 
 impl Views {
-    /// A page of what is asked for.
+    /// The request for a page after this Task.
     pub fn page(input: ViewsInput, after: Option<TaskId>) -> Self {
         let ViewsInput { views, statuses, user_facing } = input;
         Self { after, views, statuses, user_facing }
     }
 
-    /// What is asked for, and the Task behind which the page begins.
+    /// The input, and the Task after which the page begins.
     pub fn into_input(self) -> (ViewsInput, Option<TaskId>) {
         let Self { after, views, statuses, user_facing } = self;
         (ViewsInput { views, statuses, user_facing }, after)
@@ -232,9 +232,9 @@ impl Views {
 /// Views of some Tasks of a session in one partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ViewPage {
-    /// Of those Tasks.
+    /// The views.
     pub snapshot: Snapshot,
-    /// The last of them, if there are more.
+    /// The last of those Tasks, if there are more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TaskId>,
 }
@@ -264,10 +264,10 @@ pub struct Entry {
     pub created_at: Millis,
     /// Time of its last event that the index knows.
     pub updated_at: Millis,
-    /// Terminal status; none while it is live.
+    /// Terminal status; absent while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<TaskStatus>,
-    /// How it failed, if not plainly.
+    /// How it failed, if by a time limit or by losses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_as: Option<FailedAs>,
     /// Whether it is archived.
@@ -278,8 +278,8 @@ pub struct Entry {
     pub damaged: bool,
 }
 
-/// What the owner publishes when commits of a Task are durable (`tenure.v1.event.…`): a hint, that
-/// may get lost. Whoever needs them all reads the log.
+/// Published by the owner when commits of a Task are durable (`tenure.v1.event.…`). It is a hint,
+/// and may get lost: a reader that needs every commit reads the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Committed {
     /// The version.
@@ -291,11 +291,11 @@ pub struct Committed {
     pub ended: Option<TaskStatus>,
 }
 
-/// The operation of a patch, as one of its own: its fields are the input.
+/// A patch operation that callers may also use as an operation of its own: its fields are the input.
 pub(super) const UPDATE_TASK: &str = "update_task";
 
 impl Request {
-    /// A request of a caller that names itself.
+    /// A request; the operation gives its name.
     pub fn new(
         task_id: Option<TaskId>,
         command_id: Option<CommandId>,
@@ -307,7 +307,7 @@ impl Request {
         Self { head, ask }
     }
 
-    /// A request that makes or changes a Task.
+    /// A request that creates or changes a Task.
     pub fn command(task: &TaskId, context: Context, what: Write) -> Self {
         let Context { command_id, expected_version, trace } = context;
         let Self { head, ask } = Self::new(Some(task.clone()), Some(command_id), what);
@@ -317,8 +317,8 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// `validation_error`: bytes that are no request, an operation that is unknown, an input that is
-    /// not the operation's.
+    /// `validation_error`: the bytes are no request, the operation is unknown, or the input is not
+    /// the operation's.
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
         let head: RequestHead = decode(bytes)?;
         let name = head.operation.as_str();
@@ -349,13 +349,13 @@ impl Request {
     /// The request as bytes.
     ///
     /// # Errors
-    /// It is too long.
+    /// The request is too long.
     pub fn write(&self) -> Result<Vec<u8>, BadMessage> {
         self.ask.write(&self.head)
     }
 }
 
-/// Whether a `retry_task` is of a Task that has ended: it says which.
+/// Whether a `retry_task` is of an ended Task: it then names the Task in `retry_of`.
 fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
     #[derive(Deserialize)]
     struct Asked {

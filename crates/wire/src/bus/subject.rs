@@ -1,7 +1,7 @@
-//! Subjects: where a message goes, and who sent it (law 7).
+//! Subjects, which name the receiver of a message and its sender (law 7).
 //!
-//! The tokens in front name role, principal and what it may act on, so that the permissions of the
-//! server decide who may say what:
+//! The first tokens name role, principal and what the principal may act on, so that the server's
+//! permissions decide who may send what:
 //!
 //! | Subject | From | To |
 //! |---|---|---|
@@ -22,7 +22,7 @@ use smol_str::SmolStr;
 use tenure_core::id::{AgentId, BadId, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 
-/// What all subjects begin with.
+/// The beginning of every subject.
 pub const ROOT: &str = "tenure.v1";
 
 /// Longest principal, boot and node token.
@@ -67,14 +67,14 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// A worker process: a principal, and which boot of it.
+/// A worker process: a principal with its boot id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerName {
     /// Its pool.
     pub pool: PoolId,
-    /// Who the server says it is.
+    /// Its principal, as the server authenticated it.
     pub principal: Token,
-    /// Unlike that of any other process of this principal.
+    /// Its boot id, unique among the processes of this principal.
     pub boot: Token,
 }
 
@@ -82,23 +82,23 @@ impl WorkerName {
     /// Its id in the log, `<principal>.<boot>`: unique to this boot.
     ///
     /// # Errors
-    /// None: tokens make an id.
+    /// Never: two tokens make an id.
     pub fn agent(&self) -> Result<AgentId, BadId> {
         AgentId::new(format!("{}.{}", self.principal, self.boot))
     }
 
-    /// What its subjects begin with.
+    /// The beginning of its subjects.
     pub fn root(&self) -> String {
         format!("{ROOT}.worker.{}.{}.{}", self.pool, self.principal, self.boot)
     }
 
-    /// What its inboxes begin with.
+    /// The beginning of its inboxes.
     pub fn inbox(&self) -> String {
         inbox(Role::Worker, &self.principal, &self.boot)
     }
 }
 
-/// What the inboxes of a boot of a principal begin with.
+/// The beginning of the inboxes of a principal's boot.
 pub fn inbox(role: Role, principal: &Token, boot: &Token) -> String {
     format!("_INBOX.{role}.{principal}.{boot}")
 }
@@ -121,7 +121,7 @@ pub struct ClientName {
     pub role: Role,
     /// The session it may act in.
     pub session: SessionId,
-    /// Who the server says it is.
+    /// Its principal, as the server authenticated it.
     pub principal: Token,
 }
 
@@ -129,79 +129,80 @@ impl ClientName {
     /// Its id in the log.
     ///
     /// # Errors
-    /// None: a token makes an id.
+    /// Never: a token makes an id.
     pub fn agent(&self) -> Result<AgentId, BadId> {
         AgentId::new(self.principal.as_str())
     }
 
-    /// What its subjects begin with.
+    /// The beginning of its subjects.
     pub fn root(&self) -> String {
         format!("{ROOT}.{}.{}.{}", self.role, self.session, self.principal)
     }
 }
 
-/// Where it is said that a Task has changed.
+/// The subject of hints that a Task has changed.
 pub fn event(session: &SessionId, task: &TaskId) -> String {
     format!("{ROOT}.event.{session}.{task}")
 }
 
-/// Where the public events of a Task go that is followed.
+/// The subject of the public events of a Task that the owner follows.
 pub fn public(session: &SessionId, task: &TaskId) -> String {
     format!("{ROOT}.event.{session}.{task}.public")
 }
 
-/// Where it is told what happens to Runs of a Task and changes none; without a Task, to hear it of all.
+/// The subject of runtime events of a Task; without a Task, the subject to subscribe to for those
+/// of all Tasks.
 pub fn runtime(session: &SessionId, task: Option<&TaskId>) -> String {
     format!("{ROOT}.event.{session}.{}.runtime", task.map_or("*", TaskId::as_str))
 }
 
-/// What a subject says, read by a node.
+/// A subject as a node has parsed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedSubject {
-    /// A worker speaks.
+    /// A message of a worker.
     Worker(WorkerName, WorkerVerb),
-    /// An orchestrator or observer asks.
+    /// A request of an orchestrator or observer.
     Client(ClientName, ClientVerb),
 }
 
-/// What a worker does.
+/// The last part of a worker's subject: what the message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerVerb {
-    /// Asks every node for a link.
+    /// It asks every node for a link.
     Hello,
-    /// Leaves.
+    /// It leaves.
     Bye,
-    /// Heartbeats.
+    /// It renews its leases.
     Heartbeat,
-    /// Says what capacity it has, to one node.
+    /// It states its capacity to one node.
     Room,
-    /// Reports to the owner of a partition.
+    /// It reports to the owner of a partition.
     Report(u32),
-    /// Looks for a Step in the scope of a Run.
+    /// It asks for ready Steps in the scope of a Run.
     Query(u32),
-    /// Claims one.
+    /// It claims a Step.
     Claim(u32),
-    /// Looks at the Task of a Run.
+    /// It reads the Task of a Run.
     Look(u32),
 }
 
-/// What an orchestrator or observer does.
+/// The last part of a client's subject: what the request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientVerb {
-    /// Asks how the cluster is made.
+    /// It asks for the partitions and the placement of the cluster.
     Hello,
-    /// Asks every node what it knows of workers.
+    /// It asks every node for itself and its workers.
     Nodes,
-    /// Tells workers to take no more, through every node.
+    /// It tells workers, through every node, to take no more Steps.
     Drain,
-    /// A command or a look, at the owner of a partition.
+    /// A command or a query, for the owner of a partition.
     Command(u32),
-    /// Brings a log to the owner of a partition.
+    /// A part of a log to import, for the owner of a partition.
     Import(u32),
 }
 
 impl ParsedSubject {
-    /// Reads a subject below [`ROOT`]; none if it is not of this form.
+    /// Parses a subject below [`ROOT`]; `None` if it does not have this form.
     pub fn read(subject: &str) -> Option<Self> {
         let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
         let mut tokens = rest.split('.');
@@ -214,7 +215,7 @@ impl ParsedSubject {
                 let verb = worker_verb(&mut tokens)?;
                 Self::Worker(WorkerName { pool, principal, boot }, verb)
             }
-            // `system` is a node that asks another.
+            // `system` is a node that asks another node.
             Role::Orchestrator | Role::Observer | Role::System => {
                 let session = SessionId::new(tokens.next()?).ok()?;
                 let principal = Token::new(tokens.next()?).ok()?;
@@ -234,20 +235,21 @@ impl ParsedSubject {
     }
 }
 
-/// A worker that asks for a link in a pool that there cannot be.
+/// A worker that asks for a link in a pool whose name is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misnamed<'a> {
-    /// What it calls its pool.
+    /// The pool that it names.
     pub pool: &'a str,
-    /// Who the server says it is.
+    /// Its principal, as the server authenticated it.
     pub principal: Token,
-    /// Which boot of it.
+    /// Its boot id.
     pub boot: Token,
-    /// What a pool is called.
+    /// Why this is no name of a pool.
     pub why: BadId,
 }
 
-/// Reads the subject of a worker's hello that [`ParsedSubject::read`] cannot read, as its pool has no such name.
+/// Parses the subject of a worker's hello that [`ParsedSubject::read`] refuses only for the name of
+/// its pool.
 pub fn misnamed(subject: &str) -> Option<Misnamed<'_>> {
     let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
     let tokens: Vec<&str> = rest.split('.').collect();
@@ -267,7 +269,7 @@ fn worker_verb<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<WorkerV
         "bye" => WorkerVerb::Bye,
         "hb" => WorkerVerb::Heartbeat,
         "node" => {
-            tokens.next()?; // Whose it is decides the subscription.
+            tokens.next()?; // The node's name: only that node subscribes to it.
             WorkerVerb::Room
         }
         "report" => WorkerVerb::Report(tokens.next()?.parse().ok()?),

@@ -1,12 +1,12 @@
-//! Which of several servers is tried next when a connection to one of them is lost.
+//! Chooses the NATS server to try next when a connection is lost.
 
 use std::hash::{BuildHasher as _, RandomState};
 
-/// The turns of servers: the one that was tried longest ago is next. So that from which a connection was lost
-/// comes last: it may be frozen, let everybody in and answer nothing.
+/// The order of servers: the one that was tried longest ago is next. So the server whose connection
+/// was lost comes last: it may be frozen, accept every connection and answer nothing.
 #[derive(Debug)]
 pub struct ServerTurns<A> {
-    /// The one tried last stands last.
+    /// The servers that were tried, the last one at the end.
     tried: Vec<A>,
 }
 
@@ -17,9 +17,10 @@ impl<A> Default for ServerTurns<A> {
 }
 
 impl<A: Clone + PartialEq> ServerTurns<A> {
-    /// The server to try next, of all there are and whether there was a connection to each. None before there
-    /// was any: then all are tried, in any order. Among those that were not tried yet chance decides, so that
-    /// not all who have lost one server go to the same.
+    /// The server to try next. `servers` has all of them, each with whether there ever was a
+    /// connection to it. `None` before the first connection: the caller then tries all in any
+    /// order. Among servers that were not tried yet chance decides, so that programs that lose one
+    /// server do not all go to the same other one.
     pub fn next(&mut self, servers: &[(A, bool)]) -> Option<A> {
         if self.tried.is_empty() {
             let begun = servers.iter().filter(|(_, was_there)| *was_there);
@@ -39,7 +40,7 @@ impl<A: Clone + PartialEq> ServerTurns<A> {
     }
 }
 
-/// Unlike in any other process, and each time.
+/// A number that differs in every process, and at each call.
 fn chance() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -58,7 +59,7 @@ mod tests {
         assert!(first != second && ![first, second].contains(&"b"), "{first} {second}");
         assert_eq!(turns.next(&all), Some("b"));
         assert_eq!(turns.next(&all), Some(first), "it is its turn again");
-        // One that is new comes at once, one that is gone never.
+        // A new one is next at once; one that is gone never comes.
         assert_eq!(turns.next(&[("b", true), ("d", false)]), Some("d"));
         assert_eq!(turns.next(&[("b", true), ("d", false)]), Some("b"));
         assert_eq!(turns.next(&[("b", true)]), Some("b"), "there is no other");

@@ -1,4 +1,4 @@
-//! Messages of workers and to workers.
+//! The messages from workers and to workers.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -15,44 +15,45 @@ use super::operation::{or_nothing, within};
 use super::request::unknown_operation;
 use super::{BadMessage, V, beside, decode, decode_input, reader, report};
 
-/// A worker asks every node for a link (`hello`). No answer of its own: each node sends
+/// A worker asks every node for a link (`hello`). Nodes do not answer it directly: each sends
 /// [`Deliveries`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "WorkerHello")]
 pub struct Hello {
     /// The version.
     pub v: V,
-    /// What it can run; none: everything.
+    /// The handlers that it has; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handlers: Option<Vec<HandlerName>>,
 }
 
-/// A worker leaves (`bye`): it gets nothing more.
+/// A worker leaves (`bye`): nodes send it nothing more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bye {
     /// The version.
     pub v: V,
 }
 
-/// How much more a worker takes from one node, and what it got from it: a sliding window.
+/// How many more Steps and Runs a worker takes from one node, and what it got from that node: a
+/// sliding window.
 ///
-/// `free + seen - sent` is what the node may still send, however late or often this comes.
+/// The node may still send `free + seen - sent`, however late or often this message comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Capacity {
     /// The version.
     pub v: V,
-    /// The link it speaks of; a node passes over what is said of another.
+    /// The link that it is about; a node skips statements about another.
     pub link: SmolStr,
-    /// Rises with every statement on this link: an older one that comes later says nothing.
+    /// Rises with every statement on this link, so that a node ignores an older one that comes later.
     pub number: u64,
-    /// Steps and Runs it would take now.
+    /// Steps and Runs that it would take now.
     pub free: u64,
     /// Steps and Runs that came on this link.
     pub seen: u64,
-    /// Number of the last delivery that came on this link, 0 for none: those up to it need not be
-    /// sent again.
+    /// Number of the last delivery that came on this link, 0 for none. It acknowledges all up to
+    /// that number.
     pub got: u64,
-    /// Attempts in hand, of any node, of whose claims `was_lost` was true.
+    /// Attempts in hand, of any node, whose claims have `was_lost` set.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
 }
@@ -62,64 +63,65 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a node sends a worker, to `<inbox>.d.<node>`. An empty list opens the link.
+/// What a node sends to a worker, at `<inbox>.d.<node>`. An empty list opens the link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Deliveries {
     /// The version.
     pub v: V,
-    /// Where this worker's [`Capacity`] goes.
+    /// The node, to which this worker sends its [`Capacity`].
     pub node: SmolStr,
-    /// Names the link: with another, all counts begin again.
+    /// The id of the link: on another link all counts begin again.
     pub link: SmolStr,
-    /// Number of the first delivery; the others follow. The first of a link has 1.
+    /// Number of the first delivery in this message; the others follow. The first one of a link has 1.
     pub first: u64,
-    /// In order. What came before is passed over; what leaves a gap is dropped, and comes again.
+    /// The deliveries, in order. The worker skips those that it has; it drops those after a gap,
+    /// and they come again.
     pub deliveries: Vec<Delivery>,
 }
 
-/// A message to a worker: exactly one of these. One that says nothing known is newer, and is passed
-/// over.
+/// A message to a worker: exactly one of these fields. If a delivery has none that the worker
+/// knows, its sender is newer, and the worker skips it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Delivery {
-    /// A Step to run, with everything needed for it (CLAIM-14). Uses capacity.
+    /// A Step to run, with everything that it needs (CLAIM-14). Uses capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Box<ClaimResult>>,
-    /// A Run to claim a Step under. Uses capacity.
+    /// A Run under which the worker may claim a Step. Uses capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<RunOffer>>,
     /// The handler of this Attempt should end soon (CANCEL-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<AttemptId>,
-    /// This Attempt is over: nothing that its worker still says counts.
+    /// This Attempt is over: no report on it counts any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<AttemptId>,
-    /// The worker is to take no more, to finish what it has, and to leave.
+    /// Whether the worker shall take no more Steps, finish those that it has, and leave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
 }
 
 impl Delivery {
-    /// Whether it takes capacity of its worker.
+    /// Whether it uses capacity of its worker.
     pub fn uses_capacity(&self) -> bool {
         self.grant.is_some() || self.run.is_some()
     }
 }
 
-/// Final words and progress, to the owner of a partition (`report.<partition>`). Asks for
+/// Final reports and progress, to the owner of a partition (`report.<partition>`). The answer is
 /// [`Reported`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reports {
     /// The version.
     pub v: V,
-    /// The capacity there is now, for the node that owns the link. One that cannot be read costs no report.
+    /// The worker's capacity now, for the node of the link. If it cannot be read, the reports still count.
     #[serde(default, deserialize_with = "beside::room")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Capacity>,
-    /// In order.
+    /// The reports, in order.
     pub reports: Vec<Report>,
 }
 
-/// What a holder says of its Attempt or Run.
+/// A report of a holder on its Attempt or Run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The session.
@@ -128,33 +130,33 @@ pub struct Report {
     pub task_id: TaskId,
     /// The Run.
     pub run_id: RunId,
-    /// What it says.
+    /// The report.
     pub word: Word,
 }
 
-/// A word of a holder.
+/// The kinds of a holder's reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Word {
     /// Status, results, progress of the held Step.
     #[serde(alias = "agent.task_update_step", deserialize_with = "report::read")]
     TaskUpdateStep(StepReport),
-    /// The Run is over without a final word on its Step, or with nothing claimed (RUN-03, RUN-09).
+    /// The Run is over without a final report on its Step, or with nothing claimed (RUN-03, RUN-09).
     EndRun {
-        /// How.
+        /// How it ended.
         outcome: RunOutcome,
-        /// Its own final output (DISP-13).
+        /// The Run's own final output (DISP-13).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<String>,
     },
-    /// The Run is not for this worker (RUN-12).
+    /// The worker declines the Run (RUN-12).
     DeclineRun {
         /// Why.
         #[serde(default, deserialize_with = "reader::lenient")]
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<ReasonInput>,
     },
-    /// The Step goes back (S26).
+    /// The worker gives the Step back (S26).
     ReleaseStep {
         /// The Attempt.
         attempt_id: AttemptId,
@@ -164,26 +166,26 @@ pub enum Word {
         #[serde(default = "ReleaseReason::unsaid", deserialize_with = "release_reason")]
         #[serde(skip_serializing_if = "ReleaseReason::is_unsaid")]
         reason: ReleaseReason,
-        /// The Step is not to be given out again before so many milliseconds have passed.
+        /// How many milliseconds must pass before the Step is given out again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
 }
 
-/// A reason that is not known is newer than its reader: the Step goes back as without one.
+/// Reads a reason; one that is not known comes from a newer worker, and counts as none.
 fn release_reason<'de, D: Deserializer<'de>>(d: D) -> Result<ReleaseReason, D::Error> {
     let said = Option::<SmolStr>::deserialize(d)?;
     Ok(said.and_then(|name| ReleaseReason::from_name(&name)).unwrap_or(ReleaseReason::unsaid()))
 }
 
-/// What became of reports, in their order.
+/// The results of reports, in their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reported {
-    /// One for each.
+    /// One result for each report.
     pub results: Vec<ReportResult>,
 }
 
-/// What became of a report.
+/// The result of a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportResult {
     /// Version of the Task after it, if it is durable.
@@ -197,13 +199,13 @@ pub struct ReportResult {
     pub error: Option<Rejection>,
 }
 
-/// All Attempts of a worker are alive (`hb`), to every node. Each answers with [`Pulses`] for those
-/// of its partitions, if there are any.
+/// A heartbeat for all Attempts of a worker (`hb`), to every node. Each answers with [`Pulses`] for
+/// those of its partitions, if there are any.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
     /// The version.
     pub v: V,
-    /// What it holds.
+    /// The Attempts that it holds.
     pub holdings: Vec<Holding>,
 }
 
@@ -222,19 +224,19 @@ pub struct Holding {
     pub fencing_token: u64,
 }
 
-/// What a node says of Attempts. One that is not mentioned is neither renewed nor lost.
+/// A node's answer to a heartbeat. An Attempt that it does not name is neither renewed nor lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pulses {
-    /// In no order.
+    /// One for each named Attempt, in no order.
     pub pulses: Vec<Pulse>,
 }
 
-/// What became of a lease.
+/// The answer for one Attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pulse {
-    /// Whose.
+    /// The Attempt.
     pub attempt_id: AttemptId,
-    /// The lease lasts this long from when the heartbeat was sent, in milliseconds; none: the
+    /// How long the lease lasts, in milliseconds from the sending of the heartbeat; absent: the
     /// Attempt is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
@@ -246,7 +248,7 @@ pub struct Pulse {
     pub error: Option<Rejection>,
 }
 
-/// Looks for ready Steps in the scope of a Run (`query.<partition>`). Asks for a `StepPage`.
+/// Asks for ready Steps in the scope of a Run (`query.<partition>`). The answer is a `StepPage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "WorkerQuery")]
 pub struct QuerySteps {
@@ -258,12 +260,13 @@ pub struct QuerySteps {
     pub task_id: TaskId,
     /// The Run.
     pub run_id: RunId,
-    /// From this Step on.
+    /// How many of them to skip.
     #[serde(default)]
     pub offset: usize,
 }
 
-/// Looks at the Task of a Run, as far as that shows it (`look.<partition>`). Asks for what [`Look`] says.
+/// Reads the Task of a Run, as far as the Run may see it (`look.<partition>`). The answer depends
+/// on the [`Look`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Looking {
     /// The version.
@@ -274,16 +277,16 @@ pub struct Looking {
     pub task_id: TaskId,
     /// The Run.
     pub run_id: RunId,
-    /// What is asked.
+    /// The query.
     pub look: Look,
 }
 
 impl Looking {
-    /// Reads what somebody asks: of the input nothing is passed over.
+    /// Reads a worker's query. Its input refuses unknown fields.
     ///
     /// # Errors
-    /// `validation_error`: bytes that are no look, an operation that is none for workers, an input that is not
-    /// the operation's.
+    /// `validation_error`: the bytes are no such query, the operation is not for workers, or the
+    /// input is not the operation's.
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
         #[derive(Deserialize)]
         struct LookRequest {
@@ -311,7 +314,7 @@ impl Looking {
     }
 }
 
-/// The input of a look.
+/// The input of a [`Look`].
 fn input_of<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     #[derive(Deserialize)]
     #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
@@ -327,12 +330,12 @@ fn input_of<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage
     within("look.input.", decode_input::<Asked<T>>(bytes)).map(|asked| asked.look.input)
 }
 
-/// Claims a Step under a Run (`claim.<partition>`). Asks for a `ClaimResult`.
+/// Claims a Step under a Run (`claim.<partition>`). The answer is a `ClaimResult`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// The version.
     pub v: V,
-    /// The same again gives the same claim (CLAIM-15).
+    /// The same id again gives the same claim (CLAIM-15).
     pub command_id: CommandId,
     /// The session.
     pub session_id: SessionId,

@@ -1,4 +1,4 @@
-//! Lines to commits: what may follow what.
+//! Joins the lines of a log into commits, and checks which line may follow which.
 
 use tenure_core::event::Commit;
 use tenure_core::id::{SessionId, TaskId};
@@ -22,19 +22,19 @@ struct PartialCommit {
 }
 
 impl Assembler {
-    /// For the log of a Task from its beginning.
+    /// An assembler for the log of a Task from its beginning.
     pub fn new(session: SessionId, task: TaskId) -> Self {
         Self::after(session, task, 0)
     }
 
-    /// For what follows event `last`, which ended a commit.
+    /// An assembler for the lines after event `last`, which ended a commit.
     pub fn after(session: SessionId, task: TaskId, last: u64) -> Self {
         Self { session, task, next_seq: last + 1, open: None }
     }
 
-    /// Takes the next line; answers with the commit that it completes.
+    /// Takes the next line. Returns the commit that it completes, if it completes one.
     ///
-    /// After an error the log is not a history from here on.
+    /// After an error, the log is not a history from this line on.
     pub fn push(&mut self, line: Line) -> Result<Option<Commit>, LineError> {
         self.check_place(&line)?;
         let mut open = match self.open.take() {
@@ -77,7 +77,7 @@ impl Assembler {
     }
 }
 
-/// Room made for the events of a commit before they are seen: a count is not to be trusted.
+/// Capacity reserved for a commit's events before they are read: the count in a line is not trusted.
 const EVENTS_RESERVED_MAX: u32 = 1024;
 
 impl PartialCommit {
@@ -101,7 +101,7 @@ impl PartialCommit {
         Ok(Self { commit, count: line.commit_count })
     }
 
-    /// Whether `line` goes on with the commit: what all its lines share is the same on each.
+    /// Whether `line` continues the commit: all lines must agree in the fields that they share.
     fn check(self, line: &Line) -> Result<Self, LineError> {
         let commit = &self.commit;
         let same = [

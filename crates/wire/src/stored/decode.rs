@@ -1,4 +1,4 @@
-//! One line to one event, strictly.
+//! Reads one line of a log as one event, strictly.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use tenure_core::id::{
 
 use super::is_sealed;
 
-/// Why a line, or a line at its place, is not part of a history (RECOVER-05).
+/// Why a line is not part of a history, by itself or at its place (RECOVER-05).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// The checksum is missing or is not the line's.
@@ -41,12 +41,12 @@ pub enum LineError {
     /// A gap or repeat in `wal_seq` (WAL-04).
     #[error("wal_seq {found} where {expected} is due")]
     Sequence {
-        /// What is due.
+        /// The expected number.
         expected: u64,
-        /// What is there.
+        /// The number in the line.
         found: u64,
     },
-    /// It does not go on with the commit before it, or starts in the middle of one.
+    /// The line does not continue the commit before it, or starts in the middle of one.
     #[error("{0} does not fit the commit")]
     Commit(&'static str),
 }
@@ -62,7 +62,7 @@ pub struct Line {
     pub task_id: TaskId,
     /// Time of the commit.
     pub created_at: Millis,
-    /// The causing command.
+    /// The command that caused it.
     pub command_id: Option<CommandId>,
     /// Its digest, on the first line of a commit.
     pub command_digest: Option<Digest>,
@@ -93,8 +93,8 @@ pub fn decode_line(line: &[u8]) -> Result<Line, LineError> {
     raw.into_line()
 }
 
-/// The second look at a line that is not an envelope as this version writes it: another version's,
-/// one with ignorable fields, or none at all.
+/// Reads a line again that is not an envelope as this version writes it: it is of another version,
+/// has ignorable fields, or is no envelope.
 fn decode_marked(text: &str, error: &serde_json::Error) -> Result<Line, LineError> {
     #[derive(Deserialize)]
     struct Version {
@@ -195,7 +195,7 @@ pub(super) fn decode_body(event_type: &str, payload: &str) -> Result<Body, LineE
     })
 }
 
-/// The JSON object without its ignorable fields; none if it has none or is not an object.
+/// The JSON object without its ignorable fields; `None` if it has none or is not an object.
 fn without_marked(text: &str) -> Option<String> {
     let ObjectFields(fields) = serde_json::from_str(text).ok()?;
     let kept: Vec<_> = fields.iter().filter(|(name, _)| !name.starts_with('_')).collect();
@@ -213,7 +213,7 @@ fn without_marked(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The fields of an object in order, repeats included, so that those are still refused.
+/// The fields of an object in order, including repeated ones, so that the reader still refuses these.
 struct ObjectFields(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for ObjectFields {

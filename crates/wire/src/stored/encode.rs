@@ -1,4 +1,4 @@
-//! Commits to lines. On the path of every append: no allocation but the growth of `out`.
+//! Writes commits as lines. Every append runs this code, so it allocates nothing except to grow `out`.
 
 use std::ops::Range;
 
@@ -13,32 +13,32 @@ use super::{LINE_MAX, seal};
 /// Why a commit cannot be stored. Nothing was added to the output.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A payload does not serialise.
+    /// A payload cannot be serialized.
     #[error("event {wal_seq} cannot be written as JSON: {source}")]
     Json {
-        /// Which event.
+        /// `wal_seq` of the event.
         wal_seq: u64,
         /// Why.
         source: serde_json::Error,
     },
-    /// No reader would take the payload: it holds values within values within values.
+    /// The payload nests values so deep that no reader would accept it.
     #[error("event {wal_seq} nests more than {DEPTH_MAX} values")]
     TooDeep {
-        /// Which event.
+        /// `wal_seq` of the event.
         wal_seq: u64,
     },
-    /// No reader would take the line.
+    /// The line is so long that no reader would accept it.
     #[error("event {wal_seq} takes {len} bytes, more than a line may have ({LINE_MAX})")]
     TooLong {
-        /// Which event.
+        /// `wal_seq` of the event.
         wal_seq: u64,
         /// Its length.
         len: usize,
     },
 }
 
-/// How deep a payload may nest. Readers stop at 128 levels, so that no line exhausts a stack; a log
-/// must not hold what they refuse.
+/// How deep a payload may nest. Readers stop at 128 levels, so that no line exhausts the stack, and
+/// a log must not hold what they refuse.
 const DEPTH_MAX: usize = 120;
 
 /// Adds a commit to `out`, one line per event, each with its newline.
@@ -57,13 +57,14 @@ pub fn encode(
     written
 }
 
-/// A commit on its way into a buffer, with what its lines share.
+/// A commit that is being written, with what its lines share.
 struct LineEncoder<'a> {
     commit: &'a Commit,
     session: &'a SessionId,
     task: &'a TaskId,
     commit_id: [u8; uuid::fmt::Hyphenated::LENGTH],
-    /// Where the first line's `command_id` stands: escaped once, copied for the others.
+    /// Where the `command_id` of the first line is in `out`: it is escaped once and copied to the
+    /// other lines.
     command_id: Range<usize>,
     out: &'a mut Vec<u8>,
 }
@@ -101,7 +102,7 @@ impl<'a> LineEncoder<'a> {
         Ok(())
     }
 
-    /// Writes all of a line but its end. Answers where its payload stands.
+    /// Writes a line except its end. Returns where its payload is.
     fn line(
         &mut self,
         wal_seq: u64,
@@ -141,7 +142,7 @@ impl<'a> LineEncoder<'a> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// `text` of an alphabet that needs no escape.
+    /// Writes `text`, which has no character that needs an escape.
     fn plain(&mut self, key: &str, text: &str) {
         self.raw(key);
         self.raw(text);
@@ -199,7 +200,7 @@ impl<'a> LineEncoder<'a> {
     }
 }
 
-/// Whether a JSON text nests deeper than readers go.
+/// Whether a JSON text nests deeper than readers accept.
 pub(super) fn is_too_deep(json: &[u8]) -> bool {
     if json.len() < 2 * DEPTH_MAX {
         return false; // Too short for so many pairs of brackets: true of most payloads.
@@ -220,7 +221,7 @@ pub(super) fn is_too_deep(json: &[u8]) -> bool {
     false
 }
 
-/// Goes on behind the end of a text.
+/// Skips to the end of a text.
 fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) {
     while let Some(byte) = bytes.next() {
         match byte {

@@ -11,10 +11,11 @@
 //!                   version 1 the lines of a log
 //! ```
 //!
-//! The header says whose the commits are and what a node must know of a Task without reading them.
-//! Damage in a commit is damage of its Task alone: header and commits have checksums of their own.
+//! The header names the Tasks of the commits, and has what a node must know of them without reading
+//! commits. Damage in a commit affects its Task alone, because header and commits have checksums of
+//! their own.
 //!
-//! A frame that is too long for one message is cut into chunks, sent as one atomic batch:
+//! A frame that is too long for one message is cut into chunks, which the owner sends as one atomic batch:
 //!
 //! ```text
 //! "TNC1"            4 bytes
@@ -31,17 +32,17 @@ use tenure_core::status::{FailedAs, TaskStatus};
 /// Version of the form. A reader refuses a later one.
 pub const FRAME_VERSION: u32 = 2;
 
-/// Up to this version a commit in a frame is the lines of a log; from the next on it is packed.
+/// Up to this version the commits in a frame are lines of a log; in later ones they are packed.
 pub const LAST_OF_LINES: u32 = 1;
 
 const FRAME: &[u8; 4] = b"TNF1";
 const CHUNK: &[u8; 4] = b"TNC1";
 const FRAME_HEAD: usize = 12;
-/// How deep a header may nest, whatever a later writer puts into it.
+/// How deep a header may nest, whatever a later version writes.
 const DEPTH_MAX: usize = 64;
 const CHUNK_HEAD: usize = 12;
 
-/// What a frame is.
+/// The header of a frame, which says what the frame is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Header {
@@ -51,47 +52,47 @@ pub enum Header {
         version: u32,
         /// The writer's epoch.
         epoch: u64,
-        /// Whose commits, in the order of the body. A Task may come more than once.
+        /// One head for each commit, in the order of the body. A Task may come more than once.
         commits: Vec<CommitHead>,
     },
-    /// A new owner takes the partition; where this frame stands in the stream is its epoch (OWN-03).
+    /// A new owner takes the partition: the place of this frame in the stream is its epoch (OWN-03).
     Owner {
         /// [`FRAME_VERSION`] of the writer.
         version: u32,
-        /// Who.
+        /// The node that takes it.
         node: String,
-        /// This taking of it: no other has the same, so that nobody takes another's record for his.
+        /// An id of this taking, which no other has: so no owner takes another's record for its own.
         taking: String,
-        /// The version of what is stored in which it writes: one that all live nodes read.
+        /// The format version in which the owner writes: one that all live nodes can read.
         write_level: u32,
     },
 }
 
-/// What a frame says of a commit.
+/// What the header of a frame says of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitHead {
-    /// Of its Task.
+    /// The session of its Task.
     pub session_id: SessionId,
-    /// Of its Task.
+    /// Its Task.
     pub task_id: TaskId,
-    /// Its first event.
+    /// `wal_seq` of its first event.
     pub first_seq: u64,
-    /// Its last event.
+    /// `wal_seq` of its last event.
     pub last_seq: u64,
     /// When it was decided.
     pub created_at: Millis,
-    /// Where in the stream the frame with the Task's commit before it stands: the last frame before
-    /// this one that has any; 0 if there is none.
+    /// The stream sequence of the frame with the Task's previous commit outside of this frame; 0 if
+    /// there is none.
     pub prev: u64,
-    /// Bytes of its lines.
+    /// Bytes of the commit in the body.
     pub len: u32,
-    /// What the Task is called: with its first commit.
+    /// Title and log name of the Task, only with its first commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named: Option<Named>,
     /// The terminal status after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<TaskStatus>,
-    /// How it failed, if not plainly; older programs do not say so.
+    /// How it failed, if by a time limit or by losses; older programs do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_as: Option<FailedAs>,
     /// Whether it archives the Task.
@@ -99,7 +100,7 @@ pub struct CommitHead {
     pub archived: bool,
 }
 
-/// What lists say of a Task.
+/// What lists show of a Task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// For people.
@@ -111,24 +112,24 @@ pub struct Named {
 /// Why bytes are no frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// They do not begin as one.
+    /// They do not begin with the marker of a frame.
     #[error("not a frame")]
     NoFrame,
-    /// The header's checksum is another.
+    /// The checksum of the header is wrong.
     #[error("the header of the frame is damaged")]
     Damaged,
     /// The header cannot be read.
     #[error("the header of the frame cannot be read: {0}")]
     Header(String),
-    /// A later program wrote it.
+    /// A later version wrote it.
     #[error("the frame is of version {0}, this program reads up to {FRAME_VERSION}")]
     Version(u32),
-    /// The header speaks of another body.
+    /// The body has another length than the header says.
     #[error("the body of the frame has {found} bytes, not {expected}")]
     Body {
-        /// What the header says.
+        /// The length by the header, in bytes.
         expected: u64,
-        /// What is there.
+        /// The length of the body, in bytes.
         found: u64,
     },
 }
@@ -136,16 +137,16 @@ pub enum FrameError {
 /// A frame that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is.
+    /// Its header.
     pub header: Header,
-    /// The lines of its commits.
+    /// Its commits, as bytes.
     pub body: &'a [u8],
 }
 
-/// Begins a frame: what stands before the body, for which `room` bytes are left.
+/// Writes the bytes before the body of a frame, with capacity for a body of `room` bytes.
 ///
 /// # Errors
-/// The header does not serialise, or is too long.
+/// The header cannot be serialized, or is too long.
 pub fn encode_header(header: &Header, room: usize) -> Result<Vec<u8>, FrameError> {
     let header = rmp_serde::to_vec_named(header).map_err(|e| FrameError::Header(e.to_string()))?;
     let len = u32::try_from(header.len()).map_err(|e| FrameError::Header(e.to_string()))?;
@@ -157,7 +158,7 @@ pub fn encode_header(header: &Header, room: usize) -> Result<Vec<u8>, FrameError
     Ok(out)
 }
 
-/// Reads a frame. The lines of its body are not looked at.
+/// Reads a frame, without reading its commits.
 ///
 /// # Errors
 /// See [`FrameError`].
@@ -197,14 +198,14 @@ fn decode_header(bytes: &[u8]) -> Result<Header, FrameError> {
 }
 
 impl<'a> Frame<'a> {
-    /// Of the writer.
+    /// The version of its writer.
     pub fn version(&self) -> u32 {
         match &self.header {
             Header::Commits { version, .. } | Header::Owner { version, .. } => *version,
         }
     }
 
-    /// The commits of the frame, each with its lines.
+    /// The commits of the frame, each with its bytes.
     pub fn commits(&self) -> impl Iterator<Item = (&CommitHead, &'a [u8])> {
         let commits = match &self.header {
             Header::Commits { commits, .. } => &commits[..],
@@ -223,9 +224,9 @@ impl<'a> Frame<'a> {
 /// A part of a frame that is too long for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// Which, from 0.
+    /// Its number, from 0.
     pub index: u32,
-    /// Of how many.
+    /// The number of chunks.
     pub of: u32,
     /// The part.
     pub part: &'a [u8],
@@ -243,7 +244,7 @@ impl Chunk<'_> {
     }
 }
 
-/// Reads a chunk; none where the bytes are not one.
+/// Reads a chunk; `None` if the bytes are not one.
 pub fn decode_chunk(bytes: &[u8]) -> Option<Chunk<'_>> {
     let rest = bytes.strip_prefix(CHUNK)?;
     let (index, rest) = split_u32(rest)?;

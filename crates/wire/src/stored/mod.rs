@@ -12,13 +12,13 @@
 //! `crc` is the CRC-32 (IEEE) of the line as it would be without the field: everything before
 //! `,"crc":`, then `}`, without the newline.
 //!
-//! **Ignorable fields.** A reader refuses what it does not know, since guessing at a history is
-//! worse than stopping (RECOVER-05). The one exception is a field whose name starts with `_`, in
-//! the envelope or at the top of a payload: it is skipped. Later writers may add such fields
-//! without a new [`SCHEMA_VERSION`](tenure_core::event::SCHEMA_VERSION); they never carry state.
+//! **Ignorable fields.** A reader refuses what it does not know, since to guess at a history is
+//! worse than to stop (RECOVER-05). The one exception: it skips a field whose name starts with `_`,
+//! in the envelope or at the top of a payload. Later versions may write such fields without a new
+//! [`SCHEMA_VERSION`](tenure_core::event::SCHEMA_VERSION); the fields never carry state.
 //!
-//! Reading is in two steps: [`decode_line`] judges one line by itself, an [`Assembler`] judges
-//! what follows what and hands out whole commits (WAL-08).
+//! Reading has two steps: [`decode_line`] checks one line by itself, an [`Assembler`] checks which
+//! line follows which, and returns whole commits (WAL-08).
 
 mod assemble;
 mod decode;
@@ -33,14 +33,14 @@ pub use encode::{EncodeError, encode};
 pub use packed::{decode_packed, encode_packed, version_at};
 pub use snapshot::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapshot};
 
-/// Longest line, in bytes without its newline. A reader holds one line at a time, so this bounds
-/// its memory; a writer refuses what no reader would take.
+/// Longest line, in bytes without its newline. A reader holds one line at a time, so this limits
+/// its memory; a writer refuses a line that no reader would accept.
 pub const LINE_MAX: usize = 64 << 20;
 
-/// What stands between a line and its checksum.
+/// The text between a line and its checksum.
 const CRC_KEY: &[u8] = b",\"crc\":";
 
-/// The checksum of a line that would be `before` and a closing brace.
+/// The checksum of a line that consists of `before` and a closing brace.
 fn checksum(before: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(before);
@@ -62,7 +62,7 @@ pub fn is_sealed(line: &[u8]) -> bool {
     split_crc(line).is_some_and(|(before, crc)| checksum(before) == crc)
 }
 
-/// The line up to its checksum, and the checksum: exactly as [`seal`] writes it.
+/// Splits a line, which must be as [`seal`] writes it, into the part before its checksum and the checksum.
 fn split_crc(line: &[u8]) -> Option<(&[u8], u32)> {
     let body = line.strip_suffix(b"}")?;
     let digits = body.iter().rev().take_while(|b| b.is_ascii_digit()).count();

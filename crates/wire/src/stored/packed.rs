@@ -1,6 +1,6 @@
-//! A commit as one line: the form of commits in frames, where the name of the Task stands in the head.
+//! A commit as one line: the form of commits in frames, whose headers name the Tasks.
 //!
-//! It says once what the lines of a log say with each event, and takes less room: a fifth of theirs
+//! It writes once what the lines of a log repeat with each event, and so takes less space: a fifth,
 //! where events are many and short.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //!  ["task_step_ready","a",{}],["task_step_ready","b",{}]],"crc":3735928559}
 //! ```
 //!
-//! An event is its type, its Step and its payload, and who acted under which Run; the last two are
-//! left out where they are those of the event before. Types and payloads are those of the log, so a
-//! commit has one meaning in both forms.
+//! An event is its type, its Step, its payload, and its actor with the actor's Run; the last two
+//! are left out if they are those of the event before. Types and payloads are those of the log, so
+//! a commit means the same in both forms.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use super::decode::{LineError, decode_body};
 use super::encode::{EncodeError, is_too_deep};
 use super::{LINE_MAX, is_sealed, seal};
 
-/// What stands around a payload in the line of a log, at most, but for what callers name.
+/// The most bytes around a payload in a line of a log, not counting what callers name.
 const AROUND: usize = 1 << 10;
 
 /// The version to write where every node that may read it reads up to this one (mechanisms 17): that, or the newest
@@ -40,7 +40,7 @@ pub fn version_at(level: u32) -> u16 {
 /// Adds a commit to `out`, as one line with its newline, in a version from [`version_at`].
 ///
 /// # Errors
-/// As [`encode`](super::encode): what cannot be a line of a log cannot be here either.
+/// As [`encode`](super::encode): a commit that cannot be lines of a log cannot be packed either.
 pub fn encode_packed(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
     let written = write(commit, version, out);
@@ -73,7 +73,7 @@ fn write(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeE
         out.extend_from_slice(b",\"trace\":");
         serde_json::to_writer(&mut *out, trace).map_err(failed)?;
     }
-    // In a line of a log each byte of what callers name may take six.
+    // In a line of a log, each byte of what callers name may take six bytes.
     let named = commit.command_id.as_ref().map_or(0, |id| id.as_str().len())
         + commit.trace.as_ref().map_or(0, |trace| trace.len());
     out.extend_from_slice(b",\"events\":");
@@ -97,7 +97,7 @@ fn write(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeE
     Ok(())
 }
 
-/// Writes an event, and answers where its payload stands.
+/// Writes an event. Returns where its payload is.
 fn write_event(
     event: &Event,
     before: Option<&Event>,
@@ -108,7 +108,7 @@ fn write_event(
     match &event.step_id {
         Some(step) => {
             out.extend_from_slice(b"\",\"");
-            out.extend_from_slice(step.as_str().as_bytes()); // Of an alphabet that needs no escape.
+            out.extend_from_slice(step.as_str().as_bytes()); // It has no character that needs an escape.
             out.extend_from_slice(b"\",");
         }
         None => out.extend_from_slice(b"\",null,"),
@@ -143,7 +143,7 @@ fn uuid(out: &mut Vec<u8>, key: &str, id: Uuid) {
 /// Reads a commit, given without its newline.
 ///
 /// # Errors
-/// See [`LineError`]: it is damaged, of a later version, or no commit.
+/// See [`LineError`]: the line is damaged, of a later version, or no commit.
 pub fn decode_packed(line: &[u8]) -> Result<Commit, LineError> {
     #[derive(Deserialize)]
     struct Version {
@@ -217,7 +217,7 @@ struct PackedEvent<'a> {
     event_type: &'a str,
     step_id: Option<StepId>,
     payload: &'a RawValue,
-    /// Who acted, under which Run; none: as before.
+    /// The actor and the actor's Run; `None`: those of the event before.
     by: Option<(AgentId, Option<RunId>)>,
 }
 

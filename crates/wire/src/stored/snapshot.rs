@@ -8,33 +8,33 @@
 //! records           MessagePack map (see Records)
 //! ```
 //!
-//! It is derived and disposable. A reader that does not know it reads the log: so there is one
-//! version, and nobody reads an older one.
+//! It is derived and disposable. A node that cannot read it reads the log instead. So there is only
+//! one version, and no code reads an older one.
 
 use serde::Serialize as _;
 use tenure_core::task::TaskSnapshot;
 
 use super::frame::split_u32;
 
-/// Version of the form, and of what the reducer makes of a log: a state that an older one has
-/// folded may be another than the log has now.
+/// Version of the form, and of what the reducer makes of a log: a state that an older version has
+/// folded may differ from what the log gives now.
 pub const STATE_VERSION: u32 = 1;
 
 const STATE: &[u8; 4] = b"TNS1";
 
-/// Why bytes are no state, or a state cannot be bytes.
+/// Why bytes are no stored state, or why a state cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// They are something else, or cut off.
+    /// The bytes are something else, or are cut off.
     #[error("it is no state")]
     NoState,
-    /// Of a writer of another version.
+    /// A writer of another version wrote them.
     #[error("it is a state of version {0}")]
     Version(u32),
     /// Some bytes have changed.
     #[error("the checksum of its records is wrong")]
     Damaged,
-    /// They are no records, or have no form in MessagePack.
+    /// The records cannot be read, or have no form in MessagePack.
     #[error("its records: {0}")]
     TaskSnapshot(String),
 }
@@ -42,7 +42,7 @@ pub enum SnapshotError {
 /// A Task's records as bytes.
 ///
 /// # Errors
-/// A value in them has no form in MessagePack.
+/// A value in the records has no form in MessagePack.
 pub fn encode_snapshot(records: &TaskSnapshot) -> Result<Vec<u8>, SnapshotError> {
     let mut out = STATE.to_vec();
     out.extend_from_slice(&STATE_VERSION.to_le_bytes());
@@ -55,7 +55,7 @@ pub fn encode_snapshot(records: &TaskSnapshot) -> Result<Vec<u8>, SnapshotError>
     Ok(out)
 }
 
-/// The records that were made these bytes.
+/// Reads the records from bytes.
 ///
 /// # Errors
 /// See [`SnapshotError`].

@@ -1,4 +1,4 @@
-//! What shows that a reason stands.
+//! The facts that prove a reason.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -17,34 +17,34 @@ use crate::status::{EndReason, Intent, RunState, StepStatus, TaskStatus, WaitKin
 use crate::table::Pos;
 use crate::view::step::Holder;
 
-/// Steps named in one list of evidence.
+/// How many Steps one list in the evidence names.
 const NAMED_MAX: usize = 20;
 
-/// What shows that a reason stands.
+/// The facts that prove a reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Evidence {
     /// A held Step: by whom, since when, under which lease.
     Held {
-        /// Worker, Run, Attempt, lease.
+        /// Its worker, Run, Attempt and lease.
         holder: Holder,
-        /// The claim.
+        /// The time of the claim.
         since: Millis,
     },
-    /// Dependencies, and the Steps that all this waiting comes down to.
+    /// Dependencies that are not completed, and the Steps that the waiting comes down to.
     Dependencies {
         /// Direct dependencies that are not completed.
         unmet: Vec<DependencyState>,
         /// The first causes, directly or through others.
         roots: Vec<DependencyState>,
-        /// Causes that are not named here.
+        /// How many more causes there are.
         more_roots: usize,
     },
-    /// The backoff.
+    /// A backoff.
     Until {
         /// Its end.
         not_before: Millis,
-        /// From now, in milliseconds.
+        /// How long from now, in milliseconds.
         in_ms: u64,
     },
     /// The workers of the Step's pool that may claim it.
@@ -54,10 +54,10 @@ pub enum Evidence {
         /// The handler that the Step needs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         handler: Option<HandlerName>,
-        /// The only one that was counted: who alone may claim it, or who was asked about.
+        /// The only worker that was counted: the assignee, or the one in the question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         worker_id: Option<AgentId>,
-        /// Workers that are there.
+        /// Workers in the pool.
         workers: u32,
         /// Those of them that have the handler.
         #[serde(default)]
@@ -65,47 +65,47 @@ pub enum Evidence {
         /// Steps that these would take now.
         free: u32,
     },
-    /// The Run that was asked for.
+    /// The Run in the question.
     Run {
         /// The Run.
         run_id: RunId,
-        /// Its state, as far as the owner remembers.
+        /// Its state, by the log and the owner's memory.
         run_state: RunState,
         /// How it ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end_reason: Option<EndReason>,
         /// The pool it is for.
         run_pool_id: PoolId,
-        /// The Steps it is for, if restricted.
+        /// The Steps it may claim, if restricted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         allowed_step_ids: Option<Arc<[StepId]>>,
-        /// Steps of those that are not named here.
+        /// How many more such Steps there are.
         #[serde(default, skip_serializing_if = "is_zero")]
         more_allowed: usize,
-        /// The Attempt that spent it.
+        /// The Attempt that used it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_id: Option<AttemptId>,
         /// The pool the Step is for.
         step_pool_id: PoolId,
     },
-    /// What the Task's scheduler has no use of just now.
+    /// Something that the Task's owner cannot use at the moment.
     Trouble {
-        /// Why, as it was told.
+        /// Why, in words.
         trouble: SmolStr,
     },
-    /// Who alone may claim.
+    /// The only worker that may claim it.
     Assigned {
         /// The principal.
         assignee: AgentId,
     },
     /// The closing of the Task.
     Closing {
-        /// What closing will do.
+        /// Whether closing cancels or fails the Task.
         intent: Intent,
-        /// How long runs may take to stop.
+        /// Until when Runs may take to stop.
         deadline_at: Millis,
     },
-    /// How the Step stands, and why.
+    /// The Step's status, and why.
     Step {
         /// Its status.
         step_status: StepStatus,
@@ -119,7 +119,7 @@ pub enum Evidence {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_attempt_id: Option<AttemptId>,
     },
-    /// How the Task stands, and why.
+    /// The Task's status, and why.
     Task {
         /// Its status.
         task_status: TaskStatus,
@@ -136,7 +136,7 @@ pub struct DependencyState {
     pub step_id: StepId,
     /// Its status.
     pub status: StepStatus,
-    /// It cannot complete as things stand.
+    /// Whether it cannot complete as things stand.
     pub dead: bool,
     /// Code of its reason, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -263,9 +263,9 @@ fn unmet<'a>(view: &'a View<'_>, step: StepRef<'a>) -> impl Iterator<Item = Step
     all.filter(|s| s.status() != StepStatus::Completed)
 }
 
-/// What the waiting of a Step comes down to, in creation order: failed and cancelled Steps if it
-/// waits in vain (`dead`), else the Steps that have to move next. A worklist, not recursion: chains
-/// may be as long as a Task is large.
+/// The causes of a Step's waiting, in creation order: if it waits in vain (`dead`), failed and
+/// cancelled Steps, else the Steps that have to move next. It uses a worklist, not recursion,
+/// because chains may be as long as a Task is large.
 fn roots<'a>(view: &'a View<'_>, step: StepRef<'a>, dead: bool) -> Vec<StepRef<'a>> {
     let mut seen: BTreeSet<Pos> = BTreeSet::new();
     let mut found: Vec<StepRef<'a>> = Vec::new();
@@ -285,7 +285,7 @@ fn roots<'a>(view: &'a View<'_>, step: StepRef<'a>, dead: bool) -> Vec<StepRef<'
     found
 }
 
-/// Whether the reason for waiting is in this Step itself.
+/// Whether the cause of waiting is in this Step itself.
 fn is_root(step: StepRef<'_>, dead: bool) -> bool {
     match step.status() {
         StepStatus::Failed | StepStatus::Cancelled => true,

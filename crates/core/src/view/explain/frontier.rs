@@ -1,5 +1,5 @@
-//! What the waiting of many Steps comes down to: the few that have to move next, and how many
-//! others wait for each.
+//! The causes of the waiting of many Steps: the few Steps that have to move next, and how many
+//! others wait for each of them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,15 +13,15 @@ use crate::read::{StepRef, View};
 use crate::status::StepStatus;
 use crate::table::Pos;
 
-/// Causes that are named. Each costs a walk over what waits for it.
+/// How many causes are named. Each costs a walk over the Steps that wait for it.
 const ROOTS_MAX: usize = 10;
 
 /// A Step that others wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Root {
-    /// Which.
+    /// The Step.
     pub step_id: StepId,
-    /// How it stands.
+    /// Its status.
     pub status: StepStatus,
     /// Code of its reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,10 +30,10 @@ pub struct Root {
     pub waiting: usize,
 }
 
-/// The Steps of a Task with what waits for each.
+/// The Steps of a Task, with the Steps that depend on each.
 pub(super) struct Frontier<'v, 'a> {
     view: &'v View<'a>,
-    /// By position.
+    /// The dependents of each Step, by its position.
     dependents: Vec<Vec<Pos>>,
 }
 
@@ -50,7 +50,7 @@ impl<'v, 'a> Frontier<'v, 'a> {
         Self { view, dependents }
     }
 
-    /// Steps that may still complete, and are waited for while they wait for no other.
+    /// Steps that others wait for, that may still complete, and that wait for no other Step.
     pub(super) fn moving(&self) -> (Vec<Root>, usize) {
         self.roots(|step| match step.status() {
             StepStatus::Pending => step.state.unmet == 0,
@@ -59,7 +59,7 @@ impl<'v, 'a> Frontier<'v, 'a> {
         })
     }
 
-    /// Steps that will not complete as things stand.
+    /// Steps that others wait for, and that will not complete as things stand.
     pub(super) fn dead(&self) -> (Vec<Root>, usize) {
         self.roots(|step| matches!(step.status(), StepStatus::Failed | StepStatus::Cancelled))
     }
@@ -81,7 +81,7 @@ impl<'v, 'a> Frontier<'v, 'a> {
         }
     }
 
-    /// Steps that depend on one.
+    /// Steps that depend on this one.
     fn behind(&self, at: Pos) -> &[Pos] {
         self.dependents.get(at as usize).map_or(&[], Vec::as_slice)
     }
@@ -90,7 +90,8 @@ impl<'v, 'a> Frontier<'v, 'a> {
         self.view.step_at(at).is_some_and(|step| step.status() == StepStatus::Pending)
     }
 
-    /// A worklist, not recursion: chains may be as long as a Task is large.
+    /// How many Steps wait for `root`. It uses a worklist, not recursion, because chains may be as
+    /// long as a Task is large.
     fn waiting(&self, root: Pos) -> usize {
         let mut seen =
             vec![false; self.view.steps().last().map_or(0, |last| last.pos as usize + 1)];

@@ -1,5 +1,5 @@
-//! Why the Steps of a Task are not running: those with the same reason together, with one of them in
-//! full as an example. So the answer is short however many Steps there are.
+//! Why the Steps of a Task are not running: Steps with the same reason form a group, with one of
+//! them explained as an example. So the answer is short even for a Task with many Steps.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,42 +22,42 @@ use crate::status::{StepStatus, TaskStatus};
 use crate::view::summary::StepCounts;
 use crate::view::{Known, Normal, TaskSummary};
 
-/// Steps of a group that are named.
+/// How many Steps of a group are named.
 const NAMED_MAX: usize = 20;
 
-/// What is asked.
+/// The input of `explain` for a whole Task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExplainTaskInput {
-    /// Whether this Run could claim them.
+    /// Ask whether this Run could claim them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// Whether this worker could claim them.
+    /// Ask whether this worker could claim them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
 }
 
-/// Why a Task's Steps are not running, in groups of one reason.
+/// Why a Task's Steps are not running, in groups by reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskExplanation {
     /// The Task.
     pub task_id: TaskId,
     /// Its session.
     pub session_id: SessionId,
-    /// Its status in portable words.
+    /// Its normalized status.
     pub status: Normal,
     /// Its native status.
     pub native_status: TaskStatus,
-    /// Why it stands so.
+    /// Why it has this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_reason: Option<Reason>,
     /// Its version.
     pub version: u64,
     /// Its Steps by native status.
     pub counts: StepCounts,
-    /// Most decisive reason first; none: no Step waits for anything.
+    /// The groups, most decisive reason first; empty: no Step waits for anything.
     pub groups: Vec<Group>,
-    /// Where no Step waits any more: some of those that failed by themselves, and not with the Task.
+    /// If no Step waits any more: some of the Steps that failed by themselves, not because the Task failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<EndedStep>,
 }
@@ -67,18 +67,18 @@ pub struct TaskExplanation {
 pub struct Group {
     /// The reason.
     pub headline: Obstacle,
-    /// How many Steps.
+    /// How many Steps the group has.
     pub count: usize,
-    /// The first of them.
+    /// Its first Steps.
     pub step_ids: Vec<StepId>,
-    /// Steps that are not named in `step_ids`.
+    /// How many Steps `step_ids` does not name.
     pub more: usize,
-    /// The first of them, in full.
+    /// The explanation of the first of them.
     pub example: Explanation,
-    /// What their waiting comes down to, for Steps that wait for others.
+    /// For Steps that wait for others: the causes of the waiting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<Root>,
-    /// Causes that are not named in `roots`.
+    /// How many causes `roots` does not name.
     #[serde(default)]
     pub more_roots: usize,
 }
@@ -86,7 +86,7 @@ pub struct Group {
 /// A Step that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EndedStep {
-    /// Which.
+    /// The Step.
     pub step_id: StepId,
     /// Its status.
     pub status: StepStatus,
@@ -95,8 +95,8 @@ pub struct EndedStep {
     pub reason: Option<Reason>,
 }
 
-/// Why the Steps of a Task are not running, for somebody: those that somebody may ask about. In a live
-/// Task failed ones are among them, as they wait for a decision. Costs the Task once.
+/// Why the Steps of a Task are not running, for a Run, a worker, or in general. In a live Task
+/// failed Steps count too, as they wait for a decision. The cost is one pass over the Task.
 ///
 /// # Errors
 /// `run_not_found`.
@@ -151,7 +151,7 @@ pub fn explain_task(
     })
 }
 
-/// Steps that failed by themselves.
+/// Steps that failed by themselves, not because the Task failed.
 fn failed(view: &View<'_>) -> Vec<EndedStep> {
     let tried = view.failed().filter(|step| step.state.last_attempt.is_some());
     let ended = |step: StepRef<'_>| EndedStep {
@@ -187,7 +187,8 @@ impl TaskQuery for ExplainTaskInput {
 }
 
 impl TaskExplanation {
-    /// Names half of the Steps of the group that names most. Answers whether it could (CTRL-06).
+    /// Removes half of the names in the group with the most. Returns whether there was such a group
+    /// (CTRL-06).
     pub fn shorten(&mut self) -> bool {
         if self.failed.len() > 1 {
             self.failed.truncate(self.failed.len() / 2);

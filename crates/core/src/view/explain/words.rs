@@ -1,4 +1,4 @@
-//! A reason as one line for people.
+//! Writes a reason as one line for people.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use super::{Case, DependencyState, Evidence};
 use crate::eligibility::Obstacle;
 use crate::record::Reason;
 
-/// Steps named in one line.
+/// How many Steps one line names.
 const NAMED_MAX: usize = 5;
 
 impl Case<'_, '_> {
@@ -103,7 +103,7 @@ fn because(reason: Option<&Reason>) -> String {
     }
 }
 
-/// `a (failed: lost), b (cancelled) and 3 more`.
+/// A list such as `a (failed: lost), b (cancelled) and 3 more`.
 fn list(steps: &[DependencyState], more: usize) -> String {
     let one = |s: &DependencyState| match &s.code {
         Some(code) => format!("{} ({}: {code})", s.step_id, s.status),
