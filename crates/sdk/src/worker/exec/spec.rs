@@ -1,7 +1,7 @@
-//! What a step says about its command, and the rules it has to keep.
+//! The description of a command in a step's input, and the rules for it.
 //!
-//! Two types on purpose: [`ExecFields`] is what people write, [`ExecSpec`] is what has been checked.
-//! Deserialising gives the second one or an error that says what would be right.
+//! There are two types on purpose: people write [`ExecFields`], and [`ExecSpec`] is checked.
+//! Deserialising gives an `ExecSpec`, or an error that says what would be right.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -228,7 +228,7 @@ fn refuse_nul(text: &str, place: impl FnOnce() -> String) -> Result<(), SpecErro
     if text.contains('\0') { Err(SpecError::Nul { place: place() }) } else { Ok(()) }
 }
 
-/// The way back of `Duration::from_millis`: nothing is lost, since every value came from a `u64`.
+/// The inverse of `Duration::from_millis`: it loses nothing, since every value came from a `u64`.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

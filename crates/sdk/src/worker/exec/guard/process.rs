@@ -1,4 +1,5 @@
-//! The life of a guard: take the post, start the command, watch, sweep, report.
+//! What a guard does, in order: it prepares its own process, starts the command, watches it, kills
+//! what is left, and reports.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -111,8 +112,9 @@ impl Guard {
         Ok(())
     }
 
-    /// The leader's end is the end of all, except that a group that was asked to end keeps its
-    /// grace: a shell dies of SIGTERM at once, while the program it started may be saving work.
+    /// When the leader has ended, the guard ends the rest, except that a group that was asked to
+    /// end keeps its grace: a shell dies of SIGTERM at once, while the program it started may be
+    /// saving work.
     fn is_over(&self) -> bool {
         match self.stop {
             Stop::NotAsked => self.leader.has_ended,
@@ -121,7 +123,7 @@ impl Guard {
         }
     }
 
-    /// Waits for the runner or for a child, and tells which.
+    /// Waits for the runner or for a child, and returns which of them is ready.
     fn wait(&self) -> io::Result<(bool, bool)> {
         let mut polled = [
             PollFd::new(self.runner.socket.as_fd(), PollFlags::POLLIN),
@@ -177,8 +179,9 @@ impl Guard {
     }
 
     /// Kills until the kernel says that there are no children. Killing a process hands its children
-    /// to us, so every round reaches one generation further; and whoever is a child of ours has
-    /// been killed by the time we wait, so every wait ends and shows who came after.
+    /// to us, so every round reaches one generation further; and every child of ours has been
+    /// killed by the time we wait, so every wait ends and shows which processes became children
+    /// after it.
     fn clear_up(&mut self) -> io::Result<()> {
         loop {
             if let Reaped::NoneLeft = self.reap_ended()? {
@@ -205,7 +208,8 @@ impl Runner {
         Ok(Self { socket, inbox: Inbox::default() })
     }
 
-    /// A runner that is gone needs no report; that it is gone shows when reading.
+    /// A failed write needs no handling: a runner that is gone needs no report, and the next read
+    /// shows that it is gone.
     fn report(&mut self, report: &GuardReport) {
         let _ = encode(report).and_then(|line| self.socket.write_all(&line));
     }
@@ -234,7 +238,7 @@ impl Runner {
                     return Ok(length > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A reset is a close with words of ours unread.
+                // A reset means that the runner closed the socket with reports of ours unread.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
                 Err(error) => return Err(error),
             }

@@ -63,7 +63,7 @@ fn die_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// What waiting for children told.
+/// The result of waiting for children.
 #[derive(Debug)]
 pub(in super::super) enum Reaped {
     /// This child ended and is gone now.
