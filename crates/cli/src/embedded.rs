@@ -81,7 +81,8 @@ impl Embedded {
     /// Opens a data directory, creates it if it is missing, and starts a scheduler on it. The
     /// scheduler reads no Task before somebody asks for it.
     ///
-    /// # Errors The directory cannot be created or written, or is in use.
+    /// # Errors
+    /// The directory cannot be created or written, or is in use.
     pub async fn open(data: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(data, Self::config()?).await
     }

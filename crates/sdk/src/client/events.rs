@@ -53,7 +53,8 @@ impl<P: ClientPort> Client<P> {
     /// worker took a Run, a Run gave a result, and the like. They change no Task, and some may get
     /// lost (EVENT-07).
     ///
-    /// # Errors The caller may not read them, or the connection is closed.
+    /// # Errors
+    /// The caller may not read them, or the connection is closed.
     pub async fn runtime_events(
         &self,
         task: Option<&TaskId>,

@@ -120,7 +120,8 @@ impl<P: ClientPort> Client<P> {
 
     /// Asks any query about a Task.
     ///
-    /// # Errors Why there is no answer.
+    /// # Errors
+    /// Why there is no answer.
     pub async fn ask<Q: Query>(&self, task: &TaskId, query: Q) -> Result<Q::Output, Rejection>
     where
         P: Answers<Q>,
@@ -131,21 +132,24 @@ impl<P: ClientPort> Client<P> {
     /// A Task in full. One that is too long for an answer comes without its lists, and says so in
     /// `left_out`: [`steps`](Self::steps) has its Steps page by page.
     ///
-    /// # Errors There is no such Task, or no scheduler answers.
+    /// # Errors
+    /// There is no such Task, or no scheduler answers.
     pub async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
         self.port.ask(task, GetInput {}).await
     }
 
     /// A page of the Steps of a Task.
     ///
-    /// # Errors There is no such Task, or no scheduler answers.
+    /// # Errors
+    /// There is no such Task, or no scheduler answers.
     pub async fn steps(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
         self.port.ask(task, input).await
     }
 
     /// Tasks of the session, live ones and, if asked for, ended ones.
     ///
-    /// # Errors The caller may not list. The listing names partitions that do not answer.
+    /// # Errors
+    /// The caller may not list. The listing names partitions that do not answer.
     pub async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.port.list(include_terminal).await
     }

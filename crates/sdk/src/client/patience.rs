@@ -19,8 +19,9 @@ pub const WAITS: &str = "tenure_sdk::waits";
 /// that waits for a Task also waits for a scheduler. Drop the future to give up. It logs once that
 /// no scheduler answers, and once that one answers again ([`WAITS`]).
 ///
-/// # Errors A final refusal: one that does not [pass](passes), or one from a scheduler in this
-/// process that has stopped.
+/// # Errors
+/// A final refusal: one that does not [pass](passes), or one from a scheduler in this process that
+/// has stopped.
 pub async fn patiently<P: ClientPort, T, F>(port: &P, ask: impl Fn() -> F) -> Result<T, Rejection>
 where
     F: Future<Output = Result<T, Rejection>>,

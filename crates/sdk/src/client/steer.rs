@@ -106,8 +106,8 @@ impl<P: ClientPort> Client<P> {
 
     /// Relates a Task to another of its session, or to something elsewhere.
     ///
-    /// # Errors Why the scheduler refuses it: there is no such Task, or the relation would close a
-    /// cycle.
+    /// # Errors
+    /// Why the scheduler refuses it: there is no such Task, or the relation would close a cycle.
     pub async fn link(
         &self,
         task: &TaskId,
@@ -206,9 +206,10 @@ impl<P: ClientPort> Client<P> {
     /// Answers a Step that asked for input: the Step goes on, and its next Attempt finds the answer
     /// in [`StepContext::answers`](crate::worker::StepContext::answers).
     ///
-    /// # Errors Why the scheduler refuses it: the Step is not blocked or failed, or the answer is
-    /// longer than a reference may be (some 3 KB). Store a longer one elsewhere, and answer with
-    /// its address.
+    /// # Errors
+    /// Why the scheduler refuses it: the Step is not blocked or failed, or the answer is longer
+    /// than a reference may be (some 3 KB). Store a longer one elsewhere, and answer with its
+    /// address.
     pub async fn answer(
         &self,
         task: &TaskId,
@@ -245,7 +246,8 @@ impl<P: ClientPort> Client<P> {
     /// Views of all live Tasks of the session and of the newest ended ones; none named: all views.
     /// The second value names partitions that did not answer.
     ///
-    /// # Errors The caller may not read them.
+    /// # Errors
+    /// The caller may not read them.
     pub async fn views(&self, views: &[ViewName]) -> Result<(Snapshot, Vec<u32>), Rejection> {
         self.views_of(ViewsInput::of(views)).await
     }
@@ -262,7 +264,8 @@ impl<P: ClientPort> Client<P> {
     /// A short text about these Tasks, for the context of a model (PROMPT): within the budget of
     /// the scheduler's configuration, or a smaller one.
     ///
-    /// # Errors There is no such Task as one of them, or the budget is above the configured one.
+    /// # Errors
+    /// There is no such Task as one of them, or the budget is above the configured one.
     pub async fn board(&self, tasks: &[TaskId], input: BoardInput) -> Result<Board, Rejection> {
         let mut lines = Vec::new();
         for task in tasks {

@@ -32,7 +32,8 @@ pub struct TaskEnded {
 impl<P: ClientPort> Client<P> {
     /// Waits until a Task has ended, however long that takes, and however long no scheduler answers.
     ///
-    /// # Errors There is no such Task, or the caller may not read it.
+    /// # Errors
+    /// There is no such Task, or the caller may not read it.
     pub async fn wait_for_end(&self, task: &TaskId) -> Result<TaskEnded, Rejection> {
         let mut hints = Hints::of(self.port(), task).await?;
         loop {

@@ -25,7 +25,8 @@ pub const EXEC: &str = "exec";
 impl Handlers {
     /// Adds `noop`, `sleep` and `exec`. The output files of commands go below `files`.
     ///
-    /// # Errors Never, as the names are valid.
+    /// # Errors
+    /// Never, as the names are valid.
     pub fn with_builtins(self, files: PathBuf) -> Result<Self, BadId> {
         let files = Arc::new(files);
         self.on(NOOP, noop)?.on(SLEEP, sleep)?.on(EXEC, move |ctx| {

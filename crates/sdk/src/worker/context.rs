@@ -280,7 +280,8 @@ impl StepContext {
 
     /// Adds a summary to the final report.
     ///
-    /// # Errors `stale_attempt` if there is no final report yet.
+    /// # Errors
+    /// `stale_attempt` if there is no final report yet.
     pub fn summarise(&self, summary: &str) -> Result<(), Refused> {
         match &mut *self.shared.spoken.lock() {
             Some(Final::Report(report)) => {
@@ -353,7 +354,8 @@ impl StepContext {
     /// ATT-09: adds a checkpoint at once, from which a later Attempt may go on: its
     /// [`checkpoint_refs`](Self::checkpoint_refs) have it.
     ///
-    /// # Errors `validation_error` for a text that is no reference; otherwise as
+    /// # Errors
+    /// `validation_error` for a text that is no reference; otherwise as
     /// [`send_status`](Self::send_status).
     pub async fn checkpoint(&self, at: &str) -> Result<(), Refused> {
         let mut report = self.report();
@@ -373,7 +375,8 @@ impl StepContext {
 
     /// `agent.task_get`: the Task as far as this Run may see it (GET-04).
     ///
-    /// # Errors No scheduler answers, or the answer is longer than a message may be.
+    /// # Errors
+    /// No scheduler answers, or the answer is longer than a message may be.
     pub async fn task(&self) -> Result<WorkerTask, Refused> {
         match self.look(Look::TaskGet).await? {
             Looked::Task(task) => Ok(*task),
@@ -395,8 +398,9 @@ impl StepContext {
     /// PROMPT-06: a short text about the Task, for the context of a model, as far as this Run may
     /// see it; in so many tokens at most, by default as many as the scheduler allows.
     ///
-    /// # Errors `validation_error` for too few tokens or more than the scheduler allows, or no
-    /// scheduler answers.
+    /// # Errors
+    /// `validation_error` for too few tokens or more than the scheduler allows, or no scheduler
+    /// answers.
     pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
         let input = BoardInput { token_budget };
         match self.look(Look::TaskBoardSummary(input)).await? {

@@ -18,7 +18,8 @@ const PREFIX_MIN: usize = 4;
 
 /// The Task that `name` stands for among these, if it is not itself the name of one.
 ///
-/// # Errors Some Tasks are unknown, so that the name may stand for one of them.
+/// # Errors
+/// Some Tasks are unknown, so that the name may stand for one of them.
 pub(crate) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
     match newest(name, known)? {
         Some(newest) => Ok(Some(newest)),

@@ -81,10 +81,11 @@ impl NatsClient {
     /// Joins the cluster: asks a node for the number of partitions and their placement. The
     /// connection's inbox must be this client's ([`inbox`](tenure_wire::bus::subject::inbox)).
     ///
-    /// # Errors `unavailable` if no node answers before the patience runs out; `unauthenticated` if
-    /// the server does not let this login act as this client; `validation_error` for another role
-    /// than orchestrator or observer, the inbox of another principal, or a cluster of another
-    /// placement (OWN-01).
+    /// # Errors
+    /// `unavailable` if no node answers before the patience runs out; `unauthenticated` if the
+    /// server does not let this login act as this client; `validation_error` for another role than
+    /// orchestrator or observer, the inbox of another principal, or a cluster of another placement
+    /// (OWN-01).
     pub async fn join(connection: Connection, name: &ClientName) -> Result<Self, Rejection> {
         if !matches!(name.role, Role::Orchestrator | Role::Observer) {
             return Err(Rejection::invalid("role", "a client is an orchestrator or an observer"));

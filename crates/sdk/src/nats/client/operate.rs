@@ -87,8 +87,9 @@ impl NatsClient {
 
     /// Asks workers to take no more Steps, to finish those that they have, and to leave.
     ///
-    /// # Errors `unavailable` if no node answers; `tool_not_available` for an observer;
-    /// `unauthenticated` if the server refuses the subject to this login.
+    /// # Errors
+    /// `unavailable` if no node answers; `tool_not_available` for an observer; `unauthenticated` if
+    /// the server refuses the subject to this login.
     pub async fn drain(&self, which: &Drain) -> Result<Gather<Drained>, Rejection> {
         self.ask_nodes("drain", encode(which)?.into()).await
     }
@@ -143,7 +144,8 @@ impl NatsClient {
     /// The Attempts with leases that were claimed first, as far as the owners know, at most so many
     /// of each partition.
     ///
-    /// # Errors A final refusal: another try would get it too.
+    /// # Errors
+    /// A final refusal: another try would get it too.
     pub async fn oldest_leases(&self, most: usize) -> Result<Gather<LeaseRow>, Rejection> {
         let asked = stream::iter(0..self.0.partitions);
         let asked =
@@ -188,9 +190,9 @@ impl NatsClient {
     /// answers the last part once it has read and written the whole log: the client waits two
     /// seconds for each mebibyte.
     ///
-    /// # Errors `task_id_conflict` if the Task exists: perhaps this very call made it, and its
-    /// answer was lost. `validation_error` if the lines are not the history of this Task, or too
-    /// many.
+    /// # Errors
+    /// `task_id_conflict` if the Task exists: perhaps this very call made it, and its answer was
+    /// lost. `validation_error` if the lines are not the history of this Task, or too many.
     pub async fn import(&self, task: &TaskId, lines: &[u8]) -> Result<u64, Rejection> {
         let key = TaskKey { session_id: self.0.session.clone(), task_id: task.clone() };
         let verb = format!("import.{}", key.partition(self.0.partitions));

@@ -94,8 +94,9 @@ impl NatsWorker {
     /// Joins a pool: asks every node for a link. A node sends work as soon as the worker has stated
     /// its capacity. The connection's inbox must be the worker's ([`WorkerName::inbox`]).
     ///
-    /// # Errors `unavailable` without a connection; `validation_error` if the inbox is that of
-    /// another principal.
+    /// # Errors
+    /// `unavailable` without a connection; `validation_error` if the inbox is that of another
+    /// principal.
     pub async fn join(
         connection: Connection,
         name: &WorkerName,
