@@ -114,7 +114,7 @@ impl Embedded {
         &self.scheduler
     }
 
-    /// What opening found: torn tails cut off, damaged logs.
+    /// The report of opening the directory: torn tails that were cut off, and damaged logs.
     pub fn report(&self) -> &OpenReport {
         &self.report
     }
@@ -148,7 +148,7 @@ impl Embedded {
         handlers: Handlers,
         options: WorkerOptions,
     ) -> Result<LocalWorkers, Error> {
-        // Unique to this boot: what an earlier one held is known to be dead (LEASE-15).
+        // Unique to this boot: so workers of earlier boots are known to be dead (LEASE-15).
         let id = AgentId::new(format!("local-{}", Uuid::now_v7()))?;
         let (link, deliveries) = self.scheduler.join(id, pool, None)?;
         Ok(WorkerPool::start(link, deliveries, handlers, options))

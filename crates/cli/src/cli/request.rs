@@ -24,7 +24,7 @@ pub(crate) const HANDLERS: [&str; 3] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEE
 /// A task file that can be run.
 #[derive(Debug)]
 pub(crate) struct RunnablePlan {
-    /// What it says.
+    /// Its content.
     pub(crate) plan: Plan,
     /// The file, and the digest of its content.
     pub(crate) origin: Origin,

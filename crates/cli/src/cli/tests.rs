@@ -187,7 +187,8 @@ fn the_worker_of_the_unit_is_a_user_of_the_roles() {
     }
 }
 
-/// A document of YAML, with texts for all scalars, and what anchors name where it is named.
+/// Reads a YAML document, with all scalars as texts, and with aliases replaced by what their
+/// anchors name.
 fn yaml(text: &str) -> Json {
     let mut nodes = Parser::new_from_str(text).map(|next| next.unwrap().0).filter(|event| {
         use Event as E;

@@ -83,7 +83,7 @@ impl<P: ClientPort> Client<P> {
     /// Creates a Task, and returns its id when it is durable.
     ///
     /// # Errors
-    /// What is wrong with it, or why it could not be created.
+    /// A field of the Task is invalid, or the scheduler refuses it.
     pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
         let input = task.build(self.port.session())?;
         let task_id = input.task_id()?.clone();

@@ -262,8 +262,8 @@ impl Connection {
         self.0.news.denials.of(subject)
     }
 
-    /// Subscribes. Whoever receives a later message of this connection can publish to this
-    /// subscription, as the server has it by then.
+    /// Subscribes. A message that somebody publishes after receiving a later message of this
+    /// connection reaches this subscription.
     pub(super) async fn subscribe(&self, subject: String) -> Result<Subscriber, Rejection> {
         subscribe(&self.0.client, subject, self.0.request_timeout).await
     }
@@ -315,8 +315,8 @@ impl Connection {
         Ok(AskedAll { _place: place, replies, deadline })
     }
 
-    /// Waits until a new connection has replaced the present one, over which no more answers come
-    /// then.
+    /// Waits until a new connection has replaced the present one. Requests that were sent over the
+    /// present one then get no answer.
     pub(super) async fn replaced(&self) {
         let count = || self.0.client.statistics().connects.load(Ordering::Relaxed);
         let now = count();

@@ -37,7 +37,7 @@ impl Client<NatsClient> {
     /// session. The name is that of the NATS user.
     ///
     /// # Errors
-    /// Nobody answers there, or a name has another form.
+    /// No server answers there, or a name is malformed.
     pub async fn connect(
         to: impl Into<NatsSettings>,
         session: &str,
@@ -86,7 +86,7 @@ impl WorkerPool<NatsWorker> {
     /// starts to work. It gets only Steps for which it has the handler.
     ///
     /// # Errors
-    /// Nobody answers there, or a name has another form.
+    /// No server answers there, or a name is malformed.
     pub async fn connect(
         to: impl Into<NatsSettings>,
         member: PoolMember<'_>,

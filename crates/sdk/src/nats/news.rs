@@ -106,7 +106,8 @@ impl Denials {
         });
     }
 
-    /// Forgets all refusals, as the server repeats on a new connection those that still hold.
+    /// Forgets all refusals when a new connection begins: the server refuses again what it still
+    /// does not allow.
     pub(super) fn clear(&self) {
         self.0.send_if_modified(|denied| {
             *denied = Denied::default();

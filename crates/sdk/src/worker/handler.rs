@@ -1,4 +1,4 @@
-//! Handlers: what runs a Step, by name.
+//! The handlers of a worker: the functions that run Steps, by name.
 
 use std::collections::HashMap;
 use std::fmt;

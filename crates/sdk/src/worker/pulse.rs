@@ -47,7 +47,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
             }
         };
         tokio::select! {
-            biased; // First, so that the regular heartbeat has its turn however many new Attempts come.
+            biased; // The regular heartbeat first, however many new Attempts come.
             () = pause => {
                 is_answered = shared.renew(|_| true).await;
                 last = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! Work under a dispatched Run: look for a Step in its scope, claim it, run it.
+//! Works under a dispatched Run: looks for a Step in its scope, claims it, and runs it.
 //!
 //! Losing a claim is normal (CLAIM-09): the worker looks for another Step. Finding nothing is a
 //! success (DISP-12). If there is no answer now, the worker leaves the Run alone, and the scheduler

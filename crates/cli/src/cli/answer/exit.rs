@@ -13,7 +13,7 @@ use tenure_ports::journal::ReadError;
 use super::advice::advice;
 use super::output::{Paint, Stream, Tone, say};
 
-/// What the process says to whoever started it.
+/// The exit codes of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Exit {

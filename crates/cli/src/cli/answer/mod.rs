@@ -1,6 +1,6 @@
 //! The output of commands: text or JSON on stdout, messages on stderr, and an exit code.
 //!
-//! Every command ends in an [`Exit`] or a [`Failure`]. [`Format::answer`] writes the answer in the
+//! Every command ends in an [`Exit`] or a [`Failure`]. [`Format::answer`] writes an answer in the
 //! format of `-o`. Only [`output`] and the screen of `tenure top` write to the terminal. [`sheet`],
 //! [`status`] and [`human`] lay out tables, statuses, numbers and times for people.
 

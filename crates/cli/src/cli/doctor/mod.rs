@@ -30,7 +30,8 @@ use crate::cli::serve::NodeArgs;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often to repeat a measurement.
 const TIMES: usize = 5;
-/// From which time on the answer of a node is worth a look, and bad.
+/// Answers of a node that take longer than the first time are worth a look, and those above the
+/// second are bad.
 const ANSWER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Look at what a cluster runs on.

@@ -30,7 +30,7 @@ pub(crate) struct TaskReader {
     /// The cluster whose logs are read, if it is one: they are fetched as they are needed.
     cluster: Option<Cluster>,
     pub(crate) runtime: Runtime,
-    /// Who runs Tasks here.
+    /// What runs the Tasks here.
     pub(crate) host: Host,
     /// The time of the command.
     pub(crate) now: Millis,

@@ -47,7 +47,7 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// What is known of the lease of an open Attempt.
+    /// What the owner said about the lease of an open Attempt.
     pub(crate) fn lease(&self, attempt: AttemptId) -> Option<LeaseFact> {
         let left = *self.leases.get(&attempt)?;
         Some(LeaseFact { expires_at: self.now.saturating_add_unsigned(left), valid: left > 0 })
@@ -97,7 +97,7 @@ impl Cluster {
         Ok(client)
     }
 
-    /// Finds a Task, and whom to ask about it.
+    /// Finds a Task, and the client of its session.
     pub(crate) async fn find(
         &self,
         name: TaskKey,
@@ -107,7 +107,7 @@ impl Cluster {
         Ok((client, key))
     }
 
-    /// Tasks of a session; of the one asked for, if none is named.
+    /// The Tasks of a session; without one, of the session of the options.
     pub(crate) async fn listing(
         &self,
         session: Option<&SessionId>,
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(client.list(include_terminal).await?)
     }
 
-    /// A page of the Tasks of a session as their owners know them: no log is fetched.
+    /// A page of the Tasks of a session, from their owners; this fetches no log.
     pub(crate) async fn tasks(
         &self,
         session: &SessionId,
@@ -141,7 +141,7 @@ impl Cluster {
 }
 
 impl Fetched {
-    /// Gives the file its name in a data directory.
+    /// Moves the file to its name in a data directory.
     pub(crate) fn keep(
         self,
         key: &TaskKey,
@@ -157,8 +157,8 @@ fn session_dir(data: &Path, key: &TaskKey) -> std::path::PathBuf {
     data.join("tasks").join(key.session_id.as_str())
 }
 
-/// Fetches the log of a Task page by page, as the lines that an embedded log has, into a file beside
-/// where it belongs. `each` is told how many events there are so far, and of how many.
+/// Fetches the log of a Task page by page, as the lines of a log file, into a temporary file beside
+/// its place. `each` gets the number of events so far and of all.
 pub(crate) async fn fetch(
     client: &Client<NatsClient>,
     key: &TaskKey,

@@ -1,4 +1,4 @@
-//! All nodes of a cluster, asked at once.
+//! Asks all nodes of a cluster at once.
 
 use clap::Args;
 use tenure_core::id::SessionId;
@@ -27,7 +27,7 @@ pub(crate) struct FleetArgs {
 }
 
 impl FleetArgs {
-    /// Connects and asks: the cluster that is named, or that of this machine.
+    /// Connects to the named cluster, or to that of this machine, and asks it.
     pub(crate) fn ask<T>(
         &self,
         ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,

@@ -86,7 +86,7 @@ pub(crate) fn merged(heard: &Gather<NodeFacts>) -> BTreeMap<PoolId, PoolSums> {
     pools
 }
 
-/// The sum over two nodes of what is known.
+/// The sum of two optional counts; a missing one does not count.
 pub(crate) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one + other),

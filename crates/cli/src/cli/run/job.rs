@@ -264,8 +264,8 @@ fn nothing(message: &str, session_id: &SessionId, args: &RunArgs) -> Failure {
         .help("without --resume a new task is made; `tenure task list` shows those there are")
 }
 
-/// Refuses to go on with a Task whose file has changed, as it would run what the file no longer
-/// says.
+/// Refuses to go on with a Task whose file has changed, as it would run Steps that the file no
+/// longer has.
 fn check_origin(
     key: &TaskKey,
     origin: Option<&Origin>,

@@ -29,7 +29,7 @@ pub(super) enum SteerEnd {
     Stopped,
 }
 
-/// The Task that is steered, and what it takes.
+/// The Task that `tenure run` steers, with its scheduler and workers.
 #[derive(Debug)]
 pub(super) struct Steer<'a> {
     pub(super) host: &'a RunHost,

@@ -93,10 +93,10 @@ impl Watcher {
         let _ = self.words.send(WatcherMessage::Say(line.into())); // An ended watcher shows nothing more.
     }
 
-    /// Waits until the watcher has shown all there is, and takes its replica: none if the Task was
+    /// Waits until the watcher has shown everything, and takes its replica: none if the Task was
     /// never made.
     pub(super) async fn leave(self) -> Result<Option<Box<Task>>, Failure> {
-        let _ = self.words.send(WatcherMessage::Leave); // It may have left by itself: the Task has ended.
+        let _ = self.words.send(WatcherMessage::Leave); // It may have ended with the Task.
         let thread = self.thread;
         match tokio::task::spawn_blocking(move || thread.join()).await {
             Ok(Ok(result)) => result,

@@ -73,7 +73,7 @@ async fn of_many_who_follow_one_asks() {
         assert_eq!(next(&mut events).await, [0_u64; 0]);
     }
     assert_eq!(fake.0.lock().reads, reads, "others did");
-    fake.commit(1, false); // Nobody tells of it.
+    fake.commit(1, false); // Not published.
     fake.publish(2);
     assert_eq!(next(&mut events).await, [2], "more was told than has come");
     let reads = fake.0.lock().reads;
@@ -108,7 +108,7 @@ async fn events_go_on_however_long_nobody_answers() {
     let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 1);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 2);
-    fake.commit(1, true); // Nobody tells of it.
+    fake.commit(1, true); // Not published.
     fake.falls_silent(100);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);

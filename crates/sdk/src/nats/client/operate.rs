@@ -69,7 +69,7 @@ impl OfNode for Drained {
 }
 
 impl NatsClient {
-    /// What every node knows of workers.
+    /// The facts of every node about itself, its workers and its pools.
     ///
     /// # Errors
     /// `unavailable` if no node answers.

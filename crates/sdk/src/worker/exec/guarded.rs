@@ -21,8 +21,8 @@ use super::logs::OutputFiles;
 use super::supervise::{CommandProcess, Status};
 use super::{ExecError, blocking};
 
-/// Where the kernel keeps the running executable, also when its file was replaced or removed by an
-/// upgrade: guard and runner are always of one build.
+/// The path at which the kernel gives the running executable, even if an upgrade has replaced or
+/// removed its file: so guard and runner are always of one build.
 const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// How long guard and command may take to start. It is milliseconds, or seconds on a machine that

@@ -26,8 +26,8 @@
 //! it still works, with a weaker leash: a small `/bin/sh` leads the command's process group and
 //! kills that group when its pipe from the runner closes. That covers the group, also on `kill -9`
 //! of the runner, but not a process that left the group (`setsid`, job control), and the group gets
-//! no part of the grace once its leader has ended, and what was killed may take a moment longer to
-//! be gone than the call takes to return. It is also slower in a large program, which has to fork
+//! no part of the grace once its leader has ended, and killed processes may take a moment longer to
+//! disappear than the call takes to return. It is also slower in a large program, which has to fork
 //! itself (some 40 ms for each GiB in use). Other unixes than Linux always use it.
 //!
 //! # What is deliberately absent
@@ -88,7 +88,7 @@ pub struct ExecOutcome {
     /// The last lines of both, standard error last, for people to read.
     pub tail: String,
     /// The JSON value the command left in `$TENURE_OUTPUT`, without surrounding white space. After
-    /// anything but exit code 0 this is a courtesy: what cannot be read is `None`, never an error.
+    /// anything but exit code 0 this is a courtesy: an invalid output is `None`, never an error.
     pub output: Option<Vec<u8>>,
     /// From the call until the command ran.
     pub startup: Duration,

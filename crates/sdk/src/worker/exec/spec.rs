@@ -23,7 +23,7 @@ pub struct ExecSpec {
     grace: Duration,
 }
 
-/// What is run.
+/// The program of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// A line for `/bin/sh -c`.
@@ -32,7 +32,7 @@ pub enum Program {
     Direct {
         /// The name or path.
         program: String,
-        /// What follows it.
+        /// Its arguments.
         args: Vec<String>,
     },
 }
@@ -101,17 +101,17 @@ pub enum SpecError {
 }
 
 impl ExecSpec {
-    /// What to run.
+    /// The program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// What is added to the worker's environment.
+    /// The variables that are added to the worker's environment.
     pub fn env(&self) -> &BTreeMap<String, String> {
         &self.env
     }
 
-    /// Where it runs, if it says.
+    /// The working directory, if the spec has one.
     pub fn cwd(&self) -> Option<&Path> {
         self.cwd.as_deref().map(Path::new)
     }

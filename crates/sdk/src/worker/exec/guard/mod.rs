@@ -14,8 +14,9 @@ pub(super) mod wire;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a guard is called in process lists, and how it knows that it is one. It does not begin with
-/// the name of the runner, so that a `pkill` of all runners leaves the guards alive to clean up.
+/// The name of a guard in process lists, by which it also knows that it is one. It does not begin
+/// with the name of the runner, so that a `pkill` of all runners leaves the guards alive to clean
+/// up.
 pub(super) const ARGV0: &str = "exec-guard";
 
 /// Whether this executable acts as a guard when it is started as one.

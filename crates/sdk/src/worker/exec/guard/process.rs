@@ -20,7 +20,7 @@ use super::sweep;
 use super::sys::{self, Reaped};
 use super::wire::{GuardReport, Inbox, Order, encode};
 
-/// Guards one command to its end and says with which code to exit. Never prints: the standard
+/// Guards one command to its end and returns the exit code of the guard. Never prints: the standard
 /// outputs are the command's. A guard that fails closes the socket, and the runner takes over.
 pub(super) fn serve() -> i32 {
     let served = take_post().and_then(|children| {
@@ -81,7 +81,7 @@ struct Leader {
     has_ended: bool,
 }
 
-/// What the runner wants.
+/// What the runner has ordered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     NotAsked,
@@ -228,7 +228,7 @@ impl Runner {
         Ok(self.inbox.take().transpose()?)
     }
 
-    /// Takes in what has arrived, or waits for it. `false` when the runner is gone.
+    /// Reads the bytes that have arrived, or waits for some. `false` when the runner is gone.
     fn receive(&mut self) -> io::Result<bool> {
         let mut chunk = [0; 16 * 1024];
         loop {
