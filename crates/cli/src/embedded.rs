@@ -41,13 +41,13 @@ pub const DEFAULT_POOL: &str = "default";
 /// The scheduler of an embedded node.
 pub type LocalScheduler = Scheduler<JsonlJournal, MemoryLeases>;
 
-/// The end of an orchestrator in the process of an embedded node.
+/// The client port of an embedded node.
 pub type LocalClient = tenure_scheduler::ClientLink<JsonlJournal, MemoryLeases>;
 
 /// The workers of an embedded node.
 pub type LocalWorkers = WorkerPool<WorkerLink<JsonlJournal, MemoryLeases>>;
 
-/// A scheduler on a data directory of its own.
+/// A scheduler with its own data directory, in this process.
 #[derive(Debug)]
 pub struct Embedded {
     scheduler: LocalScheduler,
@@ -69,20 +69,20 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A name is not an id.
+    /// A name is malformed.
     #[error(transparent)]
     Id(#[from] BadId),
-    /// The scheduler refused.
+    /// The scheduler refused the command.
     #[error(transparent)]
     Refused(#[from] Rejection),
 }
 
 impl Embedded {
-    /// Opens a data directory, which is made if need be, and starts a scheduler on it. No Task is
-    /// read before somebody asks for it.
+    /// Opens a data directory, creates it if it is missing, and starts a scheduler on it. The
+    /// scheduler reads no Task before somebody asks for it.
     ///
     /// # Errors
-    /// The directory cannot be made, written, or is in use.
+    /// The directory cannot be created or written, or is in use.
     pub async fn open(data: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(data, Self::config()?).await
     }
@@ -114,7 +114,7 @@ impl Embedded {
         &self.scheduler
     }
 
-    /// What opening found: torn tails cut off, damaged logs.
+    /// The report of opening the directory: torn tails that were cut off, and damaged logs.
     pub fn report(&self) -> &OpenReport {
         &self.report
     }
@@ -148,7 +148,7 @@ impl Embedded {
         handlers: Handlers,
         options: WorkerOptions,
     ) -> Result<LocalWorkers, Error> {
-        // Unique to this boot: what an earlier one held is known to be dead (LEASE-15).
+        // Unique to this boot: so workers of earlier boots are known to be dead (LEASE-15).
         let id = AgentId::new(format!("local-{}", Uuid::now_v7()))?;
         let (link, deliveries) = self.scheduler.join(id, pool, None)?;
         Ok(WorkerPool::start(link, deliveries, handlers, options))

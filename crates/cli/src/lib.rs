@@ -6,7 +6,7 @@ pub mod plan;
 
 pub use tenure_taskfile as taskfile;
 
-// Compiles what the README shows.
+// Compiles the code in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

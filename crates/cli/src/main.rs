@@ -1,4 +1,4 @@
-//! `tenure`: run DAGs of steps durably, and look at what became of them.
+//! The binary `tenure`: runs DAGs of steps durably, and shows their history.
 
 mod cli;
 

@@ -1,4 +1,4 @@
-//! A task file as a create command.
+//! Turns a task file into a create command.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use tenure_core::record::{Backoff, DEADLINE_AT, DEADLINE_MS, Object, RetryPolicy
 use tenure_core::status::Policy;
 use tenure_taskfile::{Deadline, HANDLER_EXEC, Mode, Plan, PlanStep, RetryPlan};
 
-/// How much longer than its own timeout the scheduler waits for a command: the worker ends it
-/// first, and says so; this is for a worker that does not.
+/// How much longer than the command's own timeout the scheduler waits: normally the worker ends the
+/// command first and reports it; this is for a worker that does not.
 const TIMEOUT_SLACK_MS: u64 = 30_000;
 
 /// The command that makes the Task of a file: the same for the same file, whenever it is made.

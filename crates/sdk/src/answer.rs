@@ -1,5 +1,5 @@
-//! Answers of people as references: a short text goes inside, as `data:` (RFC 2397) with a parameter that
-//! makes each answer one of its own, as references are kept once.
+//! Encodes a person's answer to a Step as a reference: a `data:` URI (RFC 2397) with the text
+//! inside. A parameter makes each answer unique, because a Step stores equal references only once.
 
 use tenure_core::Rejection;
 use tenure_core::id::Ref;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 const PREFIX: &str = "data:text/plain;charset=utf-8;answer=";
 
-/// A text as a reference.
+/// Makes a reference that has the text inside.
 ///
 /// # Errors
 /// `validation_error`: it is longer than a reference may be.
@@ -29,7 +29,7 @@ pub(crate) fn to_ref(text: &str) -> Result<Ref, Rejection> {
     })
 }
 
-/// The text of a reference that has one inside.
+/// The text inside a reference, if it has one.
 pub(crate) fn of_ref(reference: &Ref) -> Option<String> {
     let (_, encoded) = reference.as_str().strip_prefix(PREFIX)?.split_once(',')?;
     let encoded = encoded.as_bytes();

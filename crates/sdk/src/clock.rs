@@ -1,4 +1,4 @@
-//! Time as leases count it: on through a suspended machine.
+//! The time by which leases run, which includes the time when the machine is suspended.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ impl Moment {
         Self { runtime: Instant::now(), boot: since_boot() }
     }
 
-    /// What passed from an earlier moment to this one, by the clock that saw more of it: a lease is
-    /// rather given up early.
+    /// The time from an earlier moment to this one, by the clock that counted more: it is safer to
+    /// give up a lease too early than too late.
     pub(crate) fn since(&self, earlier: &Self) -> Duration {
         let by_runtime = self.runtime.saturating_duration_since(earlier.runtime);
         let by_boot = self.boot.zip(earlier.boot).map(|(now, then)| now.saturating_sub(then));

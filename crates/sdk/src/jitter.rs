@@ -1,10 +1,11 @@
-//! What keeps callers apart.
+//! Random pauses, so that many callers do not repeat their requests at the same moment.
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
-/// Between half of it and all of it: those who begin to wait together do not come back together.
+/// A random pause between half of `pause` and all of it: callers that begin to wait together do not
+/// come back together.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     within(pause, random())
 }
@@ -13,7 +14,7 @@ fn within(pause: Duration, random: u32) -> Duration {
     pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2
 }
 
-/// Random enough for that: ids of this version end with random bits.
+/// Random enough for this purpose: the ids of this version end with random bits.
 fn random() -> u32 {
     let [.., a, b, c, d] = *Uuid::now_v7().as_bytes();
     u32::from_be_bytes([a, b, c, d])

@@ -1,15 +1,17 @@
-//! For users of Tenure: workers with handlers, the step context, and the orchestrator's client.
+//! The library for programs that use Tenure: workers with their handlers and the step context, and
+//! the client of orchestrators and observers.
 //!
 //! [`worker`] runs Steps: register handlers by name, start a [`WorkerPool`](worker::WorkerPool) on
 //! a connection to a scheduler. The connection is a [`WorkerPort`](tenure_ports::bus::WorkerPort).
 //!
 //! [`client`] creates Tasks and follows them, over a [`ClientPort`].
 //!
-//! [`nats`] has both ports over a network; the scheduler itself has them in process.
-//! [`Client::connect`](client::Client::connect) and [`WorkerPool::connect`](worker::WorkerPool::connect) are
-//! all that a program needs to join a cluster.
+//! [`nats`] implements both ports over a network; the scheduler implements them in process.
+//! [`Client::connect`](client::Client::connect) and
+//! [`WorkerPool::connect`](worker::WorkerPool::connect) are all that a program needs to join a
+//! cluster.
 //!
-//! What is said and answered is written in types of the core, which are here too: ids, records, states,
+//! Requests and answers use types of the core, which this crate exports too: ids, records, states,
 //! inputs of commands and operations of patches, views.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! How long to wait before the same is asked again.
+//! How long to wait before a request is repeated.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tenure_core::Rejection;
 
 use crate::jitter::jittered;
 
-/// Pauses that double up to a longest one, each a little at random.
+/// Pauses that double up to a longest one, each with some jitter.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     next: Duration,
@@ -23,8 +23,8 @@ impl Pauses {
         self.next >= self.longest
     }
 
-    /// The pause after this refusal: no shorter than whoever refused asks for, and not the same for all
-    /// who were asked the same.
+    /// The pause after this refusal: no shorter than the refusal's `retry_after_ms`, and not the
+    /// same for all callers that got the same refusal.
     pub(crate) fn after(&mut self, refused: &Rejection) -> Duration {
         let pause = jittered(self.next);
         self.next = (self.next * 2).min(self.longest);

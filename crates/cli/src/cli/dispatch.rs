@@ -83,15 +83,15 @@ impl DispatchArgs {
         }
     }
 
-    /// The pool that is named; else that of the Steps that it is for, if they agree; else the Task's.
-    /// It is for the Steps that are named; else for all that have not settled.
+    /// The pool of `--pool`; without one that of the Run's Steps, if they agree; otherwise the
+    /// Task's. The Run's Steps are those of `--step`, or all that have not settled.
     async fn pool(&self, session: &CallerSession) -> Result<PoolId, Failure> {
         if let Some(pool) = &self.pool {
             return Ok(pool.clone());
         }
         let is_any = self.steps.is_empty();
         if is_any && self.on.command_id.is_some() {
-            // What has not settled changes, and the command with it.
+            // The unsettled Steps change, so a repetition would be another command.
             let message =
                 "--command-id goes with --pool or --step: else another time it may be another pool";
             return Err(Failure::new(Exit::Usage, message));
@@ -117,7 +117,7 @@ impl DispatchArgs {
         }
     }
 
-    /// Says which Run it is as soon as that is known, and how it ended when it has.
+    /// Prints the id of the Run as soon as it is known, and how the Run ended once it has.
     async fn wait_for_end(
         &self,
         session: &CallerSession,
@@ -126,7 +126,7 @@ impl DispatchArgs {
         let mut stop = StopSignals::listen()?;
         let context = self.on.context()?;
         let after = match self.on.command_id {
-            Some(_) => 0, // It may have been made before.
+            Some(_) => 0, // An earlier call may have made it.
             None => session.version().await?,
         };
         let command_id = context.command_id.clone();
@@ -169,7 +169,8 @@ impl DispatchArgs {
     }
 }
 
-/// What is said to whoever stops the waiting. Before the Run is seen nobody knows whether there is one.
+/// The message when the wait is stopped. Before the Run is in the log, it is unknown whether there
+/// is one.
 fn stopped(key: &TaskKey, run: Option<RunId>, command: &CommandId) -> String {
     match run {
         Some(run) => format!(
@@ -183,7 +184,7 @@ fn stopped(key: &TaskKey, run: Option<RunId>, command: &CommandId) -> String {
     }
 }
 
-/// What to do where it is not known whether there is a Run.
+/// What to do if it is unknown whether there is a Run.
 fn dispatched_once(command: &CommandId) -> String {
     format!(
         "the same command with --command-id {command} dispatches it once, and waits for its end"

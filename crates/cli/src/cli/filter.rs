@@ -1,4 +1,4 @@
-//! Which items of a list are asked for: those of a name or in a status, and a part of a long answer.
+//! The filters of lists: by name or status, and a part of a long answer.
 
 use std::fmt::Display;
 
@@ -18,7 +18,7 @@ pub(crate) struct Cut {
     pub(crate) offset: usize,
 }
 
-/// A status that is asked for by its name: that of the log, or that which tables show.
+/// A status given by name: the native one of the log, or the one that tables show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StatusFilter<S> {
     native: Option<S>,
@@ -44,13 +44,14 @@ impl<S: Copy + PartialEq + Display> StatusFilter<S> {
         self.native == Some(native) || self.normal == Some(normal)
     }
 
-    /// Whether one of these fits.
+    /// Whether one of these matches.
     pub(crate) fn any(asked: &[Self], native: S, normal: Normal) -> bool {
         asked.iter().any(|one| one.fits(native, normal))
     }
 
-    /// The native statuses, if they tell all of these: what is `running` or `blocked` to a table may be
-    /// something else in the log, and what has another name there as well.
+    /// The native statuses that select exactly these. None if no native statuses do: what is
+    /// `running` or `blocked` in a table may have another status in the log, and some names are
+    /// only those of tables.
     pub(crate) fn natives(asked: &[Self]) -> Option<Vec<S>> {
         let told = asked.iter().map(|one| match one.normal {
             Some(Normal::Running | Normal::Blocked) => None,

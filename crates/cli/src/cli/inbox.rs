@@ -1,4 +1,4 @@
-//! `tenure inbox`: what waits for somebody, with the command that answers it.
+//! `tenure inbox`: lists what waits for a person, with the command that answers it.
 
 use std::io;
 
@@ -31,31 +31,31 @@ struct InboxList {
     missing_partitions: Vec<u32>,
 }
 
-/// Something that waits for somebody.
+/// A Task or Step that waits for a person.
 #[derive(Debug, Serialize)]
 struct InboxItem {
     task_id: TaskId,
     session_id: SessionId,
-    /// None: the Task itself waits.
+    /// None if the Task itself waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     step_id: Option<StepId>,
-    /// None of a Step that failed.
+    /// None for a Step that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_kind: Option<WaitKind>,
-    /// Whose Task it is, and who asked for it.
+    /// The owner of the Task, and who asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<AgentId>,
-    /// Who alone may claim the Step.
+    /// The only principal that may claim the Step.
     #[serde(skip_serializing_if = "Option::is_none")]
     assignee: Option<AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
-    /// What somebody has to do with the Task, if it waits itself.
+    /// The operation that the Task itself waits for, if it does.
     #[serde(skip)]
     action: &'static str,
-    /// What to type.
+    /// The command to type.
     answer: String,
 }
 
@@ -65,8 +65,8 @@ impl InboxItem {
     }
 }
 
-/// What is done with a Task that waits itself: the action, the verb that does it, and what it is for
-/// people.
+/// For a Task that waits itself: the action, the verb of the command that does it, and the words
+/// for people.
 const OF_TASKS: [(&str, &str, &str); 5] = [
     ("task_create", "cancel", "the rest of it"),
     ("reopen_task", "reopen", "going on"),
@@ -121,7 +121,8 @@ fn print(args: &InboxArgs, inbox: &InboxList) -> io::Result<()> {
     sheet.print()
 }
 
-/// The Task itself, if an operation on it would set it going, and each of its Steps that waits.
+/// The items of a Task: the Task itself, if it waits for an operation on it, and each of its Steps
+/// that waits.
 fn waiting(task: BlockedTask, place: &PlaceArgs) -> Vec<InboxItem> {
     let BlockedTask { task_id, owner, requested_by, reason, .. } = task;
     let at = place.told();
@@ -140,7 +141,7 @@ fn waiting(task: BlockedTask, place: &PlaceArgs) -> Vec<InboxItem> {
     let mut all = Vec::new();
     for (action, verb, name) in OF_TASKS {
         if task.required_action_ids.iter().any(|id| id == action) {
-            // An unfinished creation goes on by the command that began it.
+            // To complete an unfinished creation, repeat the command that began it.
             let again = if action == "task_create" { "the same `tenure submit`, or " } else { "" };
             all.push(of_task(name, format!("{again}tenure task {verb} {task_id}{at}")));
         }
@@ -153,7 +154,7 @@ fn waiting(task: BlockedTask, place: &PlaceArgs) -> Vec<InboxItem> {
                 format!("tenure step answer {task_id} {step} TEXT{at}")
             }
             (_, "reopen_step") => format!("tenure step reopen {task_id} {step}{at}"),
-            // It can only be taken out of the way.
+            // It can only be removed.
             _ => format!("tenure task patch {task_id} FILE{at}"),
         };
         InboxItem {

@@ -1,11 +1,12 @@
-//! The command line: what can be said, and which code answers it.
+//! The command line: its commands, and which module runs each.
 //!
-//! A noun is a folder here, and a verb a file in it: `tenure worker list` is `worker/list.rs`. Verbs that
-//! change a Task or a Step in the same way share one (`task/life.rs`, `step/change.rs`). A command
-//! without a noun is a file or a folder of its own name. All of them stand on two modules:
-//! [`place`] opens a directory or a cluster, and [`answer`] writes what they have to say. Beside those are
-//! what several commands share: [`filter`] chooses from lists, [`order`] commands a Task, [`show`] shows a
-//! Task that runs, [`request`] reads a task file, [`runtime`] and [`telemetry`] are of the process.
+//! A noun is a folder here, and a verb a file in it: `tenure worker list` is `worker/list.rs`.
+//! Verbs that change a Task or a Step in the same way share one (`task/life.rs`, `step/change.rs`).
+//! A command without a noun is a file or a folder of its own name. All of them use two modules:
+//! [`place`] opens a directory or a cluster, and [`answer`] writes their output. Several commands
+//! share the others: [`filter`] selects from lists, [`order`] sends a command to a Task, [`show`]
+//! shows a running Task, [`request`] reads a task file, [`runtime`] and [`telemetry`] belong to the
+//! process.
 
 mod answer;
 mod attempt;
@@ -115,7 +116,7 @@ enum CliCommand {
     },
 }
 
-/// Reads the command line and does what it says.
+/// Reads the command line and runs the command.
 pub(crate) fn main() -> ExitCode {
     let given = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
@@ -149,11 +150,11 @@ pub(crate) fn main() -> ExitCode {
             failure.exit.into()
         }
     };
-    telling.end(); // Off every runtime.
+    telling.end(); // Outside of every runtime.
     exit
 }
 
-/// Whether the answer was to be JSON, of whichever command it is.
+/// Whether any command was given `-o json` or `jsonl`.
 fn wants_json(given: &ArgMatches) -> bool {
     if let Some((_, below)) = given.subcommand() {
         return wants_json(below);
@@ -163,7 +164,7 @@ fn wants_json(given: &ArgMatches) -> bool {
 }
 
 impl CliCommand {
-    /// How it tells what it does.
+    /// The log and telemetry of the command.
     fn told(&self) -> TelemetryArgs {
         match self {
             Self::Serve(args) => TelemetryArgs {
@@ -183,7 +184,7 @@ impl CliCommand {
             Self::Run(_) => {
                 TelemetryArgs { service: Some("tenure-run"), ..TelemetryArgs::default() }
             }
-            // All others show what they find, or do one thing, and end.
+            // All other commands print something, or do one thing, and end.
             _ => TelemetryArgs::default(),
         }
     }

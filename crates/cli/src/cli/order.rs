@@ -1,5 +1,5 @@
-//! A command on one Task: how it is given, sent and answered. Its Task is of a cluster, or of a data
-//! directory that no process is at work on.
+//! Sends a command on one Task, and prints the answer. The Task is in a cluster, or in a data
+//! directory on which no process is at work.
 
 use clap::Args;
 use serde::Serialize;
@@ -46,7 +46,7 @@ impl ReasonArgs {
     }
 }
 
-/// What goes with a command: the id that it was given, or one of its own.
+/// The context of a command: with the given id, or a new one.
 pub(crate) fn context(id: Option<&CommandId>) -> Result<Context, Failure> {
     let fresh = || CommandId::new(Uuid::now_v7().to_string());
     let id = id.cloned().map_or_else(fresh, Ok).map_err(Rejection::from)?;
@@ -59,7 +59,7 @@ impl OnTask {
         Ok(Context { expected_version: self.expected_version, ..context })
     }
 
-    /// Goes to where the Task is, and does something there.
+    /// Opens the session of the Task, and runs something there.
     pub(crate) fn at(
         &self,
         work: impl AsyncFnOnce(&CallerSession) -> Result<Exit, Failure>,
@@ -69,7 +69,7 @@ impl OnTask {
         runtime.block_on(async {
             let mut session = CallerSession::open(&self.of.look.at, self.of.key()?).await?;
             if session.find_last().await? && self.command_id.is_some() {
-                // Another one, perhaps, whenever somebody asks.
+                // `last` may be another Task each time.
                 let message = "--command-id goes with a task that is named in full";
                 return Err(Failure::new(Exit::Usage, message));
             }
@@ -80,7 +80,7 @@ impl OnTask {
         })
     }
 
-    /// Sends a command and says what became of the Task; with `wait`, when it has ended.
+    /// Sends a command and prints the Task's new status; with `wait`, once the Task has ended.
     pub(crate) fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
         self.at(async |session| {
             let summary = session.command(self.context()?, command).await?;
@@ -102,7 +102,7 @@ impl OnTask {
         })
     }
 
-    /// Makes a Task that has ended again, and says what became of that.
+    /// Makes an ended Task again, and prints the status of the new one.
     pub(crate) fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
         self.at(async |session| {
             let summary = session.retry_ended(new, self.context()?, why).await?;
@@ -111,10 +111,10 @@ impl OnTask {
         })
     }
 
-    /// Says what became of a Task.
+    /// Prints the status of a Task after a command.
     pub(crate) fn tell(&self, key: &TaskKey, done: CommandDone<'_>) -> Result<Exit, Failure> {
         let status = done.status.map(|status| status.to_string());
-        let status = status.unwrap_or_else(|| "changed".into()); // No room for more (CTRL-06).
+        let status = status.unwrap_or_else(|| "changed".into()); // The answer was shortened (CTRL-06).
         let version = done.version;
         let told = CommandAnswer { key: Key::of(key), done };
         self.of.look.output.answer(&told, Shape::one("task_id"), || {
@@ -123,7 +123,7 @@ impl OnTask {
     }
 }
 
-/// Which Task, in an answer.
+/// The ids of a Task in an answer.
 #[derive(Serialize)]
 pub(crate) struct Key<'a> {
     task_id: &'a TaskId,
@@ -136,7 +136,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What is answered.
+/// The answer to a command.
 #[derive(Serialize)]
 pub(crate) struct CommandAnswer<'a> {
     #[serde(flatten)]
@@ -145,7 +145,7 @@ pub(crate) struct CommandAnswer<'a> {
     pub(crate) done: CommandDone<'a>,
 }
 
-/// What a command has done.
+/// The effect of a command.
 #[derive(Serialize)]
 pub(crate) struct CommandDone<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

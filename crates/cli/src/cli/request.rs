@@ -1,4 +1,4 @@
-//! The task file as it was given: read, checked, and named so that it is found again.
+//! Reads and checks a task file, and names its Task so that a later command finds it again.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::cli::answer::{Exit, Failure};
 
 /// Metadata key of a Task: the file it was made from.
 const FILE_KEY: &str = "tenure.file";
-/// Metadata key of a Task: what that file said.
+/// Metadata key of a Task: the digest of that file.
 const DIGEST_KEY: &str = "tenure.digest";
 
 /// Handlers that this command has.
@@ -24,16 +24,16 @@ pub(crate) const HANDLERS: [&str; 3] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEE
 /// A task file that can be run.
 #[derive(Debug)]
 pub(crate) struct RunnablePlan {
-    /// What it says.
+    /// Its content.
     pub(crate) plan: Plan,
-    /// Which file, and what it says in short.
+    /// The file, and the digest of its content.
     pub(crate) origin: Origin,
 }
 
-/// Where a Task came from, as its metadata says.
+/// The origin of a Task, from its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Absolute, without links; empty where the Task was handed in to a cluster.
+    /// Absolute, without links; empty if the Task was submitted to a cluster.
     pub(crate) file: String,
     /// SHA-256 of the plan: comments, notation and layout of the file do not count, the values of
     /// variables do.
@@ -41,7 +41,7 @@ pub(crate) struct Origin {
 }
 
 impl RunnablePlan {
-    /// Reads a task file, whoever will carry it out.
+    /// Reads a task file, for any command.
     pub(crate) fn open(
         file: &Path,
         vars: &[(String, String)],
@@ -74,7 +74,7 @@ impl RunnablePlan {
         self.plan.task_id.as_deref()
     }
 
-    /// The beginning of the ids of Tasks whose file names none: they are found by it.
+    /// The beginning of the ids of Tasks whose file names none, by which they are found again.
     pub(crate) fn id_stem(&self) -> String {
         id_stem(Path::new(&self.origin.file))
     }
@@ -90,8 +90,9 @@ impl RunnablePlan {
         plan
     }
 
-    /// The plan of a Task with an id: that of the file, unless it is to be another. Where the file lies is not
-    /// in it: it is the same Task from wherever it is handed in.
+    /// The plan of a Task with an id: that of the file, unless a new one is wanted. It does not
+    /// contain the path of the file, so the same file is the same Task from wherever it is
+    /// submitted.
     pub(crate) fn named(self, is_new: bool) -> Plan {
         let id = match self.plan.task_id.as_deref().filter(|_| !is_new) {
             Some(id) => id.to_owned(),
@@ -105,7 +106,7 @@ impl RunnablePlan {
 }
 
 impl Origin {
-    /// What the metadata of a Task says of its origin.
+    /// The origin in the metadata of a Task.
     pub(crate) fn of(metadata: Option<&Map<String, Json>>) -> Option<Self> {
         let text = |key| metadata?.get(key)?.as_str().map(str::to_owned);
         Some(Self { file: text(FILE_KEY).unwrap_or_default(), digest: text(DIGEST_KEY)? })
@@ -113,7 +114,8 @@ impl Origin {
 }
 
 /// With automatic completion the first Step that fails for good ends the Task (POL-05). To go on,
-/// the Task is left to its orchestrator, which is this command; the retries stay what they were.
+/// the plan sets manual completion, with this command as the orchestrator; the retries stay as they
+/// were.
 fn keep_going(plan: &mut Plan) {
     plan.retry.get_or_insert_with(|| RetryPlan::standard(plan.completion));
     plan.completion = Mode::Manual;
@@ -137,7 +139,7 @@ fn check_dispatch(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// A Step whose handler nobody has would wait for nothing and then fail: better said before.
+/// Refuses a Step whose handler this command does not have, because the Step would only fail later.
 fn check_handlers(plan: &Plan) -> Result<(), Failure> {
     let unknown = plan.steps.iter().find(|step| !HANDLERS.contains(&step.handler.as_str()));
     let Some(step) = unknown else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What a command runs on that waits, and the signals that ask it to stop.
+//! The runtime of commands that wait, and the signals that ask them to stop.
 
 use std::io;
 
@@ -7,12 +7,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::answer::{Exit, Failure, output};
 
-/// A runtime of one thread: a command waits, for others or for a disk, and computes little.
+/// Makes a runtime of one thread: a command mostly waits, for others or for a disk, and computes
+/// little.
 pub(crate) fn one_thread() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Waits for something that goes on without this process: who stops it is told so, in the words of then.
+/// Waits for something that goes on without this process. If a signal stops the wait, the message
+/// says so, made at that moment.
 pub(crate) async fn unless_stopped(
     said: impl FnOnce() -> String,
     work: impl Future<Output = Result<Exit, Failure>>,
@@ -27,8 +29,8 @@ pub(crate) async fn unless_stopped(
     }
 }
 
-/// Listens for Ctrl-C and SIGTERM. Not for SIGHUP: who started us with `nohup` does not want it
-/// heard, and whoever else closes the terminal can resume.
+/// Listens for Ctrl-C and SIGTERM. Not for SIGHUP: a user of `nohup` wants it ignored, and one who
+/// closes the terminal can resume.
 #[derive(Debug)]
 pub(crate) struct StopSignals {
     signals: [Signal; 2],

@@ -1,4 +1,5 @@
-//! `tenure submit`: hands a task file to a cluster, and waits for its end if asked to.
+//! `tenure submit`: makes the Task of a file in a cluster, and with `--wait` shows it until its
+//! end.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ pub(crate) struct SubmitArgs {
     output: OutputFormat,
 }
 
-/// What is printed of a Task that nobody waits for.
+/// The output without `--wait`.
 #[derive(Debug, Serialize)]
 struct Submitted<'a> {
     task_id: &'a TaskId,
@@ -123,12 +124,13 @@ pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// What becomes of a Task that is not handed in again.
+/// What happens to an unfinished creation that is not submitted again.
 const LEFT: &str =
     "`tenure task get` says whether it is there, and one that is there in part ends by itself";
 
 impl SubmitArgs {
-    /// Whether the same command again means the same Task, which has this id if the file gives it one.
+    /// Whether a repetition of this command means the same Task, which has this id if the file
+    /// gives one.
     fn is_known_again(&self, id: Option<&str>) -> Result<bool, Failure> {
         let is_named = id.is_some() && !self.new;
         let usage = |message: &str| Err(Failure::new(Exit::Usage, message));
@@ -147,7 +149,7 @@ impl SubmitArgs {
         format!("tenure task wait {}/{id}{}", self.cluster.session, self.cluster.told())
     }
 
-    /// A refusal; of a Task that may be there all the same, with what to do about it.
+    /// The failure for a refusal. If the Task may exist all the same, it says what to do.
     fn not_made(&self, refused: Rejection, id: &TaskId, is_known_again: bool) -> Failure {
         let (session, told) = (&self.cluster.session, self.cluster.told());
         let help = match (refused.code, is_known_again) {
@@ -178,7 +180,7 @@ impl SubmitArgs {
         Failure::from(refused).help(help)
     }
 
-    /// Says that a Task was made.
+    /// Prints that the Task was made.
     fn tell(&self, id: &TaskId, version: u64) -> Result<(), Failure> {
         match self.output {
             OutputFormat::Table => {
@@ -207,7 +209,8 @@ mod tests {
         args: SubmitArgs,
     }
 
-    /// IDEM-03, IDEM-07: who is refused is told what to do with this command, and what was left.
+    /// IDEM-03, IDEM-07: a failure says how to repeat this command, and what it left in the
+    /// cluster.
     #[test]
     fn a_refusal_says_what_to_do_about_the_task() {
         let Line { args } = Line::parse_from(["submit", "f.yaml", "--session", "s"]);

@@ -1,5 +1,5 @@
-//! What this process tells of itself: a log on stderr, and whatever the environment asks to be sent
-//! to a collector.
+//! The log and the telemetry of this process: a log on stderr, and traces, metrics and logs to the
+//! collector that the environment names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,34 +39,34 @@ pub(crate) struct LogArgs {
     pub(crate) log_format: LogFormat,
 }
 
-/// How a command tells what it does.
+/// How a command logs, and under which name it sends telemetry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TelemetryArgs {
-    /// What is logged where `TENURE_LOG` says nothing; none: nothing. A command that somebody waits
-    /// for says itself what must be known.
+    /// The default of `TENURE_LOG`; none if nothing is logged. A command for which a user waits
+    /// prints its messages itself.
     pub(crate) log: Option<&'static str>,
     /// How.
     pub(crate) format: LogFormat,
-    /// What the process is called where it sends telemetry; none: it never does.
+    /// The service name in telemetry; none if the command never sends any.
     pub(crate) service: Option<&'static str>,
-    /// Which one it is there, as everything else names it; none: nothing else does.
+    /// The instance in telemetry, by the name that it has elsewhere; none if it has no such name.
     pub(crate) instance: Option<String>,
-    /// Variables of OpenTelemetry for what the environment does not say.
+    /// Values of OpenTelemetry's variables that the environment does not set.
     pub(crate) variables: BTreeMap<String, String>,
 }
 
-/// How a command is told of.
+/// The running log and telemetry of a command.
 #[derive(Debug)]
 pub(crate) struct Telling {
-    /// What goes to a collector.
+    /// The telemetry to a collector.
     pub(crate) telemetry: Option<Telemetry>,
     /// Whether there is a log on stderr.
     is_logged: bool,
 }
 
 impl Telling {
-    /// Sends what is left, for a moment at most. What the collector did not take is said where no log
-    /// has said it.
+    /// Sends what is left, for a short time at most. Without a log, prints that the collector did
+    /// not take everything.
     pub(crate) fn end(self) {
         if let Some(error) = self.telemetry.and_then(Telemetry::end)
             && !self.is_logged
@@ -78,7 +78,7 @@ impl Telling {
     }
 }
 
-/// Starts what a command asks for.
+/// Starts the log and the telemetry of a command.
 pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
     let (is_logged, format) = (asked.is_some(), told.format);
@@ -96,13 +96,13 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
         };
         log.with_filter(EnvFilter::new(filter))
     });
-    // Whoever waits hears of a silence, log or not (CTRL-11).
+    // A waiting user learns that no scheduler answers, even without a log (CTRL-11).
     let silences = (!is_logged).then(|| silences(|said| output::say(said)));
     tracing_subscriber::registry().with(stderr).with(outside).with(silences).init();
     Telling { telemetry, is_logged }
 }
 
-/// Says what waits tell of a silence to whoever reads no log.
+/// Prints the messages of waits about schedulers that do not answer, for users without a log.
 fn silences<S>(say: impl Fn(&str) + Send + Sync + 'static) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -118,7 +118,7 @@ impl<S: Subscriber, F: Fn(&str) + 'static> Layer<S> for Silences<F> {
     }
 }
 
-/// Says the message of an event.
+/// Prints the message of a log event.
 struct Said<'a, F>(&'a F);
 
 impl<F: Fn(&str)> Visit for Said<'_, F> {
@@ -129,14 +129,15 @@ impl<F: Fn(&str)> Visit for Said<'_, F> {
     }
 }
 
-/// The span that this process was started below, if whoever did so says it as others do: what it makes
-/// is a part of that trace.
+/// The `TRACEPARENT` of this process's environment, if its caller set it: Tasks that this process
+/// makes become a part of that trace.
 pub(crate) fn trace_of_caller() -> Option<SmolStr> {
     let said = std::env::var("TRACEPARENT").ok()?;
     ParentSpan::parse(&said).map(|_| said.into())
 }
 
-/// Telemetry stops nobody: what is wrong with it is said, and the command goes on.
+/// Connects to the collector. Telemetry never stops a command: this prints what is wrong with it,
+/// and the command goes on.
 fn connect(told: TelemetryArgs) -> Option<Telemetry> {
     let (service, variables) = (told.service?, told.variables);
     let instance = told.instance.unwrap_or_else(|| Uuid::new_v4().to_string());
@@ -161,7 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// CTRL-11: whoever waits hears once that nobody answers, and that it is over, and nothing else of the log.
+    /// CTRL-11: a waiting user learns once that nobody answers and once that this is over, and sees
+    /// nothing else of the log.
     #[test]
     fn whoever_waits_hears_of_a_silence() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What documentation and `deploy` say to the command line is what it understands.
+//! Tests that the commands in the documentation and in `deploy` are ones that the command line
+//! accepts.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,7 +20,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Every file of text in these places, as a path from the top and what it says.
+/// Every text file in these places, as its path from the root and its content.
 fn texts(places: &[&str]) -> Vec<(String, String)> {
     let (mut found, mut work) = (Vec::new(), Vec::new());
     work.extend(places.iter().map(|place| root().join(place)));
@@ -33,7 +34,7 @@ fn texts(places: &[&str]) -> Vec<(String, String)> {
     found
 }
 
-/// What a text has behind the word `tenure`: in backticks, or as a line for a shell.
+/// The commands in a text, without the word `tenure`: in backticks, or as a line for a shell.
 fn commands(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let marked = text.split("`tenure ").skip(1).filter_map(|rest| rest.split('`').next());
@@ -42,13 +43,13 @@ fn commands(text: &str) -> Vec<String> {
     marked.chain(lines).map(str::to_owned).collect()
 }
 
-/// The option of a command, or of one below it: a text may leave out which of them it means.
+/// The option of a command, or of one of its subcommands, as a text may leave out the subcommand.
 fn option<'a>(command: &'a Command, is_it: &dyn Fn(&Arg) -> bool) -> Option<&'a Arg> {
     let own = command.get_arguments().find(|argument| is_it(argument));
     own.or_else(|| command.get_subcommands().find_map(|below| option(below, is_it)))
 }
 
-/// The word of a command that the command line does not know, if there is one.
+/// The first word that the command line does not know, if there is one.
 fn unknown<'a>(tenure: &Command, said: &'a str) -> Option<&'a str> {
     let is_name = |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || "-|".contains(c));
     let mut command = tenure;
@@ -61,7 +62,7 @@ fn unknown<'a>(tenure: &Command, said: &'a str) -> Option<&'a str> {
         } else if let Some(short) = word.strip_prefix('-') {
             option(command, &|argument| argument.get_short() == short.chars().next())
         } else if !command.has_subcommands() {
-            continue; // What it is about.
+            continue; // An argument, such as TASK_ID.
         } else if is_name(word) {
             let mut each = word.split('|').map(|name| command.find_subcommand(name));
             if each.clone().any(|below| below.is_none()) {
@@ -70,7 +71,7 @@ fn unknown<'a>(tenure: &Command, said: &'a str) -> Option<&'a str> {
             command = each.next().flatten()?;
             continue;
         } else {
-            return None; // Any of them is meant.
+            return None; // The text means any of them.
         };
         match found {
             None => return Some(word),
@@ -114,7 +115,7 @@ fn commands_that_are_named_are_there() {
     assert!(count > 100, "{count} commands");
 }
 
-/// CTRL-09: what is advised on the command line is what the table of errors advises.
+/// CTRL-09: the command line gives the same advice as the table of errors.
 #[test]
 fn errors_md_says_what_to_do_in_the_words_of_the_command_line() {
     let text = read("docs/errors.md");
@@ -129,7 +130,7 @@ fn errors_md_says_what_to_do_in_the_words_of_the_command_line() {
     }
 }
 
-/// Who follows the README and the pages it leads to has the command before it is used.
+/// The README and the pages that it links install the command before they use it.
 #[test]
 fn pages_say_how_to_get_the_command_before_they_use_it() {
     for page in ["README.md", "docs/cluster.md", "docs/orchestrate.md"] {
@@ -156,15 +157,15 @@ fn units_start_with_what_the_command_line_takes() {
     }
 }
 
-/// What the head of a unit says is to be in its environment.
+/// The environment that the head of a unit asks for.
 fn environment_of(unit: &str) -> HashMap<String, String> {
     let lines = unit.lines().filter_map(|line| line.strip_prefix("#   TENURE_"));
     let pairs = lines.filter_map(|line| line.split_once('='));
     pairs.map(|(name, value)| (format!("TENURE_{name}"), value.to_owned())).collect()
 }
 
-/// PERM-02: the worker of the unit is a user of the roles that are shipped, and of its pool; what it is told
-/// by its environment the command line takes from there.
+/// PERM-02: the worker of the unit is one of the shipped roles, with its pool, and the command line
+/// reads the settings in the unit's environment.
 #[test]
 fn the_worker_of_the_unit_is_a_user_of_the_roles() {
     let unit = read("deploy/systemd/tenure-worker@.service");
@@ -186,7 +187,8 @@ fn the_worker_of_the_unit_is_a_user_of_the_roles() {
     }
 }
 
-/// A document of YAML, with texts for all scalars, and what anchors name where it is named.
+/// Reads a YAML document, with all scalars as texts, and with aliases replaced by what their
+/// anchors name.
 fn yaml(text: &str) -> Json {
     let mut nodes = Parser::new_from_str(text).map(|next| next.unwrap().0).filter(|event| {
         use Event as E;
@@ -226,7 +228,7 @@ fn node<'a, I: Iterator<Item = Event<'a>>>(
         }
         other => panic!("{other:?}"),
     };
-    anchors.insert(anchor, made.clone()); // Without an anchor it is 0, which nothing names.
+    anchors.insert(anchor, made.clone()); // Without an anchor the id is 0, which no alias uses.
     made
 }
 
@@ -234,14 +236,14 @@ fn words(list: &Json) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().map(|word| word.as_str().unwrap())
 }
 
-/// The compose file, and those that it includes.
+/// The compose file, and the files that it includes.
 fn compose_files() -> Vec<String> {
     let cluster = yaml(&read("docker-compose.yml"));
     let included = words(&cluster["include"]).map(str::to_owned);
     ["docker-compose.yml".to_owned()].into_iter().chain(included).collect()
 }
 
-/// Their services, each with its name and the directory that its files are named from.
+/// Their services, each with its name and the directory to which its paths are relative.
 fn services() -> Vec<(PathBuf, String, Json)> {
     let mut all = Vec::new();
     for file in compose_files() {
@@ -275,8 +277,8 @@ fn what_compose_files_name_is_there() {
     }
 }
 
-/// A scheduler and a worker are started with what the command line takes, and are well if they have
-/// connections to the ports that their servers listen on.
+/// The command line accepts the commands of scheduler and worker, and their health checks look for
+/// connections to the ports of their servers.
 #[test]
 fn services_of_tenure_start_and_are_looked_at() {
     let (tenure, services) = (tenure(), services());
@@ -297,7 +299,7 @@ fn services_of_tenure_start_and_are_looked_at() {
         assert!(check.contains(&established(4222)), "{name}: {check}");
         let is_scheduler = *name == "scheduler";
         assert_eq!(check.contains(&established(6379)), is_scheduler, "{name}: {check}");
-        // What it says of itself it says to the collector that is there.
+        // It sends telemetry to the collector of the compose file.
         let to = &service["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"];
         assert_eq!(to, "http://collector:4318", "{name}");
     }

@@ -1,7 +1,9 @@
-//! Public events of a Task: read from where somebody stopped, then as they happen (EVENT).
+//! Follows the public events of a Task (EVENT): the client reads those after a given event, then
+//! receives new ones as the owner publishes them.
 //!
-//! Of all who follow a Task one asks for it from time to time: whoever is first. A node that was asked
-//! says so to all, and they put their own question off.
+//! An owner publishes the events of a Task only for a while after somebody has asked for it. Of all
+//! clients that follow a Task, the one whose timer ends first asks again. The node announces this
+//! to all, and the others postpone their own request.
 
 use std::collections::VecDeque;
 
@@ -22,11 +24,11 @@ use crate::jitter::jittered;
 
 impl<P: ClientPort> Client<P> {
     /// The public events of a Task behind event `after` of its log: all of them, in order, those to
-    /// come included, until the Task has ended. 0 begins with its first; the `wal_seq` of the last
-    /// event that was dealt with goes on behind it. Up to three events share a `wal_seq`: whoever was
-    /// interrupted between them goes on with the one before, and knows events again by their
-    /// `event_id`. They go on when a scheduler answers again, however long none did. An error is the last
-    /// item.
+    /// come included, until the Task has ended. With 0 the stream begins with the first event; to
+    /// continue, give the `wal_seq` of the last event that you have handled. Up to three events
+    /// share a `wal_seq`: if you were interrupted between them, give the one before, and recognise
+    /// events that come again by their `event_id`. The stream waits while no scheduler answers,
+    /// however long that takes. An error is the last item.
     pub fn events(
         &self,
         task: &TaskId,
@@ -47,12 +49,12 @@ impl<P: ClientPort> Client<P> {
 }
 
 impl<P: ClientPort> Client<P> {
-    /// What happens around Runs and changes no Task, of one Task or of all of the session, from when
-    /// this has returned: who took a Run, what it said in the end, and the like. Hints, of which some may
-    /// get lost (EVENT-07).
+    /// The runtime events of one Task or of the whole session, from the moment when this returns: a
+    /// worker took a Run, a Run gave a result, and the like. They change no Task, and some may get
+    /// lost (EVENT-07).
     ///
     /// # Errors
-    /// Not for this caller, or the connection is closed.
+    /// The caller may not read them, or the connection is closed.
     pub async fn runtime_events(
         &self,
         task: Option<&TaskId>,
@@ -61,7 +63,7 @@ impl<P: ClientPort> Client<P> {
     }
 }
 
-/// What to do when everything that was read is handed out.
+/// What to do when the caller has taken all events that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Read,
@@ -75,9 +77,10 @@ struct Following<P: ClientPort> {
     /// The last event of the log whose public events are known.
     through: u64,
     live: Option<P::Events>,
-    /// When the Task is to be asked for again, if nobody else does: it is followed for a while after.
+    /// When to ask for the Task again, if no other client does before: the owner then publishes its
+    /// events for a while longer.
     ask_at: Instant,
-    /// Whether anything came since it was asked for.
+    /// Whether the owner has published anything since the last request.
     has_heard: bool,
     read: VecDeque<TaskEvent>,
     next: Next,
@@ -104,7 +107,7 @@ impl<P: ClientPort> Following<P> {
 
     async fn read(&mut self) -> Result<(), Rejection> {
         if self.live.is_none() {
-            // Before the first look.
+            // Subscribe before the first read, so that no event falls between them.
             self.live = Some(patiently(&self.port, || self.port.published(&self.task)).await?);
         }
         self.put_off();
@@ -116,18 +119,20 @@ impl<P: ClientPort> Following<P> {
         Ok(())
     }
 
-    /// The next question, at the latest: nobody else may have one. They are spread, so that one comes
-    /// first.
+    /// Sets the latest time of the next request, as perhaps no other client makes one. The times
+    /// are random, so that one client is first.
     fn put_off(&mut self) {
         self.ask_at = Instant::now() + jittered(2 * LOOK);
     }
 
-    /// Waits for what happens, and looks from time to time: what is published may get lost.
+    /// Waits for the next published events, and reads from time to time, because published events
+    /// may get lost.
     async fn wait(&mut self) {
         if self.has_heard && Instant::now() >= self.ask_at {
             self.put_off();
             self.has_heard = false;
-            // Nothing is to be read, and what is missing is noticed whatever this is answered.
+            // This asks for no events, only that the owner goes on. The answer does not matter: a
+            // gap in later events shows what is missing.
             let _ = self.port.events(&self.task, u64::MAX).await;
         }
         let Some(live) = &mut self.live else {
@@ -137,7 +142,7 @@ impl<P: ClientPort> Following<P> {
         match timeout_at(self.ask_at, live.next()).await {
             Ok(Some(published)) => self.take(published),
             Ok(None) => (self.live, self.next) = (None, Next::Read),
-            Err(_) if self.has_heard => {} // It is asked for.
+            Err(_) if self.has_heard => {} // The request above is due.
             Err(_) => self.next = Next::Read,
         }
     }
@@ -146,10 +151,10 @@ impl<P: ClientPort> Following<P> {
         let Published { after, page, .. } = published;
         self.has_heard = true;
         if after == page.through {
-            self.put_off(); // Somebody has asked.
+            self.put_off(); // Another client has asked.
         }
         if page.through <= self.through {
-            return; // It was read.
+            return; // These events are known.
         }
         if after > self.through {
             self.next = Next::Read; // Something got lost.

@@ -1,4 +1,4 @@
-//! Looking: lists, reasons, and what was.
+//! The client's queries beyond a Task's present state: lists, reasons why Steps wait, and history.
 
 use std::ops::RangeInclusive;
 
@@ -13,10 +13,10 @@ use tenure_ports::ClientPort;
 use super::Client;
 
 impl<P: ClientPort> Client<P> {
-    /// A page of the Tasks of the session, each as it stands (`agent.task_list`, LIST): live ones, the
-    /// oldest first, and if asked for, ended ones, the newest first. For the eyes of a user,
-    /// `user_facing` leaves out what is internal (VIEW-10). [`list`](Self::list) tells less of all of
-    /// them, and costs less.
+    /// A page of the Tasks of the session, each in its present state (`agent.task_list`, LIST):
+    /// live ones, the oldest first, and if asked for, ended ones, the newest first. `user_facing`
+    /// leaves out internal Tasks, for lists that users see (VIEW-10). [`list`](Self::list) returns
+    /// fewer fields of all Tasks, and costs less.
     ///
     /// # Errors
     /// `validation_error` for the limit; the caller may not list.
@@ -24,7 +24,7 @@ impl<P: ClientPort> Client<P> {
         self.port.tasks(input).await
     }
 
-    /// Why a Step is not running, with the evidence and what would change it.
+    /// Why a Step is not running, with the evidence and the operations that would change it.
     ///
     /// # Errors
     /// There is no such Step.
@@ -40,8 +40,8 @@ impl<P: ClientPort> Client<P> {
         self.port.ask(task, ExplainTaskInput::default()).await
     }
 
-    /// The history of a Task (VIEW-12): its events in this range of `wal_seq`, and of the Steps that they
-    /// are about what they say now and said to each of their Attempts.
+    /// The history of a Task (VIEW-12): its events in this range of `wal_seq`, and the content of
+    /// their Steps, as it is now and as each Attempt got it.
     ///
     /// # Errors
     /// There is no such Task, or its log cannot be read.
@@ -53,7 +53,7 @@ impl<P: ClientPort> Client<P> {
         let (from, to) = (Some(*range.start()), Some(*range.end()));
         let first = InspectInput { from_seq: from, to_seq: to };
         let mut all = self.port.ask(task, first).await?;
-        let last = all.task.version.min(*range.end()); // What comes meanwhile is not waited for.
+        let last = all.task.version.min(*range.end()); // Events that are added meanwhile are left out.
         while let Some(next) = all.next_seq.filter(|next| *next <= last) {
             let rest = InspectInput { from_seq: Some(next), to_seq: Some(last) };
             all.append(self.port.ask(task, rest).await?);

@@ -1,4 +1,5 @@
-//! Create Tasks and follow them: one API, whether the scheduler is in this process or far away.
+//! The client of orchestrators and observers: it creates, steers and reads Tasks with the same API,
+//! whether the scheduler is in this process or a node of a cluster.
 //!
 //! ```no_run
 //! # use tenure_sdk::client::{Client, Step, Task};
@@ -51,37 +52,38 @@ impl<P: ClientPort> Client<P> {
         Self { port, expected_version: None }
     }
 
-    /// The connection, for what is not here.
+    /// The connection, for requests that have no method here.
     pub const fn port(&self) -> &P {
         &self.port
     }
 
-    /// The same caller with capacity for so many bytes in an answer (CTRL-06). The answer to a write that is
-    /// longer comes without its Steps, then without the Task; a Task without its lists, and says so in
-    /// `left_out`; a page of Steps, Tasks or events with fewer, but one. Nothing is cut off of other
-    /// answers.
+    /// The same client, which wants answers of at most so many bytes (CTRL-06). A longer answer to
+    /// a write comes without its Steps, then without the Task. A longer Task comes without its
+    /// lists, and says so in `left_out`. A longer page of Steps, Tasks or events comes with fewer
+    /// of them, at least one. Other answers are never shortened.
     #[must_use]
     pub fn within(&self, max_bytes: usize) -> Self {
         Self { port: self.port.within(max_bytes), ..*self }
     }
 
-    /// The same caller, whose commands are judged at this version of their Task only (OCC-02): if it has
-    /// changed meanwhile, they are refused with `version_conflict`. What makes a new Task is not judged.
+    /// The same client, whose commands the scheduler accepts only at this version of their Task
+    /// (OCC-02): if the Task has changed meanwhile, it refuses them with `version_conflict`.
+    /// Commands that make a new Task are not affected.
     #[must_use]
     pub fn expecting(&self, version: u64) -> Self {
         Self { port: self.port.clone(), expected_version: Some(version) }
     }
 
-    /// What goes with a command that has an id of its own.
+    /// The context of a command under a new id.
     fn context(&self) -> Result<Context, Rejection> {
         let context = Context::new(CommandId::new(Uuid::now_v7().to_string())?);
         Ok(Context { expected_version: self.expected_version, ..context })
     }
 
-    /// Creates a Task, and answers with its id when it is durable.
+    /// Creates a Task, and returns its id when it is durable.
     ///
     /// # Errors
-    /// What is wrong with it, or why it could not be created.
+    /// A field of the Task is invalid, or the scheduler refuses it.
     pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
         let input = task.build(self.port.session())?;
         let task_id = input.task_id()?.clone();
@@ -89,8 +91,8 @@ impl<P: ClientPort> Client<P> {
         Ok(task_id)
     }
 
-    /// Creates a Task under a `command_id` of the caller's: the same again, with the same `task_id`
-    /// or key, is answered as the first time (IDEM-01, IDEM-03).
+    /// Creates a Task under the caller's own `command_id`: a repetition with the same `task_id` or
+    /// key gets the first answer (IDEM-01, IDEM-03).
     ///
     /// # Errors
     /// Why it could not be created.
@@ -119,7 +121,7 @@ impl<P: ClientPort> Client<P> {
     /// Asks any query about a Task.
     ///
     /// # Errors
-    /// Why it is not answered.
+    /// Why there is no answer.
     pub async fn ask<Q: Query>(&self, task: &TaskId, query: Q) -> Result<Q::Output, Rejection>
     where
         P: Answers<Q>,
@@ -131,7 +133,7 @@ impl<P: ClientPort> Client<P> {
     /// `left_out`: [`steps`](Self::steps) has its Steps page by page.
     ///
     /// # Errors
-    /// There is none, or nobody answers.
+    /// There is no such Task, or no scheduler answers.
     pub async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
         self.port.ask(task, GetInput {}).await
     }
@@ -139,7 +141,7 @@ impl<P: ClientPort> Client<P> {
     /// A page of the Steps of a Task.
     ///
     /// # Errors
-    /// There is no such Task, or nobody answers.
+    /// There is no such Task, or no scheduler answers.
     pub async fn steps(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
         self.port.ask(task, input).await
     }
@@ -147,15 +149,15 @@ impl<P: ClientPort> Client<P> {
     /// Tasks of the session, live ones and, if asked for, ended ones.
     ///
     /// # Errors
-    /// The caller may not list. Partitions that do not answer are named in the listing.
+    /// The caller may not list. The listing names partitions that do not answer.
     pub async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.port.list(include_terminal).await
     }
 
-    /// Changes a Task, all operations or none.
+    /// Changes a Task: all operations take effect, or none.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn update(
         &self,
         task: &TaskId,
@@ -167,32 +169,32 @@ impl<P: ClientPort> Client<P> {
     /// Lets a draft begin.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn submit(&self, task: &TaskId) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::SubmitTask(Why::default())).await
     }
 
-    /// Asks for a Task to be cancelled: answers when that is durable.
+    /// Requests that a Task be cancelled, and returns when the request is durable.
     /// [`wait_for_end`](Self::wait_for_end) waits until its Steps have stopped.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn cancel(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::TaskCancel(close(why))).await
     }
 
-    /// Asks for a Task to be failed, as [`cancel`](Self::cancel) does.
+    /// Requests that a Task fail, as [`cancel`](Self::cancel) does.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn fail(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::TaskFail(close(why))).await
     }
 
-    /// Ends a Task well.
+    /// Completes a Task.
     ///
     /// # Errors
-    /// Why not: a required Step is unfinished, for one.
+    /// Why the scheduler refuses it: a required Step is unfinished, for one.
     pub async fn complete(
         &self,
         task: &TaskId,
@@ -201,10 +203,10 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::TaskComplete(complete)).await
     }
 
-    /// Any command, under an id of its own.
+    /// Sends any command, under a new id.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn command(
         &self,
         task: &TaskId,
@@ -213,10 +215,10 @@ impl<P: ClientPort> Client<P> {
         self.port.write(task, self.context()?, command).await
     }
 
-    /// Any command, with the id, expected version and trace that the caller gives.
+    /// Sends any command, with the id, expected version and trace that the caller gives.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn command_as(
         &self,
         task: &TaskId,

@@ -1,4 +1,5 @@
-//! Waiting through what passes: an election, a new owner, a broken connection, a full queue.
+//! Repeats a request through temporary failures: an election, a new owner, a broken connection, a
+//! full queue.
 
 use std::time::Duration;
 
@@ -7,19 +8,20 @@ use tenure_ports::ClientPort;
 
 use crate::pauses::Pauses;
 
-/// First and longest pause between two questions that nobody answered.
+/// First and longest pause between two requests that nobody answered.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Target of the two log lines of a wait that outlasts a silence: that nobody answers, and that it is over.
+/// Target of the two log lines about a scheduler that does not answer: one when the wait begins,
+/// one when it is over.
 pub const WAITS: &str = "tenure_sdk::waits";
 
-/// Asks until there is an answer for good, however long nobody gives one: whoever waits for a Task waits
-/// for a scheduler too. Dropping it gives up. That nobody answers is logged once, and that somebody does
-/// again ([`WAITS`]).
+/// Repeats a request until there is a final answer, however long no scheduler gives one: a client
+/// that waits for a Task also waits for a scheduler. Drop the future to give up. It logs once that
+/// no scheduler answers, and once that one answers again ([`WAITS`]).
 ///
 /// # Errors
-/// A refusal that stands: one that does not [pass](passes), or of a scheduler in this process that has
-/// stopped.
+/// A final refusal: one that does not [pass](passes), or one from a scheduler in this process that
+/// has stopped.
 pub async fn patiently<P: ClientPort, T, F>(port: &P, ask: impl Fn() -> F) -> Result<T, Rejection>
 where
     F: Future<Output = Result<T, Rejection>>,
@@ -45,8 +47,9 @@ where
     }
 }
 
-/// Whether the same may be answered a while after this refusal (CTRL-11): `unavailable` and `not_owner`
-/// pass, but not a `not_owner` that names another partition, as the cluster was made anew then.
+/// Whether the same request may succeed some time after this refusal (CTRL-11): `unavailable` and
+/// `not_owner` pass, but not a `not_owner` that names another partition, because then the cluster
+/// was made anew.
 pub fn passes(refused: &Rejection) -> bool {
     match refused.code {
         Code::Unavailable => true,

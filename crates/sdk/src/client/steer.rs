@@ -1,4 +1,4 @@
-//! Steering: one method for each command of an orchestrator.
+//! The client's commands that steer a Task: one method for each command of an orchestrator.
 
 use tenure_core::command::{
     AppendProgress, Dispatch, Link, RetryEnded, RetrySteps, RunAndWhy, StepReport, Unlink, Why,
@@ -18,42 +18,43 @@ use crate::answer;
 const INPUT_RECEIVED: &str = "input_received";
 
 impl<P: ClientPort> Client<P> {
-    /// Gives out no more Steps; those at work go on.
+    /// Pauses a Task: no more of its Steps are dispatched, and running ones go on.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn pause(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::PauseTask(because(why))).await
     }
 
-    /// Goes on with a paused Task.
+    /// Resumes a paused Task.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn resume(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::ResumeTask(because(why))).await
     }
 
-    /// Says that a Task waits for something: nothing is dispatched until it is reopened.
+    /// Blocks a Task, because it waits for something: none of its Steps is dispatched until it is
+    /// reopened.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn block(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::BlockTask(because(why))).await
     }
 
-    /// Goes on with a blocked Task.
+    /// Reopens a blocked Task.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn reopen(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::ReopenTask(because(why))).await
     }
 
-    /// Puts an ended Task away.
+    /// Archives an ended Task.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn archive(&self, task: &TaskId) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::ArchiveTask(Why::default())).await
     }
@@ -61,7 +62,7 @@ impl<P: ClientPort> Client<P> {
     /// Tries failed Steps of a live Task again: those that are named, or all.
     ///
     /// # Errors
-    /// Why not: none of them has failed, for one.
+    /// Why the scheduler refuses it: none of them has failed, for one.
     pub async fn retry(
         &self,
         task: &TaskId,
@@ -73,11 +74,11 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::RetryTask(retry)).await
     }
 
-    /// Makes a Task that has ended again, as `new` (RETRY-12): the same DAG with all Steps pending, and
-    /// an edge `retry_of`. The old one stays what it was.
+    /// Makes a Task that has ended again, as `new` (RETRY-12): the same DAG with all Steps pending,
+    /// and an edge `retry_of`. The old Task does not change.
     ///
     /// # Errors
-    /// Why not: it is live, or there is such a Task as the new one.
+    /// Why the scheduler refuses it: it is live, or there is such a Task as the new one.
     pub async fn retry_ended(
         &self,
         old: &TaskId,
@@ -87,8 +88,8 @@ impl<P: ClientPort> Client<P> {
         self.retry_ended_as(old, new, self.context()?, reason(why)).await
     }
 
-    /// The same under an id of the command's own, for a reason that may have a code and details: all of it
-    /// is kept with the edge.
+    /// The same under a given command id, with a reason that may have a code and details: the edge
+    /// stores all of it.
     ///
     /// # Errors
     /// As [`retry_ended`](Self::retry_ended).
@@ -106,7 +107,7 @@ impl<P: ClientPort> Client<P> {
     /// Relates a Task to another of its session, or to something elsewhere.
     ///
     /// # Errors
-    /// Why not: there is no such Task, or it would close a circle.
+    /// Why the scheduler refuses it: there is no such Task, or the relation would close a cycle.
     pub async fn link(
         &self,
         task: &TaskId,
@@ -124,10 +125,10 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::LinkTasks(link)).await
     }
 
-    /// Takes a relation back.
+    /// Removes a relation.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn unlink(&self, task: &TaskId, edge_id: EdgeId) -> Result<WriteSummary, Rejection> {
         self.unlink_as(task, Unlink { edge_id, reason: None }).await
     }
@@ -145,11 +146,12 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// Dispatches a Run: a licence for one worker of a pool to claim one Step, of those in
-    /// `allowed_step_ids` if there are any. The answer names it in `run_id`; with `wait` it comes when
-    /// the Run has ended, and says in `run_end` how, and what the Run itself had to say (DISP-13).
+    /// `allowed_step_ids` if there are any. The answer has its `run_id`. With `wait` the answer
+    /// comes when the Run has ended, and has in `run_end` how it ended and the result of the Run
+    /// itself (DISP-13).
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn dispatch(
         &self,
         task: &TaskId,
@@ -158,10 +160,10 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::DispatchWorker(dispatch)).await
     }
 
-    /// Takes a Run back, and stops its worker if it has one.
+    /// Cancels a Run, and asks its worker to stop if it has one.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn cancel_run(
         &self,
         task: &TaskId,
@@ -172,10 +174,10 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::CancelRun(because)).await
     }
 
-    /// Cancels a Step that nobody is at work on.
+    /// Cancels a Step that no worker holds.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn cancel_step(
         &self,
         task: &TaskId,
@@ -186,10 +188,10 @@ impl<P: ClientPort> Client<P> {
         self.update(task, vec![cancel]).await
     }
 
-    /// Goes on with a blocked or failed Step.
+    /// Reopens a blocked or failed Step.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn reopen_step(
         &self,
         task: &TaskId,
@@ -201,12 +203,13 @@ impl<P: ClientPort> Client<P> {
         self.update(task, vec![reopen]).await
     }
 
-    /// Answers a Step that asked for input: it goes on, and its next Attempt finds the answer in
-    /// [`StepContext::answers`](crate::worker::StepContext::answers).
+    /// Answers a Step that asked for input: the Step goes on, and its next Attempt finds the answer
+    /// in [`StepContext::answers`](crate::worker::StepContext::answers).
     ///
     /// # Errors
-    /// Why not: the Step is not blocked or failed, or the answer is longer than a reference may be (some
-    /// 3 KB). Put a longer one somewhere, and answer with its address.
+    /// Why the scheduler refuses it: the Step is not blocked or failed, or the answer is longer
+    /// than a reference may be (some 3 KB). Store a longer one elsewhere, and answer with its
+    /// address.
     pub async fn answer(
         &self,
         task: &TaskId,
@@ -216,10 +219,10 @@ impl<P: ClientPort> Client<P> {
         self.update(task, vec![answering(step_id, text)?]).await
     }
 
-    /// Writes on a Step as the orchestrator: its status, results, progress (3.2).
+    /// Reports on a Step as the orchestrator: its status, results, progress (3.2).
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn report(
         &self,
         task: &TaskId,
@@ -231,7 +234,7 @@ impl<P: ClientPort> Client<P> {
     /// Adds progress, artifacts, evidence, late input or the state of delivery to a Task.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the scheduler refuses it.
     pub async fn note(
         &self,
         task: &TaskId,
@@ -241,16 +244,16 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// Views of all live Tasks of the session and of the newest ended ones; none named: all views.
-    /// Partitions that did not answer come with them.
+    /// The second value names partitions that did not answer.
     ///
     /// # Errors
-    /// Not for this caller.
+    /// The caller may not read them.
     pub async fn views(&self, views: &[ViewName]) -> Result<(Snapshot, Vec<u32>), Rejection> {
         self.views_of(ViewsInput::of(views)).await
     }
 
-    /// The same of some Tasks: of those in some statuses, or for the eyes of a user (VIEW-10). What
-    /// `task_summary` counts does not depend on it.
+    /// The same for some of the Tasks: those in some statuses, or those that users see (VIEW-10).
+    /// The counts of `task_summary` do not depend on this choice.
     ///
     /// # Errors
     /// As [`views`](Self::views).
@@ -258,11 +261,11 @@ impl<P: ClientPort> Client<P> {
         self.port.views(input).await
     }
 
-    /// These Tasks in few words, for the context of a model (PROMPT): within the budget of the
-    /// scheduler's configuration, or a smaller one.
+    /// A short text about these Tasks, for the context of a model (PROMPT): within the budget of
+    /// the scheduler's configuration, or a smaller one.
     ///
     /// # Errors
-    /// One of them is not there, or the budget is above the configured one.
+    /// There is no such Task as one of them, or the budget is above the configured one.
     pub async fn board(&self, tasks: &[TaskId], input: BoardInput) -> Result<Board, Rejection> {
         let mut lines = Vec::new();
         for task in tasks {
@@ -271,14 +274,14 @@ impl<P: ClientPort> Client<P> {
         Ok(compose(&lines, input.budget_of(&lines)))
     }
 
-    /// CTRL-10: how to write a Task, for the context of a model. It is the same everywhere, and asks
-    /// nobody.
+    /// CTRL-10: how to write a Task, for the context of a model. The text is built in, so this
+    /// sends no request.
     pub fn template() -> Board {
         template()
     }
 }
 
-/// The operation of [`Client::answer`], for a patch with others.
+/// The operation that [`Client::answer`] sends, for a patch that has others too.
 ///
 /// # Errors
 /// The answer is longer than a reference may be.

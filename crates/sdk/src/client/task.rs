@@ -1,4 +1,4 @@
-//! Tasks and Steps as a program writes them down.
+//! Builders for the Tasks and Steps that a program creates.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tenure_core::patch::StepInput;
 use tenure_core::record::{RetryPolicy, Value};
 use uuid::Uuid;
 
-/// A Task to create. What is wrong with an id is told when it is created.
+/// A Task to create. A malformed id is an error when the Task is created, not before.
 #[derive(Debug, Clone)]
 pub struct Task {
     input: CreateTask,
@@ -18,27 +18,27 @@ pub struct Task {
 }
 
 impl Task {
-    /// With no Steps yet.
+    /// A Task without Steps.
     pub fn new(title: &str) -> Self {
         let input = CreateTask { title: title.into(), ..CreateTask::default() };
         Self { input, bad: None }
     }
 
-    /// Its id in the session; if none is given, it is made of the key, or made up.
+    /// Its id in the session. Without one, the client makes the id from the key, or a new UUID.
     #[must_use]
     pub fn id(mut self, id: &str) -> Self {
         self.input.task_id = taken(&mut self.bad, TaskId::new(id));
         self
     }
 
-    /// In a few words, for people.
+    /// A short description, for people.
     #[must_use]
     pub fn summary(mut self, summary: &str) -> Self {
         self.input.summary = summary.into();
         self
     }
 
-    /// What is to be reached.
+    /// The goal of the Task.
     #[must_use]
     pub fn objective(mut self, objective: &str) -> Self {
         self.input.objective = Some(objective.into());
@@ -52,44 +52,45 @@ impl Task {
         self
     }
 
-    /// Before Tasks with a lower one.
+    /// The priority: a Task goes before Tasks with a lower one.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.input.priority = Some(priority);
         self
     }
 
-    /// How its Steps are tried again.
+    /// The retry policy of its Steps.
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.input.retry_policy = Some(Arc::new(policy));
         self
     }
 
-    /// The Task that makes this one.
+    /// The parent: the Task that makes this one.
     #[must_use]
     pub fn parent(mut self, parent: &TaskId) -> Self {
         self.input.parent_task_id = Some(parent.clone());
         self
     }
 
-    /// A repeat with the same key and content, and the same id or none, is answered with the first
-    /// Task (IDEM-03).
+    /// The idempotency key: a repetition with the same key and content, and the same id or none,
+    /// gets the first Task as its answer (IDEM-03).
     #[must_use]
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.input.idempotency_key = Some(key.into());
         self
     }
 
-    /// As an agent's tool makes it: it does nothing by itself where nothing else is said. Its Steps are
-    /// given out with [`dispatch`](super::Client::dispatch), and it is ended by hand (POL-01).
+    /// Creates the Task as an agent's tool does: with manual dispatch and completion by default.
+    /// Its orchestrator gives its Steps to workers with [`dispatch`](super::Client::dispatch), and
+    /// ends it (POL-01).
     #[must_use]
     pub fn by_agent(mut self) -> Self {
         self.input = self.input.by_agent();
         self
     }
 
-    /// It waits until it is submitted.
+    /// Makes it a draft, which waits until it is submitted.
     #[must_use]
     pub fn draft(mut self) -> Self {
         self.input.draft = Some(true);
@@ -112,7 +113,7 @@ impl Task {
         steps.into_iter().fold(self, Self::step)
     }
 
-    /// Changes whatever has no method here.
+    /// Changes fields that have no method here.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut CreateTask)) -> Self {
         change(&mut self.input);
@@ -122,7 +123,7 @@ impl Task {
     /// The input of the command in a session, its id included.
     ///
     /// # Errors
-    /// The first id that has another form.
+    /// The first malformed id.
     pub fn build(self, session: &SessionId) -> Result<CreateTask, Rejection> {
         match self.bad {
             Some(bad) => Err(bad),
@@ -131,7 +132,7 @@ impl Task {
     }
 }
 
-/// With an id, which the scheduler never makes (U15): of its key, if it has one.
+/// Gives the input an id, as the scheduler never makes one (U15): from its key, if it has one.
 pub(super) fn named(mut input: CreateTask, session: &SessionId) -> Result<CreateTask, Rejection> {
     if input.task_id.is_none() {
         input.task_id = Some(match &input.idempotency_key {
@@ -147,7 +148,7 @@ pub(super) fn named(mut input: CreateTask, session: &SessionId) -> Result<Create
 pub struct Step(Result<StepInput, Rejection>);
 
 impl Step {
-    /// With an id that is unlike that of any other Step of its Task, which is its title too.
+    /// A Step with an id that is unique in its Task, and is its title too.
     pub fn new(id: &str) -> Self {
         let step = StepId::new(id).map(|step_id| StepInput {
             assignee: None,
@@ -176,7 +177,7 @@ impl Step {
         self.with(|step| step.summary = summary.into())
     }
 
-    /// It begins when that Step is completed.
+    /// Adds a dependency: the Step begins when that one is completed.
     #[must_use]
     pub fn after(self, step: &str) -> Self {
         self.try_with(|input| {
@@ -185,13 +186,13 @@ impl Step {
         })
     }
 
-    /// It begins when all of these are completed.
+    /// Adds dependencies: the Step begins when all of these are completed.
     #[must_use]
     pub fn after_all<'a>(self, steps: impl IntoIterator<Item = &'a str>) -> Self {
         steps.into_iter().fold(self, Self::after)
     }
 
-    /// Which of the worker's handlers runs it.
+    /// The handler that runs it.
     #[must_use]
     pub fn handler(self, handler: &str) -> Self {
         self.try_with(|input| {
@@ -200,7 +201,7 @@ impl Step {
         })
     }
 
-    /// Who may claim it.
+    /// The pool whose workers may claim it.
     #[must_use]
     pub fn pool(self, pool: &str) -> Self {
         self.try_with(|input| {
@@ -209,13 +210,13 @@ impl Step {
         })
     }
 
-    /// What the handler gets.
+    /// The input of the handler.
     #[must_use]
     pub fn input(self, value: Value) -> Self {
         self.with(|step| step.input = Some(value))
     }
 
-    /// What the handler gets, as JSON.
+    /// The input of the handler, as JSON.
     ///
     /// # Errors
     /// The value has no form in JSON.
@@ -223,13 +224,13 @@ impl Step {
         Ok(self.input(Value::json(serde_json::to_vec(value)?)))
     }
 
-    /// The Task can end well without it.
+    /// Makes the Step optional: the Task can complete without it.
     #[must_use]
     pub fn optional(self) -> Self {
         self.with(|step| step.required = Some(false))
     }
 
-    /// How it is tried again, instead of the Task's way.
+    /// Its own retry policy, instead of the Task's.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.with(|step| step.retry_policy = Some(Arc::new(policy)))
@@ -238,7 +239,7 @@ impl Step {
     /// The Step as commands take it.
     ///
     /// # Errors
-    /// The first id that has another form.
+    /// The first malformed id.
     pub fn build(self) -> Result<StepInput, Rejection> {
         self.0
     }
@@ -258,7 +259,7 @@ impl Step {
     }
 }
 
-/// The id, or a note of what is wrong with it.
+/// Returns a valid id, and otherwise stores the first error in `bad`.
 fn taken<T>(bad: &mut Option<Rejection>, id: Result<T, BadId>) -> Option<T> {
     match id {
         Ok(id) => Some(id),

@@ -22,7 +22,7 @@ use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
 use uuid::Uuid;
 
-/// A scheduler that knows one Task: as many commits of one event as were made.
+/// A scheduler that knows one Task, with as many commits of one event each as the test made.
 #[derive(Clone, Default)]
 pub(super) struct Fake(pub(super) Arc<Mutex<State>>);
 
@@ -35,7 +35,7 @@ pub(super) struct State {
     pub(super) reads: usize,
     /// It has stopped, and will never answer again.
     pub(super) is_over: bool,
-    /// What so many of the next questions are answered with.
+    /// The answers to the next requests, one each.
     pub(super) refuses: VecDeque<Rejection>,
 }
 
@@ -57,7 +57,7 @@ impl Fake {
 }
 
 impl Fake {
-    /// As when nobody owns the Task for a while: so many questions go unanswered.
+    /// Answers so many requests as when nobody owns the Task for a while.
     pub(super) fn falls_silent(&self, questions: usize) {
         let unanswered = || Rejection::new(Code::Unavailable, "nobody serves this now");
         let not_owner = || Rejection::new(Code::NotOwner, "another does");
@@ -65,7 +65,7 @@ impl Fake {
         self.0.lock().refuses.extend(all);
     }
 
-    /// The next question is refused for good.
+    /// Refuses the next request for good.
     pub(super) fn refuses(&self, code: Code) {
         self.0.lock().refuses.push_back(Rejection::new(code, "for good"));
     }
@@ -121,7 +121,7 @@ fn events(state: &State, behind: u64, most: usize) -> EventPage {
 }
 
 impl Fake {
-    /// Tells those who listen of all that is behind event `after`.
+    /// Publishes all events behind event `after` to those who listen.
     pub(super) fn publish(&self, after: u64) {
         let state = self.0.lock();
         let published = Published { v: V, after, page: events(&state, after, usize::MAX) };

@@ -1,4 +1,4 @@
-//! Following a Task: hints say when to look, its log says what happened.
+//! Follows a Task: hints tell the client when to read, and the Task's log says what happened.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use super::Client;
 use super::patience::patiently;
 
-/// A hint may get lost: without one the log is looked at so often (mechanisms 11).
+/// A hint may get lost: without one the client reads the log so often (mechanisms 11).
 pub(super) const LOOK: Duration = Duration::from_secs(5);
 
-/// Asks for no commits: only how the Task stands.
+/// Asks for no commits, only for the Task's status and version.
 const NO_COMMITS: u64 = u64::MAX;
 
 /// How a Task ended.
@@ -33,7 +33,7 @@ impl<P: ClientPort> Client<P> {
     /// Waits until a Task has ended, however long that takes, and however long no scheduler answers.
     ///
     /// # Errors
-    /// There is no such Task, or it is not for this caller.
+    /// There is no such Task, or the caller may not read it.
     pub async fn wait_for_end(&self, task: &TaskId) -> Result<TaskEnded, Rejection> {
         let mut hints = Hints::of(self.port(), task).await?;
         loop {
@@ -49,8 +49,8 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// The commits of a Task behind event `after`, which is 0 or the last of a commit: all of them,
-    /// in order, those to come included, until the Task has ended. It goes on when a scheduler answers
-    /// again, however long none did. An error is the last item.
+    /// in order, those to come included, until the Task has ended. The stream waits while no
+    /// scheduler answers, however long that takes. An error is the last item.
     pub fn watch(
         &self,
         task: &TaskId,
@@ -68,7 +68,7 @@ impl<P: ClientPort> Client<P> {
     }
 }
 
-/// What to do when everything that was read is handed out.
+/// What to do when the caller has taken all commits that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// There is more, or there may be.
@@ -118,7 +118,7 @@ impl<P: ClientPort> Watch<P> {
 
     async fn read(&mut self) -> Result<(), Rejection> {
         if self.hints.is_none() {
-            self.hints = Some(Hints::of(&self.port, &self.task).await?); // Before the first look.
+            self.hints = Some(Hints::of(&self.port, &self.task).await?); // Subscribe before the first read.
         }
         let page = patiently(&self.port, || self.port.log(&self.task, self.after)).await?;
         self.after = page.commits.last().map_or(self.after, Commit::last_seq);
@@ -140,7 +140,7 @@ impl<S: Stream<Item = Changed> + Unpin> Hints<S> {
         Ok(Self(Some(patiently(port, || port.changes(Some(task))).await?)))
     }
 
-    /// The next hint that says something; none when it is time to look anyway.
+    /// The next hint that is news; none when it is time to read without one.
     async fn next(&mut self, says_something: impl Fn(&Changed) -> bool) -> Option<Changed> {
         let hint = async {
             while let Some(hints) = &mut self.0 {

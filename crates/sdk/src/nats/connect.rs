@@ -1,8 +1,8 @@
 //! A connection to NATS: settings, sending within a time, and replies.
 //!
 //! Replies come to one subscription below the inbox of the principal (law 7), and every wait has an
-//! end. What is sent waits for a connection and is not handed to the client library before there is
-//! one, so nothing old is sent by surprise when it comes back.
+//! end. A message waits here until there is a connection, and only then goes to the client library,
+//! so the library does not send old messages when a broken connection comes back.
 
 use std::fmt;
 use std::future::{Ready, ready};
@@ -34,17 +34,19 @@ use super::mux::{self, NatsReply, WaiterSlot, Waiters};
 use super::news::{Hears, News, Trouble};
 use super::patience::{ambiguous, unavailable};
 
-/// How often a connection that is not there is looked for.
+/// How often to check whether there is a connection again.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often whoever waits for an answer looks whether the connection is still the one he asked over.
+/// How often a waiting request checks whether the connection is still the one over which it was
+/// sent.
 const LOOK_FOR_ANOTHER: Duration = Duration::from_millis(100);
 
-/// How often the server is asked whether it is still there. With the third question without an answer in between
-/// it is lost, and another has its turn: a frozen server says nothing, and its connections stay open.
+/// How often the library pings the server. When it would send the third ping without an answer in
+/// between, the server counts as lost, and the library tries another: a frozen server does not
+/// answer, and its connections stay open.
 const PING: Duration = Duration::from_secs(2);
 
-/// How long one server may take to let this in: then it is another's turn.
+/// How long one server may take to accept the connection, before the library tries another.
 const LET_IN: Duration = Duration::from_secs(2);
 
 /// How to reach the servers.
@@ -52,7 +54,7 @@ const LET_IN: Duration = Duration::from_secs(2);
 pub struct NatsSettings {
     /// `nats://user:password@host:port`, or several with commas between them.
     pub url: String,
-    /// A file of the server's operator that says who this is.
+    /// A credentials file of NATS, which identifies the user.
     pub credentials: Option<PathBuf>,
     /// The certificate of the authority that signed the servers' own, if the machine does not know it.
     pub ca: Option<PathBuf>,
@@ -62,12 +64,12 @@ pub struct NatsSettings {
     pub first_wait: Duration,
     /// How long one request waits for its answer.
     pub request_timeout: Duration,
-    /// How long a request is repeated that gets no answer for good.
+    /// How long to repeat a request that gets no final answer.
     pub patience: Duration,
 }
 
 impl NatsSettings {
-    /// These servers; 5 s for a connection and for a request, 30 s of patience.
+    /// The defaults for these servers: 5 s for a connection and for a request, 30 s of patience.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -98,7 +100,7 @@ impl fmt::Debug for NatsSettings {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The address has another form.
+    /// The address is malformed.
     #[error("{address:?} is not the address of a NATS server: {why}")]
     Address {
         /// The address.
@@ -114,15 +116,15 @@ pub enum ConnectError {
         /// Why.
         source: std::io::Error,
     },
-    /// Nobody answers there, or not to us.
+    /// No server answers there, or none accepts the connection.
     #[error("no connection to {address}: {why}")]
     Unreachable {
         /// The address.
         address: String,
-        /// The last that was heard.
+        /// The last error.
         why: String,
     },
-    /// The server is there, and does not let this login in.
+    /// The server answers, and does not let this login in.
     #[error("{address} does not let this login in: {why}")]
     Denied {
         /// The address.
@@ -159,8 +161,9 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects. Replies and whatever else is for this principal alone come below `inbox`, which
-    /// is [`tenure_wire::bus::subject::inbox`] of it. Later breaks mend by themselves.
+    /// Connects. Replies and all other messages for this principal alone come below `inbox`, which
+    /// [`tenure_wire::bus::subject::inbox`] makes. When the connection breaks later, it reconnects
+    /// by itself.
     ///
     /// # Errors
     /// No server accepts this principal within `first_wait`.
@@ -179,7 +182,7 @@ impl Connection {
                 Err(source) => return Err(ConnectError::Credentials { path, source }),
             };
         }
-        // The client library makes no use of a login in an address.
+        // The client library ignores a login in an address.
         let options = match login(&settings.url) {
             Some(UserLogin { user, password: Some(password) }) => {
                 options.user_and_password(user, password)
@@ -229,7 +232,7 @@ impl Connection {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// What the inboxes of this principal begin with.
+    /// The beginning of this principal's inboxes.
     pub fn inbox(&self) -> &str {
         &self.0.inbox
     }
@@ -239,32 +242,33 @@ impl Connection {
         self.0.request_timeout
     }
 
-    /// How long a request is repeated that gets no answer for good.
+    /// How long to repeat a request that gets no final answer.
     pub fn patience(&self) -> Duration {
         self.0.patience
     }
 
-    /// Counts connections: rises when a broken one is there again.
+    /// Counts connections: the count rises with each reconnect.
     pub(super) fn connects(&self) -> watch::Receiver<u64> {
         self.0.news.connects.subscribe()
     }
 
-    /// Hears what the server refuses to this principal.
+    /// Receives the subjects that the server refuses to this principal.
     pub(super) fn denials(&self) -> Hears {
         self.0.news.denials.listen()
     }
 
-    /// The refusal of this subject, if it was the last.
+    /// The refusal of this subject, if it is the last that the server refused.
     pub(super) fn denial_of(&self, subject: &str) -> Option<Rejection> {
         self.0.news.denials.of(subject)
     }
 
-    /// Subscribes. What is published by whoever hears of a later message of this connection comes.
+    /// Subscribes. A message that somebody publishes after receiving a later message of this
+    /// connection reaches this subscription.
     pub(super) async fn subscribe(&self, subject: String) -> Result<Subscriber, Rejection> {
         subscribe(&self.0.client, subject, self.0.request_timeout).await
     }
 
-    /// Sends a message that asks for nothing.
+    /// Sends a message that has no answer.
     pub(super) async fn tell<T: Serialize>(
         &self,
         subject: String,
@@ -275,8 +279,8 @@ impl Connection {
         self.send(subject, None, body, deadline).await
     }
 
-    /// Waits until everything that was sent is on its way: what is sent last would be lost with the
-    /// connection.
+    /// Waits until the library has sent all messages: otherwise the last ones would be lost when
+    /// the connection closes.
     pub(super) async fn flush(&self) -> Result<(), Rejection> {
         match timeout(self.0.request_timeout, self.0.client.flush()).await {
             Ok(Ok(())) => Ok(()),
@@ -285,7 +289,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request, and leaves the waiting to the caller.
+    /// Sends a request; the caller waits for its answer.
     pub(super) async fn ask(
         &self,
         subject: String,
@@ -298,7 +302,7 @@ impl Connection {
         Ok(PendingRequest { _place: place, reply, deadline })
     }
 
-    /// Sends a request that several answer.
+    /// Sends a request to which several nodes answer.
     pub(super) async fn ask_all(
         &self,
         subject: String,
@@ -311,7 +315,8 @@ impl Connection {
         Ok(AskedAll { _place: place, replies, deadline })
     }
 
-    /// Waits until there is another connection than now. What was asked over this one is not answered any more.
+    /// Waits until a new connection has replaced the present one. Requests that were sent over the
+    /// present one then get no answer.
     pub(super) async fn replaced(&self) {
         let count = || self.0.client.statistics().connects.load(Ordering::Relaxed);
         let now = count();
@@ -320,7 +325,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request once and reads its answer, or hears that the server refuses it.
+    /// Sends a request once and reads its answer, or learns that the server refuses it.
     pub(super) async fn request<T: DeserializeOwned>(
         &self,
         subject: String,
@@ -367,7 +372,7 @@ impl Connection {
     }
 }
 
-/// A request on its way. Dropping it gives up waiting.
+/// A request that was sent. Drop it to stop waiting.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     _place: WaiterSlot,
@@ -376,7 +381,7 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Waits for the answer. Without one, what was asked may have taken effect all the same.
+    /// Waits for the answer. Without one, the request may have taken effect all the same.
     pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, Rejection> {
         match timeout_at(self.deadline, self.reply).await {
             Ok(Ok(reply)) => read(reply),
@@ -386,7 +391,7 @@ impl PendingRequest {
     }
 }
 
-/// A request that several answer.
+/// A request to which several nodes answer.
 #[derive(Debug)]
 pub(super) struct AskedAll {
     _place: WaiterSlot,
@@ -395,7 +400,7 @@ pub(super) struct AskedAll {
 }
 
 impl AskedAll {
-    /// The next answer; none when the time is over or nobody listens.
+    /// The next answer; none when the time is over or the server says that nobody is subscribed.
     pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, Rejection>> {
         match timeout_at(self.deadline, self.replies.recv()).await {
             Ok(Some(NatsReply::Nobody) | None) | Err(_) => None,
@@ -406,7 +411,7 @@ impl AskedAll {
 
 fn read<T: DeserializeOwned>(reply: NatsReply) -> Result<T, Rejection> {
     match reply {
-        // An answer that cannot be read says nothing about what happened.
+        // An answer that cannot be decoded does not say whether the request took effect.
         NatsReply::Body(body) => match decode::<Answer<T>>(&body) {
             Ok(answer) => answer.into_result(),
             Err(bad) => Err(ambiguous(format!("the answer cannot be used: {bad}"))),
@@ -437,7 +442,7 @@ async fn subscribe(
     }
 }
 
-/// Has another server tried at once when one is lost.
+/// Makes the library try another server at once when one is lost.
 fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let turns = Mutex::new(ServerTurns::default());
     move |servers, _| {
@@ -454,7 +459,8 @@ async fn connected(client: &Client) {
 }
 
 fn servers(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
-    // All of them are named: what looks like one may be a piece of a password.
+    // The error shows the whole list, without secrets: a part that looks like an address may be a
+    // piece of a password.
     let refused = |error: std::io::Error| ConnectError::Address {
         address: without_secrets(url),
         why: error.to_string(),

@@ -1,4 +1,4 @@
-//! One call from an address to a client or a pool of workers.
+//! Makes a connected client or worker pool from an address, in one call.
 
 use tenure_core::Rejection;
 use tenure_core::status::Role;
@@ -9,13 +9,13 @@ use super::{ConnectError, Connection, NatsClient, NatsSettings, NatsWorker};
 use crate::client::Client;
 use crate::worker::{Handlers, Options, WorkerPool};
 
-/// Why nobody could join a cluster.
+/// Why a program could not join a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// A name has another form, or no node answers.
+    /// A name is malformed, or no node answers.
     #[error(transparent)]
     Refused(#[from] Rejection),
 }
@@ -33,11 +33,11 @@ impl From<String> for NatsSettings {
 }
 
 impl Client<NatsClient> {
-    /// Connects to a cluster, at an address or with [`NatsSettings`], as an orchestrator of a session. The name
-    /// is what the server lets this in as.
+    /// Connects to a cluster, at an address or with [`NatsSettings`], as an orchestrator of a
+    /// session. The name is that of the NATS user.
     ///
     /// # Errors
-    /// Nobody answers there, or a name has another form.
+    /// No server answers there, or a name is malformed.
     pub async fn connect(
         to: impl Into<NatsSettings>,
         session: &str,
@@ -46,7 +46,7 @@ impl Client<NatsClient> {
         join(to.into(), Role::Orchestrator, session, name).await
     }
 
-    /// The same as an observer, who may only look.
+    /// The same as an observer, which may only read.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -72,21 +72,21 @@ async fn join(
     Ok(Client::new(NatsClient::join(connection, &name).await?))
 }
 
-/// Where a worker belongs.
+/// The pool and the name of a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolMember<'a> {
     /// Its pool.
     pub pool: &'a str,
-    /// Its name: what the server lets it in as.
+    /// Its name: that of the NATS user.
     pub name: &'a str,
 }
 
 impl WorkerPool<NatsWorker> {
-    /// Connects to a cluster, at an address or with [`NatsSettings`](super::NatsSettings), and starts to work. The
-    /// Steps that come are those that the handlers are for.
+    /// Connects to a cluster, at an address or with [`NatsSettings`](super::NatsSettings), and
+    /// starts to work. It gets only Steps for which it has the handler.
     ///
     /// # Errors
-    /// Nobody answers there, or a name has another form.
+    /// No server answers there, or a name is malformed.
     pub async fn connect(
         to: impl Into<NatsSettings>,
         member: PoolMember<'_>,
@@ -101,7 +101,7 @@ impl WorkerPool<NatsWorker> {
         Ok(Self::start(port, deliveries, handlers, options))
     }
 
-    /// Takes no more work, finishes what has begun, and leaves the cluster.
+    /// Takes no more work, finishes the Attempts that it has, and leaves the cluster.
     ///
     /// # Errors
     /// `unavailable`: nodes notice by themselves then, after some seconds.
@@ -115,7 +115,7 @@ fn token(name: &str) -> Result<Token, Rejection> {
     Ok(Token::new(name)?)
 }
 
-/// What no other start of this or another process is called.
+/// A new boot: a name that no other start of this or another process has.
 pub fn boot() -> String {
-    Uuid::now_v7().simple().to_string().split_off(20) // What is random of it.
+    Uuid::now_v7().simple().to_string().split_off(20) // The random part of the UUID.
 }

@@ -1,4 +1,5 @@
-//! Tenure over NATS: the ends of the bus for workers and clients outside of the scheduler.
+//! Tenure over NATS: the implementations of the worker port and the client port for programs
+//! outside of the scheduler.
 //!
 //! | Module | What it is |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | [`client`] | [`NatsClient`], a [`ClientPort`](tenure_ports::client::ClientPort) |
 //! | `join` | `Client::connect`, `WorkerPool::connect`: both in one call |
 //!
-//! The messages and subjects are those of [`tenure_wire::bus`]. Nothing here waits without a limit:
-//! a call to the client library can block for ever while there is no connection.
+//! The messages and subjects are those of [`tenure_wire::bus`]. Every wait here has a limit,
+//! because a call to the client library can block for ever while there is no connection.
 
 pub mod client;
 pub mod connect;

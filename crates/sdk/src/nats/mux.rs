@@ -1,4 +1,5 @@
-//! Who waits for which reply: one subscription for all, the id in the last token of the subject.
+//! Hands each reply to the request that waits for it. All replies come to one subscription, and the
+//! last token of the subject is the id of the request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,16 +9,16 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-/// What comes back.
+/// The reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NatsReply {
     /// An answer.
     Body(Bytes),
-    /// Nobody listens where it was sent.
+    /// The server says that nobody is subscribed to the subject of the request.
     Nobody,
 }
 
-/// Those who wait. An entry lives as long as the one who waits.
+/// The requests that wait, by id. An entry lives as long as its request waits.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     last: u64,
@@ -47,10 +48,10 @@ impl Waiters {
         self.last
     }
 
-    /// Hands a reply on; one that nobody waits for any more is passed over.
+    /// Hands a reply to the request that waits for it, or drops it if none does.
     pub(super) fn deliver(&mut self, id: u64, reply: NatsReply) {
         match self.open.get(&id) {
-            // Whoever waited may be about to go.
+            // The receiver may be dropped at this moment.
             Some(Waiter::Many(to)) => drop(to.send(reply)),
             Some(Waiter::One(_)) => {
                 if let Some(Waiter::One(to)) = self.open.remove(&id) {
@@ -65,7 +66,7 @@ impl Waiters {
         self.open.remove(&id);
     }
 
-    /// Nothing will come any more: all who wait learn it.
+    /// No reply will come any more: ends all waits.
     pub(super) fn close(&mut self) {
         self.open.clear();
     }
@@ -76,7 +77,7 @@ pub(super) fn id_of(subject: &str) -> Option<u64> {
     subject.rsplit('.').next()?.parse().ok()
 }
 
-/// A place among those who wait, given up when dropped.
+/// The entry of a request that waits, removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct WaiterSlot {
     pub(super) id: u64,

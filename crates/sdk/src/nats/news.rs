@@ -1,6 +1,6 @@
-//! What the client library tells of a connection: that it is there, what is wrong with it, and what the
-//! server refuses to this principal. That is said beside the answers: whoever waits for one is to hear it, as
-//! none will come.
+//! Takes the events of the client library's connection: it is open, it has an error, or the server
+//! refuses a subject to this principal. These come apart from the answers, so this passes them to
+//! the requests that wait, which will get no answer.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::patience::unavailable;
 
-/// What the client library tells of its connection.
+/// What the client library has reported about its connection.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) connects: watch::Sender<u64>,
@@ -19,11 +19,11 @@ pub(super) struct News {
     pub(super) denials: Denials,
 }
 
-/// What is wrong with a connection.
+/// The last error of a connection.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) what: String,
-    /// The login is not let in.
+    /// The server does not let the login in.
     pub(super) is_denied: bool,
 }
 
@@ -32,7 +32,7 @@ impl Trouble {
         let denials = [ConnectErrorKind::AuthorizationViolation, ConnectErrorKind::Authentication];
         let is_denied = match event {
             Event::ServerError(ServerError::AuthorizationViolation) => true,
-            // The client library has made a text of what a connection was refused for.
+            // The client library gives the reason of a refused connection only as text.
             Event::ClientError(ClientError::Other(why)) => {
                 denials.iter().any(|kind| *why == kind.to_string())
             }
@@ -62,7 +62,8 @@ impl News {
         }
     }
 
-    /// Why nothing can be sent: a login that was let in once, and is not any more, waits for nobody.
+    /// Why nothing can be sent. If the server no longer lets in a login that it accepted before,
+    /// the refusal is final.
     pub(super) fn no_connection(&self) -> Rejection {
         match &*self.last_error.lock() {
             Some(Trouble { what, is_denied: true }) => {
@@ -74,26 +75,26 @@ impl News {
     }
 }
 
-/// What was refused so far.
+/// The subjects that the server has refused so far.
 #[derive(Debug, Clone, Default)]
 struct Denied {
-    /// The subject that was refused last.
+    /// The last refused subject.
     last: Option<Arc<str>>,
-    /// One below the own inbox, which no answer reaches then.
+    /// A refused subject below the own inbox: then no answer arrives.
     inbox: Option<Arc<str>>,
 }
 
-/// What the server refuses.
+/// Passes on the subjects that the server refuses.
 #[derive(Debug, Default)]
 pub(super) struct Denials(watch::Sender<Denied>);
 
 impl Denials {
-    /// Whoever asks for it now hears what is refused from now on.
+    /// A receiver of everything that the server refuses from now on.
     pub(super) fn listen(&self) -> Hears {
         Hears(self.0.subscribe())
     }
 
-    /// The server has said what is wrong: perhaps that a subject is refused.
+    /// Takes an error of the server, which may be that it refuses a subject.
     pub(super) fn take(&self, said: &str) {
         let Some(subject) = violated(said) else { return };
         let subject = Arc::<str>::from(subject);
@@ -105,7 +106,8 @@ impl Denials {
         });
     }
 
-    /// A new connection: what it may not, it will hear.
+    /// Forgets all refusals when a new connection begins: the server refuses again what it still
+    /// does not allow.
     pub(super) fn clear(&self) {
         self.0.send_if_modified(|denied| {
             *denied = Denied::default();
@@ -113,19 +115,19 @@ impl Denials {
         });
     }
 
-    /// The refusal of this subject, if it was the last.
+    /// The refusal of this subject, if it is the last that the server refused.
     pub(super) fn of(&self, subject: &str) -> Option<Rejection> {
         let last = self.0.borrow().last.clone();
         last.filter(|last| **last == *subject).map(|last| refusal(&last))
     }
 }
 
-/// Hears what is refused.
+/// Receives refused subjects.
 #[derive(Debug)]
 pub(super) struct Hears(watch::Receiver<Denied>);
 
 impl Hears {
-    /// Waits until this subject is refused, or the inbox is or has been.
+    /// Waits until the server refuses this subject, or refuses the inbox or has done so.
     pub(super) async fn of(mut self, subject: &str) -> Rejection {
         loop {
             if let Some(inbox) = &self.0.borrow().inbox {
@@ -138,7 +140,7 @@ impl Hears {
         }
     }
 
-    /// Waits until anything is refused, or has been.
+    /// Waits until the server refuses anything, or has done so.
     pub(super) async fn any(mut self) -> Rejection {
         loop {
             if let Some(last) = &self.0.borrow_and_update().last {
@@ -171,7 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// CTRL-11: a login that is not let in any more is a refusal that stands, until it is let in again.
+    /// CTRL-11: the refusal of a login that the server no longer lets in is final, until the server
+    /// lets it in again.
     #[test]
     fn a_login_that_is_not_let_in_any_more_is_refused() {
         let (news, denied) = (News::default(), ServerError::AuthorizationViolation);
@@ -186,7 +189,7 @@ mod tests {
         assert_eq!(code(), Code::Unavailable);
     }
 
-    /// PERM-02: who waits hears of the refusal of its own subject, and of an inbox that is closed to it.
+    /// PERM-02: a waiting request learns that the server refuses its subject, or the inbox.
     #[test]
     fn who_waits_hears_what_is_refused_to_it() {
         let denials = Denials::default();

@@ -1,4 +1,4 @@
-//! Asking again: how long, how often, and with what pauses.
+//! Decides how long and with what pauses a request is repeated.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::pauses::Pauses;
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// How long a log may take to be read, as long as its owner says that it reads it.
+/// How long to wait for the owner to read a log, as long as it answers that it is reading.
 const READING_MAX: Duration = Duration::from_secs(600);
 
-/// What is left of somebody's patience.
+/// The patience that is left for one request.
 #[derive(Debug)]
 pub(super) struct Patience {
     begun: Instant,
     whole: Duration,
     until: Instant,
     pauses: Pauses,
-    /// An answer was lost: what was asked may have taken effect, whatever is said of it later.
+    /// An answer was lost: the request may have taken effect, whatever later answers say.
     lost_one: bool,
 }
 
 impl Patience {
-    /// From now on.
+    /// Patience that begins now.
     pub(super) fn of(whole: Duration) -> Self {
         let pauses = Pauses::between(PAUSES.0, PAUSES.1);
         let begun = Instant::now();
@@ -37,7 +37,7 @@ impl Patience {
         most.min(self.until.saturating_duration_since(Instant::now())).max(PAUSES.0)
     }
 
-    /// Pauses and answers true if the same may be asked again after this refusal.
+    /// Pauses, and returns true, if the request may be repeated after this refusal.
     pub(super) async fn outlasts(&mut self, refused: &Rejection) -> bool {
         let pause = self.pauses.after(refused);
         if refused.details.get("reading").is_some_and(|it| *it == true) {
@@ -52,7 +52,7 @@ impl Patience {
         true
     }
 
-    /// What is said in the end, of all the tries.
+    /// The result of all the tries together.
     pub(super) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
         answer.map_err(|refused| match self.lost_one && refused.code.is_retryable() {
             true => refused.of_kind(RejectionKind::Ambiguous),
@@ -61,12 +61,12 @@ impl Patience {
     }
 }
 
-/// There is no answer now. The same may be asked again.
+/// The error when there is no answer now; the request may be repeated.
 pub(super) fn unavailable(message: impl Into<String>) -> Rejection {
     Rejection::new(Code::Unavailable, message)
 }
 
-/// The answer to what was sent is lost: it may have taken effect (WAL-09).
+/// The error when the answer to a request is lost: the request may have taken effect (WAL-09).
 pub(super) fn ambiguous(message: impl Into<String>) -> Rejection {
     unavailable(message).of_kind(RejectionKind::Ambiguous)
 }
@@ -92,7 +92,7 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
     }
 
-    /// WAL-09: that nobody is there any more says nothing of a try whose answer was lost.
+    /// WAL-09: that no owner answers any more does not decide a try whose answer was lost.
     #[tokio::test(start_paused = true)]
     async fn one_lost_answer_leaves_all_in_doubt() {
         for (first, kind) in
@@ -105,7 +105,8 @@ mod tests {
         }
     }
 
-    /// VIEW-12: while the owner says that it reads a long log, patience begins anew; not for ever.
+    /// VIEW-12: while the owner answers that it is reading a long log, patience begins anew; not
+    /// for ever.
     #[tokio::test(start_paused = true)]
     async fn whoever_hears_that_a_log_is_being_read_asks_on() {
         let (mut patience, begun) = (Patience::of(Duration::from_secs(30)), Instant::now());

@@ -23,10 +23,10 @@ pub const SLEEP: &str = "sleep";
 pub const EXEC: &str = "exec";
 
 impl Handlers {
-    /// Adds `noop`, `sleep` and `exec`. What commands write goes below `files`.
+    /// Adds `noop`, `sleep` and `exec`. The output files of commands go below `files`.
     ///
     /// # Errors
-    /// None: the names are right.
+    /// Never, as the names are valid.
     pub fn with_builtins(self, files: PathBuf) -> Result<Self, BadId> {
         let files = Arc::new(files);
         self.on(NOOP, noop)?.on(SLEEP, sleep)?.on(EXEC, move |ctx| {
@@ -57,7 +57,7 @@ async fn sleep(ctx: StepContext) -> Result<(), HandlerError> {
     }
 }
 
-/// An input that can never work is not tried again.
+/// Fails the Step for good, because an input that can never work is not worth another try.
 fn bad_input(
     ctx: &StepContext,
     expected: &str,
@@ -103,7 +103,8 @@ async fn run_command(ctx: &StepContext, files: &std::path::Path) -> Result<(), H
     }
 }
 
-/// The command has not begun, for what this worker lacks: another may have it (LEASE-18).
+/// Gives the Step back, because the command could not begin for lack of a resource that another
+/// worker may have (LEASE-18).
 fn lacking(ctx: &StepContext, what: &str) -> Result<(), super::context::Refused> {
     let (task, step) = (ctx.task_id(), ctx.step_id());
     tracing::warn!(task, %step, "the step goes back, as this worker cannot run it: {what}");
@@ -116,7 +117,8 @@ fn directory_of(ctx: &StepContext, files: &std::path::Path) -> PathBuf {
     files.join(ctx.session_id()).join(ctx.task_id()).join(ctx.step_id().as_str()).join(attempt)
 }
 
-/// Outputs of direct dependencies as one JSON object, by step id. What is no JSON comes as text.
+/// The outputs of direct dependencies as one JSON object, by step id. An output that is not JSON
+/// becomes a text.
 fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
     let outputs = ctx.dependencies().iter();
     let outputs =
@@ -165,7 +167,7 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
         CommandEnd::TimedOut => {
             ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;
         }
-        CommandEnd::Cancelled => return Ok(()), // No final word: the run ends as cancelled (CANCEL-08).
+        CommandEnd::Cancelled => return Ok(()), // No final report: the Run ends as cancelled (CANCEL-08).
     }
     if !outcome.tail.is_empty() {
         ctx.summarise(&outcome.tail)?;

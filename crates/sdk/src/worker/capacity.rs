@@ -1,40 +1,42 @@
-//! How much more a worker would take: what it states as its credit.
+//! Computes how many more Steps a worker would take, which it states as its credit.
 
 use std::time::Duration;
 
 use tenure_ports::bus::Credit;
 
-/// Handlers shorter than this get a prefetch of three times the concurrency: the way to the
-/// scheduler and back costs more than they do (mechanisms 8).
+/// With handlers shorter than this, the worker prefetches three times its concurrency: the way to
+/// the scheduler and back takes longer than they do (mechanisms 8).
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Handlers longer than this get none: no long Step waits behind another while a worker idles.
+/// With handlers longer than this, it prefetches nothing, so that no long Step waits behind another
+/// while a worker idles.
 const LONG: Duration = Duration::from_millis(50);
 
-/// What does not begin within this time, by what was measured of handlers, goes to another worker
-/// (mechanisms 8). Twice what there is a prefetch for: what hovers there does not come and go.
+/// A Step that would not begin within this time, as measured by earlier handlers, goes to another
+/// worker (mechanisms 8). It is twice `LONG`, so that Steps do not come and go when handlers take
+/// about as long as `LONG`.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// Where all slots are taken for so long, handlers are long, though none of them has ended.
+/// When no slot is free for so long, handlers count as long, even if none has ended yet.
 pub(super) const BUSY: Duration = Duration::from_millis(200);
 
-/// What the worker has in hand, and how much more it would take.
+/// How many Steps a worker has in hand, and how many more it would take.
 #[derive(Debug)]
 pub(super) struct WorkerCapacity {
     concurrency: usize,
     seen: u64,
     pub(super) in_hand: usize,
-    /// Attempts in hand on Steps that were lost before.
+    /// The number of Attempts in hand on Steps that were lost before.
     pub(super) lost: u64,
     pub(super) accepting: bool,
-    /// Statements of capacity so far.
+    /// The number of statements of capacity so far.
     stated: u64,
     /// Moving average of handler times; none before the first.
     handler_time: Option<Duration>,
 }
 
 impl WorkerCapacity {
-    /// Of a worker that has nothing in hand.
+    /// The capacity of a worker that has nothing in hand.
     pub(super) fn of(concurrency: usize) -> Self {
         let (seen, in_hand, lost, stated) = (0, 0, 0, 0);
         Self { concurrency, seen, in_hand, lost, accepting: true, stated, handler_time: None }
@@ -55,12 +57,13 @@ impl WorkerCapacity {
         }
     }
 
-    /// How much is in hand beyond what runs and what begins soon.
+    /// How many Steps are in hand beyond those that run and those that begin soon.
     pub(super) fn surplus(&self) -> usize {
         self.in_hand.saturating_sub(self.concurrency.saturating_add(self.bearable()))
     }
 
-    /// How many begin in time behind those that run. Nothing is known of the first.
+    /// How many Steps can wait behind those that run and still begin in time. Before the first
+    /// handler has ended, none.
     fn bearable(&self) -> usize {
         let Some(time) = self.handler_time else { return 0 };
         let rounds = WAIT_MAX.as_nanos() / time.as_nanos().max(1);
@@ -68,12 +71,12 @@ impl WorkerCapacity {
         rounds.saturating_mul(self.concurrency)
     }
 
-    /// Something goes back before it has begun.
+    /// Counts a Step that goes back before it has begun.
     pub(super) fn give_back(&mut self) {
         self.in_hand -= 1;
     }
 
-    /// No slot was free for [`BUSY`].
+    /// Notes that no slot was free for [`BUSY`].
     pub(super) fn note_busy(&mut self) {
         self.handler_time = self.handler_time.max(Some(BUSY));
     }
@@ -83,7 +86,8 @@ impl WorkerCapacity {
         self.in_hand += 1;
     }
 
-    /// A Step comes: what is stated from now on counts both that it came and that it was lost before.
+    /// Counts a Step that comes: statements from now on include that it came, and whether it was
+    /// lost before.
     pub(super) fn take_grant(&mut self, was_lost: bool) {
         self.take();
         self.lost += u64::from(was_lost);
@@ -103,7 +107,7 @@ impl WorkerCapacity {
 mod tests {
     use super::*;
 
-    /// Two slots, this much in hand, and handlers that took this long; none has ended where it is 0.
+    /// Two slots, so many Steps in hand, and handlers that took so long; 0 if none has ended.
     fn capacity(in_hand: usize, took_ms: u64) -> WorkerCapacity {
         let mut capacity = WorkerCapacity::of(2);
         (0..=in_hand).for_each(|_| capacity.take());
@@ -111,8 +115,8 @@ mod tests {
         capacity
     }
 
-    /// Mechanisms 8: workers with short handlers ask for more than they have slots, the more the shorter;
-    /// with long ones for no more than that.
+    /// Mechanisms 8: workers with short handlers ask for more Steps than they have slots, the
+    /// shorter the more; with long handlers they ask for no more than they have slots.
     #[test]
     fn short_handlers_ask_for_more_than_their_slots() {
         let asked_for = [(0, 2), (1, 8), (4, 8), (5, 3), (49, 3), (50, 2), (1_000, 2)];

@@ -1,4 +1,4 @@
-//! The step context: what a handler gets, and the words it may say (CTX).
+//! The step context: the input that a handler gets, and the reports that it may make (CTX).
 
 mod last;
 
@@ -27,19 +27,19 @@ pub(super) use self::last::Final;
 use self::last::said_already;
 use super::words::{inline, reason};
 
-/// Why a word was not accepted.
+/// Why a report was not accepted.
 pub type Refused = Rejection;
 
-/// How reports leave a context.
+/// Sends the reports of a context to the scheduler.
 pub(super) trait Reporter: Send + Sync {
-    /// Sends a report that is not the last word.
+    /// Sends a report that is not final.
     fn send(
         &self,
         claim: &ClaimResult,
         report: StepReport,
     ) -> BoxFuture<'static, Result<Recorded, Rejection>>;
 
-    /// Looks at the Task.
+    /// Queries the Task.
     fn look(
         &self,
         claim: &ClaimResult,
@@ -51,18 +51,19 @@ struct ContextShared {
     claim: ClaimResult,
     cancelled: CancellationToken,
     reporter: Arc<dyn Reporter>,
-    /// The word the handler ends with, kept until it returns.
+    /// The final report of the handler, held until it returns.
     spoken: Mutex<Option<Final>>,
     artifacts: Mutex<Vec<ArtifactInput>>,
-    /// What the Run itself says in the end.
+    /// The result of the Run itself.
     run_result: Mutex<Option<String>>,
 }
 
-/// What a handler gets: its Step, its inputs, and the words it may say. Cheap to clone.
+/// The context of a handler: its Step, its inputs, and the reports that it may make. Cheap to
+/// clone.
 ///
-/// A final word (`complete`, `fail`, …) is sent when the handler returns; after the first one every
-/// later word is refused with `stale_attempt` (CTX-10). A handler that returns without one fails
-/// its Step (CTX-12).
+/// The worker sends a final report (`complete`, `fail`, …) when the handler returns. After the
+/// first one, every later report is refused with `stale_attempt` (CTX-10). A handler that returns
+/// without one fails its Step (CTX-12).
 #[derive(Clone)]
 pub struct StepContext {
     shared: Arc<ContextShared>,
@@ -105,28 +106,28 @@ impl StepContext {
         self.shared.claim.ordinal
     }
 
-    /// The W3C `traceparent` that spans of this handler go below: of the Attempt where the scheduler
-    /// keeps traces, else of whoever made the Task, if it named one.
+    /// The W3C `traceparent` below which spans of this handler go: that of the Attempt if the
+    /// scheduler sends traces, otherwise the one that the maker of the Task gave, if any.
     pub fn traceparent(&self) -> Option<&str> {
         self.shared.claim.trace.as_deref()
     }
 
-    /// The claim as it came. Its token is nothing for handlers (CTX-13).
+    /// The claim as it came. Handlers do not see its fencing token (CTX-13).
     pub(crate) fn claim(&self) -> &ClaimResult {
         &self.shared.claim
     }
 
-    /// What the Step is called.
+    /// The title of the Step.
     pub fn title(&self) -> &str {
         &self.shared.claim.step.title
     }
 
-    /// What is to be done.
+    /// What the Step is to do.
     pub fn summary(&self) -> &str {
         &self.shared.claim.step.summary
     }
 
-    /// What the Run's orchestrator wants the worker to know.
+    /// The instructions that the orchestrator gave to the Run.
     pub fn instructions(&self) -> Option<&str> {
         self.shared.claim.instructions.as_deref()
     }
@@ -136,22 +137,23 @@ impl StepContext {
         self.shared.claim.bindings.as_deref()
     }
 
-    /// Everything that was given by reference: with the input, by dependencies, with reopenings.
+    /// All references that the Step was given: with its input, by dependencies, and when it was
+    /// reopened.
     pub fn input_refs(&self) -> &[Ref] {
         &self.shared.claim.input_refs
     }
 
-    /// Where earlier Attempts have left off ([`checkpoint`](Self::checkpoint)).
+    /// The checkpoints of earlier Attempts ([`checkpoint`](Self::checkpoint)).
     pub fn checkpoint_refs(&self) -> &[Ref] {
         &self.shared.claim.checkpoint_refs
     }
 
-    /// What the Step was given.
+    /// The input of the Step.
     pub fn input(&self) -> Option<&Value> {
         self.shared.claim.step.input.as_ref()
     }
 
-    /// What the Step was given, as JSON of a type.
+    /// The input of the Step, decoded from JSON as this type.
     ///
     /// # Errors
     /// There is no inline input, or it is not of that type.
@@ -160,8 +162,9 @@ impl StepContext {
         serde_json::from_slice(data)
     }
 
-    /// What people have answered since the Step was made, oldest first
-    /// ([`Client::answer`](crate::client::Client::answer)). What other Steps hand on is no answer.
+    /// The answers of people since the Step was made, oldest first
+    /// ([`Client::answer`](crate::client::Client::answer)). Outputs of other Steps are not among
+    /// them.
     pub fn answers(&self) -> Vec<String> {
         let claim = &self.shared.claim;
         let outputs = claim.dependencies.iter().filter_map(|it| it.output.as_ref());
@@ -174,12 +177,13 @@ impl StepContext {
         refs.filter_map(crate::answer::of_ref).collect()
     }
 
-    /// What the direct dependencies handed on, in the order the Step names them.
+    /// The results of the direct dependencies, in the order in which the Step names them.
     pub fn dependencies(&self) -> &[DependencyResult] {
         &self.shared.claim.dependencies
     }
 
-    /// Whether the Step should stop (CTX-09). The handler may, and is ended at the wait limit.
+    /// Whether the Step should stop (CTX-09). The handler may stop by itself; after the wait limit
+    /// the worker ends it by force.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.is_cancelled()
     }
@@ -189,7 +193,7 @@ impl StepContext {
         &self.shared.cancelled
     }
 
-    /// CTX-01: done, with a result.
+    /// CTX-01: completes the Step with a result.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -200,7 +204,7 @@ impl StepContext {
         })
     }
 
-    /// CTX-01: done, with a result as JSON.
+    /// CTX-01: completes the Step with a result as JSON.
     ///
     /// # Errors
     /// `stale_attempt` after a final word; `validation_error` if the value is not JSON.
@@ -210,7 +214,7 @@ impl StepContext {
         self.complete(Some(Value::json(data)))
     }
 
-    /// CTX-01: done, with a result and a message that says so.
+    /// CTX-01: completes the Step with a result and a message to people.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -223,7 +227,7 @@ impl StepContext {
         })
     }
 
-    /// CTX-01: done; the result is a direct message and no artifact of the Task.
+    /// CTX-01: completes the Step; the result is a direct message and no artifact of the Task.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -235,7 +239,7 @@ impl StepContext {
         })
     }
 
-    /// CTX-02: failed. `code` is stable, `message` for people.
+    /// CTX-02: fails the Step. `code` is stable, `message` for people.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -246,7 +250,7 @@ impl StepContext {
         })
     }
 
-    /// CTX-04: refused, and not to be tried again.
+    /// CTX-04: rejects the work, which is then not tried again.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -257,7 +261,7 @@ impl StepContext {
         })
     }
 
-    /// CTX-05: waits for an answer from a person.
+    /// CTX-05: blocks the Step until a person answers.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -265,7 +269,8 @@ impl StepContext {
         self.block(WaitKind::Input, "input_required", prompt, None)
     }
 
-    /// CTX-06: waits for a permission. Details are stored: never put secrets there.
+    /// CTX-06: blocks the Step until it gets a permission. The log stores the details: never put
+    /// secrets there.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -273,23 +278,23 @@ impl StepContext {
         self.block(WaitKind::Permission, "auth_required", message, Some(details))
     }
 
-    /// A last text beside the final word.
+    /// Adds a summary to the final report.
     ///
     /// # Errors
-    /// `stale_attempt` if no final word has been said.
+    /// `stale_attempt` if there is no final report yet.
     pub fn summarise(&self, summary: &str) -> Result<(), Refused> {
         match &mut *self.shared.spoken.lock() {
             Some(Final::Report(report)) => {
                 report.result_summary = Some(summary.into());
                 Ok(())
             }
-            Some(Final::GiveBack(_)) => Ok(()), // Nobody reads it.
+            Some(Final::GiveBack(_)) => Ok(()), // Nobody reads a summary of it.
             None => Err(Rejection::new(Code::StaleAttempt, "say a final word first")),
         }
     }
 
-    /// What the Run itself says in the end, for whoever dispatched it and waits: no result of the Step,
-    /// and stored nowhere (DISP-13). The last one counts.
+    /// Sets the result of the Run itself, for an orchestrator that dispatched it and waits. It is
+    /// no result of the Step, and is not stored (DISP-13). The last one counts.
     ///
     /// # Errors
     /// `validation_error` for more than 8 KiB.
@@ -303,7 +308,7 @@ impl StepContext {
         Ok(())
     }
 
-    /// CTX-07: progress on the Step. Recorded when the future is done.
+    /// CTX-07: reports progress on the Step. It is recorded when the future is done.
     ///
     /// # Errors
     /// `stale_attempt` after a final word or when the Attempt is over.
@@ -314,7 +319,7 @@ impl StepContext {
         self.send(report).await
     }
 
-    /// Tells that work has begun (S05). Optional.
+    /// Reports that work has begun (S05). Optional.
     ///
     /// # Errors
     /// As [`send_status`](Self::send_status).
@@ -346,18 +351,19 @@ impl StepContext {
         self.emit(inline(name, ArtifactKind::Data, "application/json", &text)?).await
     }
 
-    /// ATT-09: adds a place from where a later Attempt may go on, at once: its
+    /// ATT-09: adds a checkpoint at once, from which a later Attempt may go on: its
     /// [`checkpoint_refs`](Self::checkpoint_refs) have it.
     ///
     /// # Errors
-    /// `validation_error` for what is no reference; else as [`send_status`](Self::send_status).
+    /// `validation_error` for a text that is no reference; otherwise as
+    /// [`send_status`](Self::send_status).
     pub async fn checkpoint(&self, at: &str) -> Result<(), Refused> {
         let mut report = self.report();
         report.checkpoint_refs.push(Ref::new(at)?);
         self.send(report).await
     }
 
-    /// ATT-09: adds a reference to what this Attempt has made, at once.
+    /// ATT-09: adds a reference to an output of this Attempt, at once.
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
@@ -367,10 +373,10 @@ impl StepContext {
         self.send(report).await
     }
 
-    /// `agent.task_get`: the Task as far as this Run shows it (GET-04).
+    /// `agent.task_get`: the Task as far as this Run may see it (GET-04).
     ///
     /// # Errors
-    /// Nobody answers, or the answer is longer than a message may be.
+    /// No scheduler answers, or the answer is longer than a message may be.
     pub async fn task(&self) -> Result<WorkerTask, Refused> {
         match self.look(Look::TaskGet).await? {
             Looked::Task(task) => Ok(*task),
@@ -378,7 +384,7 @@ impl StepContext {
         }
     }
 
-    /// `agent.task_query_steps`: a page of the Steps that this Run shows (QUERY).
+    /// `agent.task_query_steps`: a page of the Steps that this Run may see (QUERY).
     ///
     /// # Errors
     /// As [`task`](Self::task), or `validation_error` for the input.
@@ -389,11 +395,12 @@ impl StepContext {
         }
     }
 
-    /// PROMPT-06: the Task in few words, for the context of a model, as far as this Run shows it; in
-    /// so many tokens at most, by default as many as the scheduler gives.
+    /// PROMPT-06: a short text about the Task, for the context of a model, as far as this Run may
+    /// see it; in so many tokens at most, by default as many as the scheduler allows.
     ///
     /// # Errors
-    /// `validation_error` for too few tokens or more than the scheduler gives, or nobody answers.
+    /// `validation_error` for too few tokens or more than the scheduler allows, or no scheduler
+    /// answers.
     pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
         let input = BoardInput { token_budget };
         match self.look(Look::TaskBoardSummary(input)).await? {
@@ -409,7 +416,7 @@ impl StepContext {
         self.shared.reporter.look(self.claim(), look).await
     }
 
-    /// Adds an artifact to the Step with its final word.
+    /// Adds an artifact to the final report.
     pub fn attach(&self, artifact: ArtifactInput) {
         self.shared.artifacts.lock().push(artifact);
     }
@@ -451,7 +458,7 @@ impl StepContext {
     }
 }
 
-/// An answer to another question than was asked.
+/// The error for an answer that belongs to another query.
 fn misread() -> Rejection {
     Rejection::new(Code::Unavailable, "the answer is not what was asked for")
 }

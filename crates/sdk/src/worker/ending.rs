@@ -1,4 +1,4 @@
-//! How an Attempt ends: its handler runs to an end, and what it said is repeated until recorded.
+//! Ends an Attempt: runs its handler to the end, and repeats its final report until it is recorded.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -17,7 +17,7 @@ use super::handler::HandlerError;
 use super::pool::{AttemptStage, Loss, PoolShared, resend};
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Says the final word, with the capacity it leaves, until it is recorded.
+    /// Sends the final report, with the capacity that the worker then has, until it is recorded.
     pub(super) async fn finish(
         &self,
         held: &Holding,
@@ -32,7 +32,7 @@ impl<P: WorkerPort> PoolShared<P> {
         let (capacity, draining) = {
             let mut capacity = self.capacity.lock();
             capacity.lost -= u64::from(ctx.claim().was_lost);
-            // What was given back uses no capacity since then.
+            // A Step that was given back has freed its capacity already.
             let credit = if is_surplus { capacity.credit() } else { capacity.free_up(took) };
             (credit, !capacity.accepting)
         };
@@ -58,11 +58,11 @@ impl<P: WorkerPort> PoolShared<P> {
                 let _ = self.until_recorded(held, capacity, ended).await; // Then it is over.
             }
         }
-        // Whatever became of it: a grant that was sent again may still be on its way.
+        // In any case: a repeated grant of the Attempt may still arrive.
         self.give_up(held.attempt_id);
     }
 
-    /// Says the last word of a handler.
+    /// Sends the final report of a handler.
     async fn say(&self, held: &Holding, ctx: &StepContext, word: &Final, capacity: Credit) {
         let port = &self.port;
         let tell = |capacity| match word {
@@ -72,8 +72,8 @@ impl<P: WorkerPort> PoolShared<P> {
         match self.until_recorded(held, capacity, tell).await {
             Ok(()) => {}
             Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
-            // What may be repeated is given up only where the Attempt is lost: then nothing
-            // is said of it any more, least of all that its result is a failure.
+            // A retryable refusal ends the repeats only if the Attempt is lost: then the worker
+            // reports nothing more about it, least of all a failure.
             Err(over) if over.code.is_retryable() => {
                 if self.is_notified_of_loss(held.attempt_id) {
                     self.hand_on(held, ctx).await;
@@ -81,7 +81,8 @@ impl<P: WorkerPort> PoolShared<P> {
             }
             Err(over) if over.code.ends_attempt() => {}
             Err(refused) => {
-                // Silence would cost the lease, and the same again in the next try.
+                // Without a report the lease would expire, and the next try would end in the same
+                // way.
                 let word = ctx.failed_by(&refused);
                 let again = |_| port.report(held, word.clone(), None);
                 let _ = self.until_recorded(held, capacity, again).await; // Then it is lost.
@@ -89,27 +90,28 @@ impl<P: WorkerPort> PoolShared<P> {
         }
     }
 
-    /// RUN-11: the Step is decided, and what its Run says in the end is still for whoever dispatched it.
+    /// RUN-11: the outcome of the Step is decided, but the orchestrator that dispatched the Run
+    /// still gets the Run's own result.
     async fn hand_on(&self, held: &Holding, ctx: &StepContext) {
         if let Some(result) = ctx.run_result() {
             let ended = self.port.end_run(held, RunOutcome::Finished, Some(result), None);
-            let _ = ended.await; // Said once: nothing depends on it.
+            let _ = ended.await; // Sent once: nothing depends on it.
         }
     }
 
-    /// Whether the scheduler has said that an Attempt is lost: its Task may be over.
+    /// Whether the scheduler has said that an Attempt is lost: its Task may have ended.
     fn is_notified_of_loss(&self, attempt: AttemptId) -> bool {
         let open = self.open.lock();
         open.get(&attempt).is_some_and(|open| open.lost == Some(Loss::Told))
     }
 
-    /// Is done with an Attempt, which does not begin again.
+    /// Removes an Attempt, which the worker does not begin again.
     fn give_up(&self, attempt: AttemptId) {
         self.past.lock().note(attempt);
         self.open.lock().remove(&attempt);
     }
 
-    /// Repeats a call until it is answered for good: a finished result is never dropped while its
+    /// Repeats a call until there is a final answer: the worker never drops a result while its
     /// Attempt may still count.
     async fn until_recorded(
         &self,
@@ -138,7 +140,7 @@ impl<P: WorkerPort> PoolShared<P> {
     }
 }
 
-/// Runs a handler to its end, or to the moment it is ended by force. Dropping it is the force.
+/// Runs a handler to its end, or until it is ended by force, by dropping its future.
 pub(super) async fn carry_out(
     handler: impl Future<Output = Result<(), HandlerError>>,
     ctx: &StepContext,

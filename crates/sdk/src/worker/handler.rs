@@ -1,4 +1,4 @@
-//! Handlers: what runs a Step, by name.
+//! The handlers of a worker: the functions that run Steps, by name.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,13 +10,13 @@ use tenure_core::id::{BadId, HandlerName};
 
 use super::context::StepContext;
 
-/// What a handler may fail with: anything that is an error. The Step then fails with code
-/// `unhandled_exception` (CTX-03).
+/// The error of a handler, of any type. The Step then fails with code `unhandled_exception`
+/// (CTX-03).
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
 type Running = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 
-/// A handler as the pool keeps it.
+/// A handler as the pool stores it.
 pub(super) type Handler = Arc<dyn Fn(StepContext) -> Running + Send + Sync>;
 
 /// The handlers of a worker.
@@ -32,7 +32,7 @@ impl fmt::Debug for Handlers {
 }
 
 impl Handlers {
-    /// None yet.
+    /// An empty set of handlers.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,8 +1,8 @@
 //! Workers: handlers by name, the step context, a pool that runs them.
 //!
 //! A [`WorkerPool`] takes grants from a [`WorkerPort`](tenure_ports::bus::WorkerPort), runs up to
-//! `concurrency` handlers at a time, heartbeats for them on its own schedule, and repeats each
-//! report until it is recorded. Handlers see a [`StepContext`] and nothing of leases, tokens or
+//! `concurrency` handlers at a time, sends heartbeats for them on its own schedule, and repeats
+//! each report until it is recorded. Handlers see a [`StepContext`], but no leases, tokens or
 //! versions (CTX-13).
 
 pub mod builtin;

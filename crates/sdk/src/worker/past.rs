@@ -1,14 +1,15 @@
-//! Attempts that a worker had and gave up, though the log may still have them as its own.
+//! Remembers the Attempts that a worker had and gave up, though in the log they may still be open.
 
 use std::collections::{HashSet, VecDeque};
 
 use tenure_core::id::AttemptId;
 
-/// So many are kept: they come with the leases that could not be renewed, few at a time.
+/// How many are remembered. Attempts are given up when a worker cannot renew their leases, few at a
+/// time.
 const KEPT: usize = 16_384;
 
-/// Attempts that must not begin again: their grants are repeated by every new owner of their
-/// partition until the log has ended them.
+/// Attempts that must not begin again: every new owner of their partition repeats their grants
+/// until the log has ended them.
 #[derive(Debug, Default)]
 pub(super) struct PastAttempts {
     known: HashSet<AttemptId>,
@@ -16,7 +17,7 @@ pub(super) struct PastAttempts {
 }
 
 impl PastAttempts {
-    /// This one was given up.
+    /// Notes that this Attempt was given up.
     pub(super) fn note(&mut self, attempt: AttemptId) {
         if !self.known.insert(attempt) {
             return;
@@ -29,7 +30,7 @@ impl PastAttempts {
         }
     }
 
-    /// Whether this one was given up.
+    /// Whether this Attempt was given up.
     pub(super) fn has(&self, attempt: AttemptId) -> bool {
         self.known.contains(&attempt)
     }

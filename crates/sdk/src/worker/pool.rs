@@ -1,4 +1,5 @@
-//! The pool of a worker: takes grants, runs handlers, heartbeats, reports until recorded.
+//! The pool of a worker: it takes grants, runs handlers, sends heartbeats, and repeats reports
+//! until they are recorded.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,7 +33,7 @@ use super::runs::{Early, EarlySignal};
 use crate::clock::Moment;
 use crate::pauses::Pauses;
 
-/// Waits before a report is sent again.
+/// The pauses before a report is sent again.
 pub(super) fn resend() -> Pauses {
     Pauses::between(Duration::from_millis(20), Duration::from_secs(1))
 }
@@ -44,12 +45,12 @@ pub struct Options {
     pub concurrency: NonZeroUsize,
     /// How long a handler that was asked to stop may take before it is ended by force (CTX-09).
     pub grace: Duration,
-    /// Who is told what the worker does; none: nobody.
+    /// The observer that is notified of what the worker does, if any.
     pub observer: Option<Arc<dyn WorkerObserver>>,
 }
 
 impl Options {
-    /// So many handlers at a time, ten seconds of grace.
+    /// The defaults for so many handlers at a time: ten seconds of grace.
     pub fn new(concurrency: NonZeroUsize) -> Self {
         Self { concurrency, grace: Duration::from_secs(10), observer: None }
     }
@@ -75,16 +76,16 @@ pub(super) struct PoolShared<P> {
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
     pub(super) shortest: AtomicU64,
-    /// An Attempt came whose heartbeat may be due earlier than planned.
+    /// Notified when an Attempt came whose heartbeat may be due earlier than planned.
     pub(super) sooner: Notify,
-    /// The same, for the watch over leases.
+    /// The same, for the loop that watches leases.
     pub(super) shorter: Notify,
-    /// An Attempt came that is to be renewed early.
+    /// Notified when an Attempt came whose lease is to be renewed early.
     pub(super) fresh: Notify,
-    /// Attempts that came so far.
+    /// The number of Attempts that came so far.
     came: AtomicU64,
     running: TaskTracker,
-    /// An operator wants the worker to leave.
+    /// Whether an operator wants the worker to leave.
     dismissed: watch::Sender<bool>,
 }
 
@@ -92,35 +93,36 @@ pub(super) struct PoolShared<P> {
 pub(super) struct HeldAttempt {
     pub(super) holding: Holding,
     pub(super) renewed: Moment,
-    /// Whether a heartbeat for it was answered.
+    /// Whether a node has answered a heartbeat for it.
     pub(super) heard: bool,
     /// Its place in the order in which they came.
     pub(super) number: u64,
-    /// Where it stands.
+    /// Its stage.
     pub(super) stage: AttemptStage,
     pub(super) cancelled: CancellationToken,
     forced: CancellationToken,
-    /// The Attempt is over: nothing is to be reported of its Step.
+    /// Set when the Attempt is over: then the worker reports nothing about its Step.
     pub(super) lost: Option<Loss>,
 }
 
 /// How a worker learned that an Attempt is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// The scheduler said so: the Task has ended, or another ended it.
+    /// The scheduler said so: the Task has ended, or somebody else has ended the Attempt.
     Told,
-    /// It could not be renewed.
+    /// The worker could not renew its lease.
     Fenced,
 }
 
-/// Where an Attempt in hand stands.
+/// The stage of an Attempt in hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptStage {
-    /// It came by itself, and waits for a slot: another worker may have it.
+    /// It came as a grant, and waits for a slot: the worker may give it back to others.
     Waits,
-    /// Its handler has begun, or it was claimed for a Run that was taken: it is this worker's.
+    /// Its handler has begun, or this worker claimed it under a Run: the worker keeps it.
     Kept,
-    /// It is more than there is capacity for, or must not run beside another (LEASE-19): it goes back.
+    /// The worker has no capacity for it, or it must not run beside another (LEASE-19): it goes
+    /// back.
     Surplus,
 }
 
@@ -165,12 +167,12 @@ impl<P: WorkerPort> WorkerPool<P> {
         &self.shared.port
     }
 
-    /// Attempts in hand.
+    /// The number of Attempts in hand.
     pub fn in_hand(&self) -> usize {
         self.shared.capacity.lock().in_hand
     }
 
-    /// Takes no more work, and returns when what is in hand is done and recorded.
+    /// Takes no more work, and returns when all Attempts in hand are done and recorded.
     pub async fn drain(&self) {
         self.shared.stop_taking();
         self.shared.running.close();
@@ -178,7 +180,7 @@ impl<P: WorkerPort> WorkerPool<P> {
     }
 
     /// Takes no more work, asks handlers to stop, ends them by force after the grace time, and
-    /// gives their Steps back (`release_step`). Answers how many were given back.
+    /// gives their Steps back (`release_step`). Returns how many it gave back.
     pub async fn interrupt(&self) -> usize {
         self.shared.stop_taking();
         let asked = {
@@ -195,8 +197,8 @@ impl<P: WorkerPort> WorkerPool<P> {
         asked
     }
 
-    /// Waits until an operator wants the worker to leave. It takes no more from then on; whoever owns
-    /// the pool drains it.
+    /// Waits until an operator wants the worker to leave. The pool takes no more Steps from then
+    /// on; its owner should drain it.
     pub async fn dismissed(&self) {
         let mut dismissed = self.shared.dismissed.subscribe();
         if dismissed.wait_for(|is| *is).await.is_err() {
@@ -262,12 +264,12 @@ impl<P: WorkerPort> PoolShared<P> {
             lost: None,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
-        // The lock is not held while capacity is made, which has a lock of its own.
+        // `take_in` has released its lock here: freeing capacity takes another one.
         if !self.take_in(open) {
             if stage != AttemptStage::Kept {
                 self.capacity.lock().lost -= u64::from(claim.was_lost);
             }
-            return self.free_capacity(); // A message that came twice runs once.
+            return self.free_capacity(); // A grant that came twice runs once.
         }
         let lease_ms = claim.lease_ms;
         if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
@@ -280,16 +282,16 @@ impl<P: WorkerPort> PoolShared<P> {
         if claim.was_lost {
             let credit = {
                 let mut capacity = self.capacity.lock();
-                capacity.lost += u64::from(stage == AttemptStage::Kept); // Else it is counted since it came.
+                capacity.lost += u64::from(stage == AttemptStage::Kept); // Else counted as it came.
                 capacity.credit()
             };
-            self.port.credit(credit); // No node is to send what may end it (LEASE-19).
+            self.port.credit(credit); // No node may send another such Step (LEASE-19).
         }
         if stage == AttemptStage::Surplus {
             self.capacity.lock().give_back();
             cancelled.cancel();
         } else if !self.capacity.lock().accepting {
-            cancelled.cancel(); // It crossed our word that there is no more capacity.
+            cancelled.cancel(); // The grant crossed our statement that we take no more.
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {
@@ -297,14 +299,16 @@ impl<P: WorkerPort> PoolShared<P> {
             Some(EarlySignal::Lost) => self.lose(claim.attempt_id, Loss::Told),
             None => {}
         }
-        // Where slots are free what came first begins first, in whatever order the runtime asks.
+        // If a slot is free, take it here: so Attempts begin in the order in which they came, not
+        // in that of the runtime.
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced, free));
         self.give_back_surplus();
     }
 
-    /// Has an Attempt in hand from now on, unless it is or was: what was given up is over for this worker.
-    /// It is noted as given up before it leaves the hand, so that a grant finds it in one or the other.
+    /// Adds an Attempt to those in hand, unless it is among them, or the worker has given it up
+    /// before. A given-up Attempt is noted in `past` before it is removed from `open`, so that a
+    /// repeated grant finds it in one of them.
     fn take_in(&self, one: HeldAttempt) -> bool {
         let mut open = self.open.lock();
         let attempt = one.holding.attempt_id;
@@ -317,8 +321,8 @@ impl<P: WorkerPort> PoolShared<P> {
         }
     }
 
-    /// A report that ended nothing is recorded: it has renewed the lease (LEASE-04), and says whether the
-    /// handler is asked to stop (CANCEL-07).
+    /// Notes a recorded report that is not final: it has renewed the lease (LEASE-04), and its
+    /// answer says whether the handler should stop (CANCEL-07).
     pub(super) fn note_recorded(
         self: &Arc<Self>,
         attempt: AttemptId,
@@ -336,7 +340,7 @@ impl<P: WorkerPort> PoolShared<P> {
         }
     }
 
-    /// What was to use capacity will not.
+    /// Frees the capacity of a Step or Run that will not use it.
     pub(super) fn free_capacity(&self) {
         self.port.credit(self.freed());
     }
@@ -358,7 +362,8 @@ impl<P: WorkerPort> PoolShared<P> {
         self.handlers.get(handler).is_some()
     }
 
-    /// CTX-09: the handler may stop by itself, and is ended at the wait limit.
+    /// CTX-09: asks a handler to stop. It may stop by itself; after the wait limit it is ended by
+    /// force.
     pub(super) fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
         let Some((cancelled, forced)) = self.tokens(attempt) else {
             return self.early.lock().note(attempt, EarlySignal::Stop);
@@ -400,7 +405,7 @@ impl<P: WorkerPort> PoolShared<P> {
         let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self)));
         let handler = self.handlers.get(&claim.step.handler).cloned();
         let ctx = StepContext::new(claim, cancelled.clone(), reporter);
-        // A prefetched Step waits here for its slot; one that is no longer wanted does not start.
+        // A prefetched Step waits here for its slot; a cancelled one does not start.
         let slot = async {
             match free {
                 Some(free) => Some(free),
@@ -417,14 +422,14 @@ impl<P: WorkerPort> PoolShared<P> {
         if slot.is_some() {
             match handler {
                 Some(handler) => {
-                    // Called within: it may panic before there is a future.
+                    // The handler is called inside the future, because the call itself may panic.
                     let run = async { handler(ctx.clone()).await };
                     carry_out(run, &ctx, &forced).await;
                 }
                 None => {
                     let message =
                         format!("this worker has no handler {}", ctx.claim().step.handler);
-                    let _ = ctx.fail("unknown_handler", &message, None); // Nothing was said yet.
+                    let _ = ctx.fail("unknown_handler", &message, None); // The first report, so accepted.
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Heartbeats of a worker: leases renewed on their own schedule, and what the answers say.
+//! The heartbeats of a worker: renews leases on a schedule of its own, and handles the answers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,21 +11,21 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::pool::{HeldAttempt, Loss, PoolShared};
 use crate::clock::Moment;
 
-/// Heartbeats go in intervals of a lease's duration by this.
+/// The time between heartbeats is a lease's duration divided by this.
 const INTERVALS: u64 = 3;
 
-/// While heartbeats are not answered they go at least so often.
+/// While nobody answers heartbeats, the worker sends them at least so often.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
-/// A new Attempt is renewed when it has run for so long, or for this part of the shortest lease:
-/// short ones end without it.
+/// The worker first renews a new Attempt when it has run for so long, or for this part of the
+/// shortest lease: short Attempts end without it.
 const EARLY: (Duration, u64) = (Duration::from_millis(200), 30);
 
-/// How often leases are looked at: within a small part of the shortest one, by which a worker
-/// stops too late at worst.
+/// The worker checks leases so often within the shortest one; at worst it stops a handler late by
+/// this part of the lease.
 const LOOKS: u64 = 60;
 
-/// CTX-11: renews leases at a third of their duration, whatever handlers do.
+/// CTX-11: renews leases each third of their duration, whatever handlers do.
 pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
     let mut last = None;
     let mut is_answered = true;
@@ -47,7 +47,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
             }
         };
         tokio::select! {
-            biased; // However many new ones come, the others have their turn.
+            biased; // The regular heartbeat first, however many new Attempts come.
             () = pause => {
                 is_answered = shared.renew(|_| true).await;
                 last = Some(Instant::now());
@@ -64,7 +64,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
     }
 }
 
-/// Stops what can no longer be shown to be this worker's, though nobody answers.
+/// Stops handlers whose leases the worker could not renew, also when no node answers.
 pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
     if !P::IS_REMOTE {
         return;
@@ -80,8 +80,8 @@ pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
 }
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Notes the shortest lease in hand, by which heartbeats go. One that comes meanwhile either
-    /// is seen here or tells.
+    /// Stores the shortest lease in hand, which sets the time between heartbeats. An Attempt that
+    /// comes meanwhile is either seen here or notifies the loop.
     fn plan(&self) -> Option<Duration> {
         let open = self.open.lock();
         let shortest = open.values().map(|open| open.holding.lease_ms).min();
@@ -95,7 +95,7 @@ impl<P: WorkerPort> PoolShared<P> {
         EARLY.0.min(Duration::from_millis(shortest / EARLY.1))
     }
 
-    /// Renews some of what is in hand, and answers whether something was said of all of it.
+    /// Renews some of the Attempts in hand, and returns whether the answers mentioned all of them.
     async fn renew(self: &Arc<Self>, which: impl Fn(&HeldAttempt) -> bool) -> bool {
         let asked = Moment::now(); // A lease counts from before the request.
         let holdings: Vec<Holding> = {
@@ -139,7 +139,8 @@ impl<P: WorkerPort> PoolShared<P> {
         is_answered
     }
 
-    /// A worker that cannot renew stops by itself before its lease ends.
+    /// Fences Attempts whose leases the worker could not renew: stops their handlers before the
+    /// leases end.
     fn fence(&self) {
         let now = Moment::now();
         let late: Vec<_> = {
@@ -155,14 +156,14 @@ impl<P: WorkerPort> PoolShared<P> {
     }
 }
 
-/// How long an Attempt may go on without a word. A lease that nobody has confirmed may have been
-/// running for a while when its grant came.
+/// How long an Attempt may go on without a renewal. A lease that no node has confirmed may have
+/// begun some time before its grant came.
 fn limit<P: WorkerPort>(open: &HeldAttempt) -> Duration {
     stops_after(open.holding.lease_ms, open.heard || !P::IS_REMOTE)
 }
 
-/// A tenth of what is certain of a lease is kept for stopping: when another may claim the Step, this one's
-/// handler has had the time to end.
+/// When to stop, at nine tenths of the certain part of a lease: so the handler has the time to end
+/// before another worker may claim the Step.
 fn stops_after(lease_ms: u64, is_confirmed: bool) -> Duration {
     let counted = if is_confirmed { lease_ms } else { lease_ms / INTERVALS };
     Duration::from_millis(counted * 9 / 10)
@@ -172,8 +173,8 @@ fn stops_after(lease_ms: u64, is_confirmed: bool) -> Duration {
 mod tests {
     use super::*;
 
-    /// LEASE-05: a worker that cannot renew stops before its lease ends, and not much before; where nobody
-    /// has confirmed the lease, before its first heartbeat interval ends.
+    /// LEASE-05: a worker that cannot renew stops before its lease ends, and not much before; if no
+    /// node has confirmed the lease, before its first heartbeat interval ends.
     #[test]
     fn a_worker_stops_a_tenth_of_its_lease_early() {
         assert_eq!(stops_after(30_000, true), Duration::from_secs(27));

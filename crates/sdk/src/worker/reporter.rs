@@ -1,4 +1,5 @@
-//! How words of a handler leave its context: over the port, asked again for a while.
+//! Sends the reports of a handler that are not final, and its queries, over the port, and repeats
+//! them for a while.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Work under a dispatched Run: look for a Step in its scope, claim it, run it.
+//! Works under a dispatched Run: looks for a Step in its scope, claims it, and runs it.
 //!
-//! Losing a claim is normal (CLAIM-09): the Run looks again. Finding nothing is a success
-//! (DISP-12). What cannot be answered now is left alone: the Run is then offered again.
+//! Losing a claim is normal (CLAIM-09): the worker looks for another Step. Finding nothing is a
+//! success (DISP-12). If there is no answer now, the worker leaves the Run alone, and the scheduler
+//! offers it again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,27 +16,28 @@ use uuid::Uuid;
 use super::pool::{AttemptStage, PoolShared, resend};
 use super::words::reason;
 
-/// How often a Run looks for a Step before its worker does something else.
+/// How often a worker looks for a Step under one Run before it does something else.
 const LOOKS_MAX: usize = 1000;
 
-/// What became of a look for work.
+/// The result of looking for a Step.
 enum LookResult {
     /// A Step, claimed.
     Step(Box<ClaimResult>),
     /// Nothing is ready in the scope.
     Nothing,
-    /// Only what no handler of this worker runs.
+    /// Only Steps for which this worker has no handler.
     Unfit,
 }
 
-/// What came for an Attempt before its claim did: they go different ways.
+/// A signal that came for an Attempt before the answer to its claim, as the two take different
+/// ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EarlySignal {
     Stop,
     Lost,
 }
 
-/// Signals for Attempts that are not known, kept while some Run looks for a Step.
+/// Signals for unknown Attempts, stored while the worker looks for a Step under some Run.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     looking: usize,
@@ -66,7 +68,7 @@ impl Early {
 }
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Uses the capacity that the offer took for one Step of its scope.
+    /// Uses the capacity that the offer took for one Step of the Run's scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
         self.early.lock().begin();
         self.look_and_work(run).await;
@@ -88,7 +90,7 @@ impl<P: WorkerPort> PoolShared<P> {
             }
         };
         let capacity = self.freed();
-        // Unheard, the Run is offered again when a lease duration has passed.
+        // If this message is lost, the scheduler offers the Run again after a lease duration.
         let _ = self.port().leave(&run, declined, Some(capacity)).await;
     }
 
@@ -124,7 +126,7 @@ fn is_lost(code: Code) -> bool {
     matches!(code, Code::StepAlreadyClaimed | Code::StepNotReady | Code::StepOutOfScope)
 }
 
-/// Asks again, a few times, what was not answered.
+/// Repeats a request a few times if there is no answer.
 pub(super) async fn repeated<T, F: Future<Output = Result<T, Rejection>>>(
     ask: impl Fn() -> F,
 ) -> Result<T, Rejection> {

@@ -1,4 +1,5 @@
-//! What is more than there is capacity for goes back: another worker may be idle (mechanisms 8).
+//! Gives back the Steps for which the worker has no capacity: another worker may be idle
+//! (mechanisms 8).
 
 use std::cmp::Reverse;
 use std::pin::pin;
@@ -13,10 +14,10 @@ use super::capacity::BUSY;
 use super::pool::{AttemptStage, HeldAttempt, PoolShared};
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Gives back what would wait for long, the newest first, and nothing that has begun.
+    /// Gives back Steps that would wait for long, the newest first, and none that has begun.
     pub(super) fn give_back_surplus(&self) {
         if !P::IS_REMOTE {
-            return; // There is nobody else: it would come again.
+            return; // There is no other worker: the Step would come again.
         }
         let mut capacity = self.capacity.lock();
         let surplus = capacity.surplus();
@@ -32,11 +33,11 @@ impl<P: WorkerPort> PoolShared<P> {
         for one in waiting.into_iter().take(surplus) {
             capacity.give_back();
             one.stage = AttemptStage::Surplus;
-            one.cancelled.cancel(); // It waits no more for a slot, and is released.
+            one.cancelled.cancel(); // It stops waiting for a slot, and is released.
         }
     }
 
-    /// Waits for a slot for a handler. Where all are taken for long, what was measured of handlers no
+    /// Waits for a slot for a handler. If none is free for long, the measured time of handlers no
     /// longer holds.
     pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
         let mut slot = pin!(Arc::clone(&self.slots).acquire_owned());
@@ -51,7 +52,7 @@ impl<P: WorkerPort> PoolShared<P> {
         slot.await.ok()
     }
 
-    /// Begins an Attempt that has a slot, unless it is no longer wanted or was given back.
+    /// Begins an Attempt that has a slot, unless it was cancelled or given back.
     pub(super) fn begins(&self, attempt: AttemptId) -> bool {
         match self.open.lock().get_mut(&attempt) {
             Some(one) if !one.cancelled.is_cancelled() => {

@@ -1,4 +1,4 @@
-//! The forms that words of workers take.
+//! Builds the reports of workers.
 
 use smol_str::SmolStr;
 use tenure_core::Rejection;
@@ -8,7 +8,8 @@ use tenure_core::record::{ArtifactInput, Object};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 use uuid::Uuid;
 
-/// What of a message is kept that nobody bounded: reasons have a limit of their own.
+/// The longest message that a report keeps, because handlers' messages have no limit and reasons
+/// do.
 const MESSAGE_MAX: usize = 4_096;
 
 pub(super) fn cut(message: &str) -> String {

@@ -2,7 +2,7 @@
 
 use tenure_core::Code;
 
-/// What to do about a refusal, as a sentence without its beginning and its end.
+/// What to do about a refusal: a sentence without capital letter and full stop.
 pub(crate) const fn advice(code: Code) -> &'static str {
     use Code as C;
     match code {

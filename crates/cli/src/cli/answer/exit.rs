@@ -1,4 +1,4 @@
-//! How the process ends: exit codes, and failures with what to do about them.
+//! The exit codes of `tenure`, and the failures of commands with advice.
 
 use std::error::Error as StdError;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use tenure_ports::journal::ReadError;
 use super::advice::advice;
 use super::output::{Paint, Stream, Tone, say};
 
-/// What the process says to whoever started it.
+/// The exit codes of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -77,10 +77,10 @@ impl Exit {
     }
 }
 
-/// Why a command did not do what it was asked to, for people, and for programs where it was refused.
+/// Why a command failed: a message for people, and the refusal for programs if it was refused.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
-    /// What the process ends with.
+    /// The exit code of the process.
     pub(crate) exit: Exit,
     /// What is wrong, without the word "error".
     pub(crate) message: String,
@@ -88,7 +88,7 @@ pub(crate) struct Failure {
     pub(crate) help: Option<String>,
     /// The message is laid out already and carries its own "error:".
     pub(crate) is_rendered: bool,
-    /// The refusal that it is.
+    /// The refusal behind the failure, if it is one.
     refusal: Option<Box<Rejection>>,
 }
 
@@ -98,7 +98,8 @@ impl Failure {
         Self { exit, message: message.into(), help: None, is_rendered: false, refusal: None }
     }
 
-    /// What is not there, with the code of a refusal but in words of this command.
+    /// The failure for something that does not exist, with the code of a refusal but this command's
+    /// own message.
     pub(crate) fn absent(refusal: Rejection) -> Self {
         Self { message: refusal.message.clone(), ..Self::from(refusal) }
     }
@@ -115,17 +116,18 @@ impl Failure {
         Self::new(exit, chain(error))
     }
 
-    /// An error that is known by the code of a refusal, with all its causes in one line.
+    /// An error that has the code of a refusal, with all its causes in one line.
     pub(crate) fn refused(code: Code, error: &dyn StdError) -> Self {
         Self::absent(Rejection::new(code, chain(error)))
     }
 
-    /// The refusal that it is, if it is one.
+    /// The refusal behind the failure, if it is one.
     pub(crate) fn refusal(&self) -> Option<&Rejection> {
         self.refusal.as_deref()
     }
 
-    /// Says on stderr what is wrong and what to do: to people, or in one line to programs.
+    /// Prints on stderr what is wrong and what to do: as text for people, or as one line of JSON
+    /// for programs.
     pub(crate) fn tell(&self, is_json: bool) {
         if is_json {
             return say(self.to_json());
@@ -139,8 +141,8 @@ impl Failure {
         }
     }
 
-    /// The same for programs (CTRL-09): a refusal as it was given, and what to do about it. What this
-    /// command itself found wrong has no code; the exit code tells.
+    /// The failure for programs (CTRL-09): the refusal unchanged, and what to do about it. A fault
+    /// that this command itself found has no code; its exit code says what it is.
     pub(crate) fn to_json(&self) -> Json {
         let mut told = match self.refusal() {
             Some(refusal) => json!(refusal),
@@ -173,11 +175,11 @@ impl From<Rejection> for Failure {
     }
 }
 
-/// Ids that are named: of more than these the first.
+/// How many ids a message names.
 const NAMED_MAX: usize = 10;
 
-/// What the message of a refusal does not say, and somebody has to know: which Steps or criteria, and
-/// which operation of a patch.
+/// The details of a refusal that its message lacks and people need: the ids of Steps or criteria,
+/// and the operation of a patch.
 fn evidence(refusal: &Rejection) -> String {
     let mut said = String::new();
     for ids in refusal.details.values().filter_map(Json::as_array) {
@@ -266,7 +268,7 @@ impl From<std::io::Error> for Failure {
 mod tests {
     use super::*;
 
-    /// CTRL-09: people are told which, and what to do; programs get the refusal as it was given.
+    /// CTRL-09: people get the ids and what to do; programs get the refusal unchanged.
     #[test]
     fn a_refusal_names_what_it_is_about_and_what_to_do() {
         let ids: Vec<Json> = (0..12).map(|n| format!("s{n}").into()).collect();

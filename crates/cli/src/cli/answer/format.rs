@@ -1,4 +1,4 @@
-//! How an answer is written: for people, as JSON, as a line for each item, or as ids alone.
+//! The formats of answers: for people, as JSON, as a line of JSON for each item, or as ids alone.
 
 use std::fmt::Write as _;
 
@@ -23,15 +23,16 @@ pub(crate) enum Format {
     Quiet,
 }
 
-/// What an answer is made of.
+/// Where the items of an answer are, and what names them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// The field with its items; none: it is one.
+    /// The field with the items; none if the answer itself is the only item.
     items: Option<&'static str>,
-    /// The field that names an item, with a slash between fields of fields, or some that do together,
-    /// with blanks between them; none: nothing does, and the exit code tells.
+    /// The field that names an item, with slashes between nested fields; or several fields that
+    /// name it together, with blanks between them. None if items have no name: then `-o quiet`
+    /// prints nothing.
     id: Option<&'static str>,
-    /// Where the next page begins; none: there are no more items.
+    /// The offset of the next page; none if there are no more items.
     next_offset: Option<usize>,
 }
 
@@ -41,7 +42,7 @@ impl Shape {
         Self { items: Some(items), id: Some(id), next_offset: None }
     }
 
-    /// The same of a page.
+    /// The same for one page of the items.
     pub(crate) const fn before(self, next_offset: Option<usize>) -> Self {
         Self { next_offset, ..self }
     }
@@ -51,14 +52,14 @@ impl Shape {
         Self { items: None, id: Some(id), next_offset: None }
     }
 
-    /// What has no name.
+    /// An answer without names.
     pub(crate) const fn nameless() -> Self {
         Self { items: None, id: None, next_offset: None }
     }
 }
 
 impl Format {
-    /// Writes an answer; `table` writes it for people. Whoever has nothing else to say ends with it.
+    /// Writes an answer; `table` writes it for people. Most commands end with this.
     pub(crate) fn answer<E>(
         self,
         answer: &impl Serialize,
@@ -106,7 +107,7 @@ impl Format {
     }
 }
 
-/// The name of an item: what of its fields is there, or the item itself if it is a name.
+/// The name of an item: those of the fields that it has, or the item itself if it is a text.
 fn named(item: &Value, fields: &str) -> String {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if item.is_string() {

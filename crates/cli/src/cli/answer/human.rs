@@ -20,7 +20,7 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-/// The same of a time limit.
+/// The same for a time limit.
 pub(crate) fn limit(time: Duration) -> String {
     duration(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
@@ -30,12 +30,12 @@ pub(crate) fn now() -> Millis {
     Timestamp::now().as_millisecond()
 }
 
-/// The time from one moment to another; nothing if they are out of order.
+/// The time from one moment to another; an empty text if they are out of order.
 pub(crate) fn between(from: Millis, to: Millis) -> String {
     duration(u64::try_from(to.saturating_sub(from)).unwrap_or(0))
 }
 
-/// `2026-11-21 23:45:01` where the reader is.
+/// `2026-11-21 23:45:01` in the reader's time zone.
 pub(crate) fn local(at: Millis) -> String {
     in_zone(at, "%Y-%m-%d %H:%M:%S")
 }
@@ -113,7 +113,7 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
-/// What a reason says, or its code.
+/// The message of a reason, or its code.
 pub(crate) fn said(reason: &Reason) -> &str {
     if reason.message.is_empty() { &reason.code } else { &reason.message }
 }

@@ -1,8 +1,8 @@
-//! What a command leaves behind: text or JSON on stdout, words on stderr, an exit code.
+//! The output of commands: text or JSON on stdout, messages on stderr, and an exit code.
 //!
-//! Every command ends in an [`Exit`] or a [`Failure`]. [`Format::answer`] writes what was asked for, in the
-//! format that was asked for; nothing but [`output`] writes to the terminal, and the screen of `tenure top`.
-//! [`sheet`], [`status`] and [`human`] are how tables, statuses, numbers and times look to people.
+//! Every command ends in an [`Exit`] or a [`Failure`]. [`Format::answer`] writes an answer in the
+//! format of `-o`. Only [`output`] and the screen of `tenure top` write to the terminal. [`sheet`],
+//! [`status`] and [`human`] lay out tables, statuses, numbers and times for people.
 
 mod advice;
 mod exit;

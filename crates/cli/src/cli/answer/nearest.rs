@@ -1,8 +1,8 @@
-//! The names that somebody may have meant.
+//! Finds the known names that are most like a wrong one.
 
-/// How alike two names have to be, from 0 to 1, for one to be offered for the other.
+/// How alike two names have to be, from 0 to 1, for one to be suggested for the other.
 const ALIKE: f64 = 0.8;
-/// Names offered at once.
+/// How many names are suggested at once.
 const OFFERED_MAX: usize = 3;
 
 /// The known names nearest to one that is not known, best first.
@@ -14,7 +14,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     scored.into_iter().take(OFFERED_MAX).map(|(_, other)| other).collect()
 }
 
-/// A name that was typed in part counts as alike.
+/// How alike two names are; the beginning of a name counts as alike.
 fn likeness(name: &str, other: &str) -> f64 {
     let part = name.len() >= 3 && other.contains(name);
     strsim::jaro_winkler(name, other).max(if part { 0.9 } else { 0.0 })

@@ -1,8 +1,8 @@
-//! Everything that is written to the terminal goes through here.
+//! Writes to stdout and stderr, for all commands.
 //!
-//! stdout carries results only, so that `-o json` can be piped; everything said to people while
-//! they wait goes to stderr. Colours appear on terminals, and not where `NO_COLOR` is set. The
-//! printing macros are not used even here: they panic where nobody listens any more.
+//! stdout carries results only, so that `-o json` can be piped; messages to people while they wait
+//! go to stderr. Colours appear on terminals, unless `NO_COLOR` is set. Even this module does not
+//! use the printing macros, because they panic when the reader has closed the pipe.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -16,7 +16,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Somebody looks at it.
+    /// Whether it is a terminal.
     pub(crate) fn is_terminal(self) -> bool {
         match self {
             Self::Stdout => io::stdout().is_terminal(),
@@ -24,7 +24,7 @@ impl Stream {
         }
     }
 
-    /// Colours are wanted: <https://no-color.org>.
+    /// Whether to use colours: <https://no-color.org>.
     pub(crate) fn has_colour(self) -> bool {
         let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -63,7 +63,7 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    /// For what is written to `stream`.
+    /// A painter for this stream.
     pub(crate) fn of(stream: Stream) -> Self {
         Self { is_on: stream.has_colour() }
     }
@@ -79,7 +79,7 @@ impl Paint {
 
 /// One line on stderr.
 pub(crate) fn say(line: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}"); // Nobody listens: there is nothing left to tell.
+    let _ = writeln!(io::stderr(), "{line}"); // If stderr is closed, nothing is left to do.
 }
 
 /// One warning line on stderr.
@@ -87,13 +87,13 @@ pub(crate) fn warn(line: impl std::fmt::Display) {
     say(format_args!("{} {line}", Paint::of(Stream::Stderr).text(Tone::Caution, "warning:")));
 }
 
-/// Text on stdout. A reader that has left (`| head`) is no failure.
+/// Prints text on stdout. A reader that has closed the pipe (`| head`) is no failure.
 pub(crate) fn print(text: impl std::fmt::Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
     unless_closed(write!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// One JSON value on stdout, indented if somebody looks at it.
+/// Prints one JSON value on stdout, indented if stdout is a terminal.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let text = match Stream::Stdout.is_terminal() {
         true => serde_json::to_string_pretty(value)?,
@@ -102,7 +102,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(text + "\n")
 }
 
-/// One JSON value on a line of stdout, at once. Answers whether somebody still reads.
+/// Prints one JSON value on a line of stdout, at once. Returns whether the pipe is still open.
 pub(crate) fn print_line(value: &impl Serialize) -> io::Result<bool> {
     let line = serde_json::to_string(value)? + "\n";
     match stdout(|out| out.write_all(line.as_bytes()).and_then(|()| out.flush())) {
@@ -111,7 +111,7 @@ pub(crate) fn print_line(value: &impl Serialize) -> io::Result<bool> {
     }
 }
 
-/// A closed pipe is an answer too: enough.
+/// Turns the error of a closed pipe into success: the reader has read enough.
 pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -119,17 +119,18 @@ pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Hands out stdout, to write more than one text.
+/// Gives stdout to a function that writes several texts.
 pub(crate) fn stdout(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
     write(&mut io::stdout().lock())
 }
 
-/// A long text on stdout, as it comes. A reader that has left ends it, and is no failure.
+/// Prints a long text on stdout, as it is made. A reader that closes the pipe ends it, and is no
+/// failure.
 pub(crate) fn stream(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
     unless_closed(self::stdout(|stdout| {
         let mut out = io::BufWriter::new(stdout);
         let written = write(&mut out).and_then(|()| out.flush());
-        let _ = out.into_parts(); // Dropped as it is, it would write what is left once more.
+        let _ = out.into_parts(); // Dropping the buffer would try to write the rest once more.
         written
     }))
 }

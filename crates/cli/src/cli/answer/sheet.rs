@@ -1,4 +1,4 @@
-//! Tables without lines: columns that fit the terminal where there is one.
+//! Tables without lines, whose columns fit the terminal if there is one.
 
 use std::fmt::Write as _;
 use std::io;
@@ -31,7 +31,7 @@ pub(crate) fn toned(text: impl ToString, tone: Tone) -> Text {
     Text { text: text.to_string(), tone: Some(tone), is_number: false }
 }
 
-/// A cell that stands to the right.
+/// A right-aligned cell.
 pub(crate) fn number(text: impl ToString) -> Text {
     Text { text: text.to_string(), tone: None, is_number: true }
 }
@@ -83,7 +83,7 @@ impl Sheet {
         }
     }
 
-    /// Rows so far.
+    /// Whether there are no rows yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -127,6 +127,6 @@ impl Sheet {
 pub(crate) fn section(out: &mut String, name: &str, body: &str) {
     if !body.is_empty() {
         let name = Paint::of(Stream::Stdout).text(Tone::Faint, name);
-        let _ = write!(out, "\n{name}\n{body}"); // Strings take all.
+        let _ = write!(out, "\n{name}\n{body}"); // Writing to a String never fails.
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn step_tone(status: StepStatus) -> Tone {
     }
 }
 
-/// The first line of what is said of a Step.
+/// The first line about a Step.
 pub(crate) fn heading(
     step: &StepId,
     status: StepStatus,

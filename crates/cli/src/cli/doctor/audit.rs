@@ -1,7 +1,9 @@
-//! What nodes keep for work, and what of it is left over: `tenure doctor --audit`.
+//! `tenure doctor --audit`: finds what nodes hold in memory although the work to which it belonged
+//! has ended.
 //!
-//! Much of it comes and goes while work is under way. So nothing is judged by one look: what is left
-//! over is there at each of several looks, which together last longer than anything that is repeated.
+//! Much of a node's state comes and goes while work is under way. So the audit asks several times,
+//! over a longer time than any message takes to be repeated, and reports only what is there each
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,23 +18,23 @@ use tenure_wire::bus::operate::{NodeFacts, RetainedWork, WorkerFacts};
 use super::judge::AS_WHOM;
 use crate::cli::answer::human;
 
-/// How often nodes are asked, and how long after each other: a worker repeats every two seconds what room
-/// it has.
+/// How often to ask the nodes, and the time between. A worker repeats its statement of capacity
+/// every two seconds.
 const LOOKS: (usize, Duration) = (4, Duration::from_secs(1));
-/// A link that has been silent for so long should have ended after half of that.
+/// A node should have ended a link after half of this silence.
 const SILENT_MS: u64 = 10_000;
-/// What to do about what is left over.
+/// What to do about left-over state.
 const ADVICE: &str = "look again in half a minute: what workers that died had, and signals for them, last \
                       as long as a lease. What stays is a defect: keep the logs of that node, and start \
                       it again";
 
-/// Something that a node keeps for work, and that goes with it.
+/// A kind of state that a node holds for work, and should drop with it.
 struct Thing {
     check: &'static str,
-    /// Its name, where there are several.
+    /// Its name within the check, which may have several kinds.
     name: &'static str,
     count: fn(&NodeFacts) -> u64,
-    /// It may be there as long as a Task lives; else only while something runs.
+    /// It may be there as long as a Task lives; otherwise only while something runs.
     goes_with_tasks: bool,
 }
 
@@ -115,7 +117,7 @@ fn seen(worker: &WorkerFacts) -> u64 {
     worker.seen.unwrap_or_default()
 }
 
-/// Asks all nodes several times, and judges what they say.
+/// Asks all nodes several times, and makes findings from the answers.
 pub(super) async fn audit(client: &Client<NatsClient>) -> Vec<Finding> {
     let (count, apart) = LOOKS;
     let mut looks = Vec::new();
@@ -135,13 +137,13 @@ fn silent(refused: &Rejection) -> Finding {
     Finding::unknown("audit.nodes", refused.to_string(), AS_WHOM)
 }
 
-/// Judges what all nodes have said at several looks.
+/// Makes findings from the answers of all nodes, asked several times.
 fn judge(looks: &[Gather<NodeFacts>]) -> Vec<Finding> {
     let mut steady = steady(looks);
     let mut findings = vec![nodes(looks, &steady), owners(looks)];
     steady.retain(|_, answers| answers.iter().all(|node| node.kept.is_some()));
     if steady.is_empty() {
-        return findings; // Nobody said anything of what could be left over.
+        return findings; // No node has answered with its state.
     }
     findings.push(links(&steady));
     let all = || steady.values().flatten();
@@ -161,7 +163,7 @@ fn judge(looks: &[Gather<NodeFacts>]) -> Vec<Finding> {
     findings
 }
 
-/// Each node that has answered at every look, with its answers.
+/// Each node that has answered every time, with its answers.
 fn steady(looks: &[Gather<NodeFacts>]) -> BTreeMap<&str, Vec<&NodeFacts>> {
     let mut by_name: BTreeMap<&str, Vec<&NodeFacts>> = BTreeMap::new();
     for node in looks.iter().flat_map(|look| &look.answers) {
@@ -171,7 +173,7 @@ fn steady(looks: &[Gather<NodeFacts>]) -> BTreeMap<&str, Vec<&NodeFacts>> {
     by_name
 }
 
-/// Whose answers are judged.
+/// The finding that says whose answers are used.
 fn nodes(looks: &[Gather<NodeFacts>], steady: &BTreeMap<&str, Vec<&NodeFacts>>) -> Finding {
     const CHECK: &str = "audit.nodes";
     let old = |answers: &[&NodeFacts]| answers.iter().any(|node| node.kept.is_none());
@@ -199,7 +201,7 @@ fn nodes(looks: &[Gather<NodeFacts>], steady: &BTreeMap<&str, Vec<&NodeFacts>>) 
     }
 }
 
-/// Partitions that two nodes serve, or none, at every look.
+/// Partitions that two nodes serve, or none, each time.
 fn owners(looks: &[Gather<NodeFacts>]) -> Finding {
     const CHECK: &str = "audit.owners";
     let counted = |look: &Gather<NodeFacts>, partition: u32| {
@@ -226,10 +228,10 @@ fn owners(looks: &[Gather<NodeFacts>]) -> Finding {
     Finding::bad(CHECK, told.join("; "), advice)
 }
 
-/// Something that a node must not say.
+/// A contradiction in a node's answer, and its name.
 type FactCheck = (fn(&NodeFacts) -> bool, &'static str);
 
-/// Links that should have ended, and counts of links that contradict each other, at every look.
+/// Links that should have ended, and counts of links that contradict each other, each time.
 fn links(steady: &BTreeMap<&str, Vec<&NodeFacts>>) -> Finding {
     const CHECK: &str = "audit.links";
     let wrongs: [FactCheck; 3] = [
@@ -265,7 +267,7 @@ fn fit(node: &NodeFacts) -> bool {
     })
 }
 
-/// Judges whether something is there that should have gone: the least that each node has had of it.
+/// The finding on one kind of state: the smallest count of each node is left over.
 fn left_over(thing: &Thing, steady: &BTreeMap<&str, Vec<&NodeFacts>>) -> Finding {
     let Thing { check, name, count, .. } = *thing;
     let least = steady.iter().filter_map(|(node, answers)| {

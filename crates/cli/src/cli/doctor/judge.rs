@@ -1,4 +1,4 @@
-//! What the answers of nodes mean.
+//! Makes findings from the answers of nodes.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -14,19 +14,19 @@ use crate::cli::answer::{Failure, human};
 use crate::cli::lease;
 use crate::cli::worker::{refused, suspended};
 
-/// Sessions that are looked into, and how many at a time: each that nobody answers for takes a while.
+/// How many sessions to check, and how many at a time: one for which nobody answers takes a while.
 pub(super) const SESSIONS: (usize, usize) = (64, 8);
-/// How many sessions are named of those that say nothing.
+/// How many of the sessions without an answer are named.
 const NAMED: usize = 3;
 
-/// What to do where nobody answers.
+/// What to do if nobody answers.
 pub(super) const AS_WHOM: &str = "name an observer's login with --client-nats, --name and --session, and see that \
                        `tenure serve` runs";
 
-/// Which node has the lease of which partition.
+/// The node that has the lease of each partition.
 pub(super) type Holders = BTreeMap<u32, String>;
 
-/// Judges what nodes have said at some moment `within` this machine's time.
+/// Makes findings from the answers of nodes, which came `within` this span of this machine's time.
 pub(super) fn nodes(
     heard: Result<Gather<NodeFacts>, Rejection>,
     within: RangeInclusive<Millis>,
@@ -65,7 +65,8 @@ pub(super) fn nodes(
     findings
 }
 
-/// What to do about partitions for which nobody answers: whoever holds them in Redis does not serve them.
+/// What to do about partitions for which nobody answers: the node that holds them in Redis does not
+/// serve them.
 fn not_served(missing: &[u32], holders: &Holders) -> String {
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for partition in missing {
@@ -86,7 +87,7 @@ fn not_served(missing: &[u32], holders: &Holders) -> String {
     )
 }
 
-/// Partitions that a node serves and that Redis says are another's.
+/// Partitions that a node serves although Redis gives them to another node.
 fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> Option<Finding> {
     let is_other =
         |node: &NodeFacts, at: &u32| holders.get(at).is_some_and(|it| node.node != it.as_str());
@@ -104,7 +105,7 @@ fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> O
     })
 }
 
-/// Judges whether leases fit logs. Sessions that say nothing are told together.
+/// The findings on leases and logs. Sessions without an answer have one finding together.
 pub(super) fn leases(
     compared: Vec<(&SessionId, Result<lease::LeaseAudit, Failure>)>,
     left_out: &[SessionId],
@@ -190,7 +191,8 @@ mod tests {
         assert_eq!(silent[0].verdict, Verdict::Bad);
     }
 
-    /// Who holds what nobody answers for is named: another scheduler would not help.
+    /// The finding names the holder of a partition for which nobody answers: another scheduler
+    /// would not help.
     #[test]
     fn who_holds_what_is_not_served_is_named() {
         let judged = |owned, missing_partitions, holders: &[(u32, &str)]| {

@@ -1,4 +1,5 @@
-//! `tenure doctor`: is everything that a cluster runs on set up as it must be, and what is to change?
+//! `tenure doctor`: checks whether NATS, Redis and the nodes of a cluster are set up as they must
+//! be, and says what to change.
 
 mod audit;
 mod judge;
@@ -25,11 +26,12 @@ use crate::cli::place::{ClusterUser, Looker};
 use crate::cli::runtime::one_thread;
 use crate::cli::serve::NodeArgs;
 
-/// How long a node may take.
+/// How long to wait for the answer of a node.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often something is measured.
+/// How often to repeat a measurement.
 const TIMES: usize = 5;
-/// How long an answer of a node may take before it is worth a word.
+/// Answers of a node that take longer than the first time are worth a look, and those above the
+/// second are bad.
 const ANSWER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Look at what a cluster runs on.
@@ -156,10 +158,10 @@ async fn ask(
     findings
 }
 
-/// A session that was looked into.
+/// A session that was checked.
 struct SessionCheck<'a> {
     session: &'a SessionId,
-    /// Who asks in it, if a node answered.
+    /// The client of the session, if a node answered.
     client: Option<Client<NatsClient>>,
     compared: Result<lease::LeaseAudit, Failure>,
 }
@@ -174,7 +176,8 @@ async fn look<'a>(caller: &ClusterUser, session: &'a SessionId) -> SessionCheck<
     }
 }
 
-/// Hears how fast a node answers, and what all of them say, where somebody may ask.
+/// Measures how fast a node answers, and collects the answers of all nodes, if the login may ask
+/// them.
 async fn hear(
     caller: &ClusterUser,
     session: &SessionId,
@@ -198,7 +201,8 @@ async fn hear(
     findings
 }
 
-/// For people: what is not good with what to do, and what is in the order in which it was looked at.
+/// Prints the findings for people, in the order of the checks, with advice on those that are not
+/// good.
 fn tell(findings: &[Finding]) -> Result<(), Failure> {
     let mut sheet = Sheet::new(&["", "CHECK", "FOUND"]);
     for finding in findings {

@@ -1,4 +1,4 @@
-//! `tenure lease audit`: whether who is alive fits what the logs say.
+//! `tenure lease audit`: checks that leases and the open Attempts in the logs agree.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use crate::cli::answer::output;
 use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::place::FleetArgs;
 
-/// What was found twice, so long apart, is no Attempt that was just beginning or ending.
+/// The time between two checks. A row found in both is no Attempt that was just beginning or
+/// ending.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What does not fit together.
+/// Where leases and logs differ.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeaseAudit {
     pub(crate) ok: bool,
-    /// Open Attempts and leases that were looked at.
+    /// How many open Attempts and leases were checked.
     pub(crate) checked: usize,
-    /// Open Attempts without a lease: nobody would notice if their workers were dead.
+    /// Open Attempts without a lease: the scheduler would not notice that their workers are dead.
     pub(crate) without_lease: Vec<LeaseRow>,
-    /// Leases without an open Attempt: they keep nothing and nobody.
+    /// Leases without an open Attempt, which have no effect.
     pub(crate) without_attempt: Vec<LeaseRow>,
 }
 
@@ -52,7 +53,7 @@ pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
     Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
 }
 
-/// Holds the leases of a session against its logs.
+/// Compares the leases of a session with its logs.
 pub(crate) async fn compare(client: &Client<NatsClient>) -> Result<LeaseAudit, Failure> {
     let first = client.port().leases().await?;
     if first.iter().all(fits) {
@@ -62,12 +63,12 @@ pub(crate) async fn compare(client: &Client<NatsClient>) -> Result<LeaseAudit, F
     Ok(judge(&first, &client.port().leases().await?))
 }
 
-/// Whether an Attempt is open and has a lease.
+/// Whether the row has both: an open Attempt and a lease.
 fn fits(row: &LeaseRow) -> bool {
     row.open.is_some() && row.left_ms.is_some()
 }
 
-/// What does not fit, and did not before in the same way.
+/// Rows that differ now and differed before in the same way.
 fn judge(first: &[LeaseRow], second: &[LeaseRow]) -> LeaseAudit {
     let before: BTreeMap<AttemptId, &LeaseRow> =
         first.iter().map(|row| (row.attempt_id, row)).collect();

@@ -1,4 +1,4 @@
-//! `tenure lease …`: who is alive.
+//! `tenure lease …`: the leases of a cluster's open Attempts.
 
 mod audit;
 mod list;

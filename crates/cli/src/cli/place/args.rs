@@ -1,4 +1,4 @@
-//! What a command is told of where Tasks are.
+//! The options that say where Tasks are.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use tenure_ports::journal::TaskKey;
 use super::cluster::LookArgs;
 use crate::cli::answer::{Exit, Failure, Format};
 
-/// Where Tasks are if nothing is said.
+/// The default directory.
 const DEFAULT: &str = ".tenure";
 
 /// Where Tasks are kept.
@@ -58,17 +58,17 @@ pub(crate) struct OfTask {
 }
 
 impl PlaceArgs {
-    /// A cluster is to be looked into: it is named, and no directory is.
+    /// Whether to use a cluster: the options name one, and no directory.
     pub(crate) const fn is_cluster(&self) -> bool {
         self.data.is_none() && self.cluster.is_given()
     }
 
-    /// The directory, where no cluster is looked into.
+    /// The directory, if no cluster is used.
     pub(super) fn dir(&self) -> &Path {
         self.data.as_deref().unwrap_or_else(|| Path::new(DEFAULT))
     }
 
-    /// The Task that `text` means: `TASK_ID`, which is of the session asked for, or `SESSION/TASK_ID`.
+    /// The Task that `text` names: `TASK_ID` in the session of the options, or `SESSION/TASK_ID`.
     pub(crate) fn key(&self, text: &str) -> Result<TaskKey, Failure> {
         let bad = |error| Failure::caused(Exit::Usage, &error);
         let (session_id, task) = match text.split_once('/') {
@@ -87,13 +87,13 @@ impl PlaceArgs {
         format!("tenure task wait {name}{place}")
     }
 
-    /// What makes a command go where this one looked.
+    /// The options with which another command uses the same place.
     pub(crate) fn told(&self) -> String {
         let mut at = String::new();
         if let Some(data) = &self.data {
             at.push_str(&format!(" --data {}", data.display()));
         } else if self.is_cluster() && std::env::var_os("TENURE_NATS_URL").is_none() {
-            at.push_str(" --nats URL"); // Whose address may hold a password.
+            at.push_str(" --nats URL"); // Not the address itself, which may hold a password.
         }
         if self.session.as_str() != "default" {
             at.push_str(&format!(" --session {}", self.session));
@@ -108,7 +108,7 @@ impl OfTask {
     }
 }
 
-/// What makes `tenure run` go on in this directory and session.
+/// The `tenure run` command with this directory and session.
 pub(super) fn run_from_text(dir: &Path, session: &SessionId) -> String {
     let mut at = String::new();
     if dir != Path::new(DEFAULT) {

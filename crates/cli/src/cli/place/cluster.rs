@@ -1,4 +1,4 @@
-//! A cluster as somebody sees it who asks: where it is, and as whom to ask.
+//! The options that name a cluster and the login for it, and the connection that they make.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ struct NatsFiles {
 }
 
 impl NatsFiles {
-    /// How to connect.
+    /// The settings of the connection.
     fn settings(&self, url: &str, name: &str) -> NatsSettings {
         let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
         NatsSettings { credentials, ca, name, ..NatsSettings::new(url) }
@@ -50,14 +50,14 @@ impl NatsFiles {
 }
 
 impl NatsArgs {
-    /// Connects; answers come to the inbox.
+    /// Connects; answers come to this inbox.
     pub(crate) async fn open(&self, name: &str, inbox: String) -> Result<Connection, Failure> {
         Ok(Connection::open(&self.files.settings(&self.url, name), inbox).await?)
     }
 }
 
-/// The option that names a cluster to another command: none where the environment says it, or where a
-/// login is in the address, which is not to be seen.
+/// The option that names the cluster to another command. Empty if the environment names it, or if
+/// the address has a login, which must not be shown.
 fn told(url: Option<&str>) -> String {
     let environment = std::env::var("TENURE_NATS_URL").ok();
     match url.filter(|url| environment.as_deref() != Some(*url) && !url.contains('@')) {
@@ -82,7 +82,7 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// What says to another command where this cluster is.
+    /// The options that name this cluster to another command.
     pub(crate) fn told(&self) -> String {
         told(Some(&self.nats.url))
     }
@@ -139,17 +139,17 @@ pub(crate) struct LookArgs {
 }
 
 impl LookArgs {
-    /// Whether a cluster is named.
+    /// Whether the options name a cluster.
     pub(crate) const fn is_given(&self) -> bool {
         self.url.is_some()
     }
 
-    /// What says to another command where this cluster is.
+    /// The options that name this cluster to another command.
     pub(crate) fn told(&self) -> String {
         told(self.url.as_deref())
     }
 
-    /// Connects, to the cluster that is named or to that of this machine.
+    /// Connects to the named cluster, or to that of this machine.
     pub(crate) async fn caller(&self) -> Result<ClusterUser, Failure> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
         let settings = self.files.settings(url, &format!("tenure-{}", self.name));
@@ -157,7 +157,7 @@ impl LookArgs {
     }
 }
 
-/// Somebody whom the server has let in.
+/// A user whom the NATS server has let in.
 #[derive(Debug)]
 pub(crate) struct ClusterUser {
     connection: Connection,
@@ -167,7 +167,7 @@ pub(crate) struct ClusterUser {
 }
 
 impl ClusterUser {
-    /// Connects as somebody who looks.
+    /// Connects as a user who reads.
     pub(crate) async fn looking(
         settings: &NatsSettings,
         role: Looker,
@@ -187,12 +187,12 @@ impl ClusterUser {
         Ok(Self { connection, role, principal, address })
     }
 
-    /// Where the cluster is, without secrets.
+    /// The address of the cluster, without secrets.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Asks in a session.
+    /// A client in a session.
     pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
         let (role, session, principal) = (self.role, session.clone(), self.principal.clone());
         let name = ClientName { role, session, principal };
@@ -211,7 +211,7 @@ impl ClusterUser {
 
 const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 
-/// What says to NATS who somebody is.
+/// Help: how NATS learns which user connects.
 pub(crate) const LOGIN: &str = "the user is in the address of --nats, or in --nats-creds; --name \
      (TENURE_PRINCIPAL) must be the name of that user, and --session or --pool one that it is let into";
 

@@ -23,16 +23,16 @@ use super::scan::{self, Broken, LogFile};
 use crate::cli::answer::{Exit, Failure, did_you_mean, human};
 use crate::cli::runtime::one_thread;
 
-/// Tasks as somebody sees them who only looks.
+/// Reads Tasks, and changes nothing.
 pub(crate) struct TaskReader {
     path: PathBuf,
     reader: JsonlReader,
-    /// The logs are those of a cluster, fetched as they are asked for.
+    /// The cluster whose logs are read, if it is one: they are fetched as they are needed.
     cluster: Option<Cluster>,
     pub(crate) runtime: Runtime,
-    /// Who runs Tasks here.
+    /// What runs the Tasks here.
     pub(crate) host: Host,
-    /// When the question was asked.
+    /// The time of the command.
     pub(crate) now: Millis,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct TaskReader {
 pub(crate) struct Loaded {
     pub(crate) key: TaskKey,
     pub(crate) task: Task,
-    /// Where its log is (2.1).
+    /// The place of its log (2.1).
     pub(crate) wal_path: Option<String>,
 }
 
-/// A Task that the index knows.
+/// A Task in the index.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Indexed {
     pub(crate) session_id: SessionId,
@@ -53,12 +53,12 @@ pub(crate) struct Indexed {
 }
 
 impl TaskReader {
-    /// Opens a directory if one is named, else a cluster if one is named, else `.tenure`.
+    /// Opens the named directory, or else the named cluster, or else `.tenure`.
     pub(crate) fn open(place: &PlaceArgs) -> Result<Self, Failure> {
         Self::open_as(place, place.is_cluster())
     }
 
-    /// Opens a cluster: the one that is named, or that of this machine.
+    /// Opens the named cluster, or that of this machine.
     pub(crate) fn far(place: &PlaceArgs) -> Result<Self, Failure> {
         Self::open_as(place, true)
     }
@@ -86,7 +86,7 @@ impl TaskReader {
         self.cluster.as_ref()
     }
 
-    /// Where Tasks are looked for, for people.
+    /// The place of the Tasks, for people.
     pub(crate) fn place(&self) -> String {
         match &self.cluster {
             Some(cluster) => format!("the cluster at {}", cluster.address()),
@@ -114,7 +114,7 @@ impl TaskReader {
         Ok(self.listing(session, true)?.entries)
     }
 
-    /// The same, with who did not answer; a cluster may be asked for live Tasks alone.
+    /// The same, with the partitions that did not answer; of a cluster, perhaps live Tasks alone.
     pub(crate) fn listing(
         &self,
         session: Option<&SessionId>,
@@ -141,8 +141,8 @@ impl TaskReader {
 
     /// The log of a Task.
     ///
-    /// An unknown Task is answered with the nearest names; one whose log was taken away, with the
-    /// file that is missing.
+    /// The error for an unknown Task has the nearest names; for a Task whose log was removed, the
+    /// missing file.
     pub(crate) fn find(&self, key: &TaskKey) -> Result<LogFile, Failure> {
         if let Some(log) = self.find_exactly(key)? {
             return Ok(log);
@@ -157,7 +157,7 @@ impl TaskReader {
         log.ok_or_else(|| self.unknown(key))
     }
 
-    /// The log of a Task that is named in full.
+    /// The log of a Task by its full name.
     pub(crate) fn find_named(&self, key: &TaskKey) -> Result<LogFile, Failure> {
         self.find_exactly(key)?.ok_or_else(|| self.unknown(key))
     }
@@ -194,7 +194,7 @@ impl TaskReader {
         Ok((all.finish(), Vec::new()))
     }
 
-    /// The log of an entry: of a cluster, as it was or will be fetched.
+    /// The log of an entry; in a cluster, the place where it was or will be fetched.
     pub(crate) fn log(&self, entry: &Entry) -> LogFile {
         LogFile {
             path: self.wal(&entry.key.session_id, &entry.wal_name),
@@ -231,7 +231,7 @@ impl TaskReader {
         Ok(Loaded { key: log.key, task, wal_path })
     }
 
-    /// Looks at a Task as it stands now.
+    /// Reads a Task in its present state.
     pub(crate) fn look<T>(
         &self,
         loaded: &Loaded,
@@ -251,7 +251,7 @@ impl TaskReader {
         look(&loaded.task.durable(), &known)
     }
 
-    /// What a change of a Task is judged by: of a cluster, as its owner says.
+    /// The limits for changes of a Task; in a cluster, those of its owner.
     pub(crate) fn limits(&self, key: &TaskKey) -> Limits {
         let mut limits = Limits::default();
         let told = self.cluster.as_ref().and_then(|cluster| cluster.stand(key)?.steps_max);
@@ -259,14 +259,14 @@ impl TaskReader {
         limits
     }
 
-    /// The command that goes on with a Task where no process is at work.
+    /// The command that goes on with a Task on which no process is at work.
     pub(crate) fn resume(&self, key: &TaskKey) -> String {
         let at = run_from_text(&self.path, &key.session_id);
         format!("tenure run --resume={}{at}", key.task_id)
     }
 
-    /// Tasks that the index has. Derived and disposable, it is asked only for what the logs cannot
-    /// say: that one of them is gone.
+    /// The Tasks in the index. As the index is derived and disposable, it serves only for what the
+    /// logs cannot say: that one of them is gone.
     pub(crate) fn indexed(&self) -> Vec<Indexed> {
         let Ok(file) = std::fs::File::open(self.path.join("index.jsonl")) else {
             return Vec::new();
@@ -279,7 +279,7 @@ impl TaskReader {
             .collect()
     }
 
-    /// What is said of a Task that does not exist.
+    /// The failure for a Task that does not exist.
     pub(crate) fn unknown(&self, key: &TaskKey) -> Failure {
         let indexed = self.indexed();
         let gone = indexed
@@ -302,7 +302,8 @@ impl TaskReader {
         }
     }
 
-    /// The Task that was meant: of this id in another session, or of another id in this one.
+    /// A suggestion: the Task of this id in another session, or one with a similar id in this
+    /// session.
     fn meant(&self, key: &TaskKey, entries: &[Entry]) -> Option<String> {
         let same_id = entries.iter().filter(|entry| entry.key.task_id == key.task_id);
         if let Some(entry) = same_id.min_by_key(|entry| &entry.key) {
@@ -317,7 +318,7 @@ impl TaskReader {
 }
 
 impl OfTask {
-    /// Opens where the Task is, and folds its log.
+    /// Opens the place of the Task, and folds its log.
     pub(crate) fn load(&self) -> Result<(TaskReader, Loaded), Failure> {
         let data = TaskReader::open(&self.look.at)?;
         let loaded = data.load(&self.key()?)?;
@@ -325,13 +326,13 @@ impl OfTask {
     }
 }
 
-/// Whoever asks or commands here, in a session.
+/// The local caller in a session.
 pub(crate) fn me(session: &SessionId) -> Result<Caller, Failure> {
     orchestrator(session.clone()).map_err(|error| Failure::caused(Exit::Usage, &error))
 }
 
 impl Loaded {
-    /// What is said of a Step that does not exist.
+    /// The failure for a Step that does not exist.
     pub(crate) fn unknown_step(&self, id: &str) -> Failure {
         let message = format!("no step `{id}` in task {}", self.key);
         let refusal = Rejection::new(Code::StepNotFound, message).with("step_id", id);

@@ -1,5 +1,5 @@
-//! A cluster, read only: logs are fetched as they are asked for, into a directory that is laid out
-//! as an embedded one and goes with the command.
+//! Reads a cluster: fetches logs as they are needed into a temporary directory with the layout of a
+//! data directory, which is removed when the command ends.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use super::names;
 use super::scan::{LogFile, SUFFIX};
 use crate::cli::answer::{Exit, Failure};
 
-/// A cluster as somebody sees it who only looks.
+/// A cluster that is read.
 pub(crate) struct Cluster {
     caller: ClusterUser,
     session: SessionId,
@@ -34,27 +34,27 @@ pub(crate) struct Cluster {
     stands: RefCell<HashMap<TaskKey, Stand>>,
 }
 
-/// How a Task stood when its log was read.
+/// What the owner said about a Task when its log was read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stand {
     /// The owner's clock.
     pub(crate) now: Millis,
     leases: HashMap<AttemptId, u64>,
-    /// Where its log is.
+    /// The place of its log.
     pub(crate) wal_path: Option<String>,
-    /// Steps that its owner lets it have, if that says so.
+    /// How many Steps its owner lets it have, if the owner says so.
     pub(crate) steps_max: Option<usize>,
 }
 
 impl Stand {
-    /// What is known of the lease of an open Attempt.
+    /// What the owner said about the lease of an open Attempt.
     pub(crate) fn lease(&self, attempt: AttemptId) -> Option<LeaseFact> {
         let left = *self.leases.get(&attempt)?;
         Some(LeaseFact { expires_at: self.now.saturating_add_unsigned(left), valid: left > 0 })
     }
 }
 
-/// A log that was fetched: a whole file that has no name yet.
+/// A fetched log: a whole file without a name yet.
 pub(crate) struct Fetched {
     pub(crate) wal_name: WalName,
     pub(crate) file: NamedTempFile,
@@ -65,29 +65,29 @@ pub(crate) struct Fetched {
 }
 
 impl Cluster {
-    /// Of a session, unless another is named with a Task.
+    /// A cluster with this session for Tasks that are named without one.
     pub(crate) fn new(caller: ClusterUser, session: SessionId) -> std::io::Result<Self> {
         let dir = TempDir::with_prefix("tenure-")?;
         let (clients, stands) = Default::default();
         Ok(Self { caller, session, dir, clients, stands })
     }
 
-    /// Where it is, without secrets.
+    /// Its address, without secrets.
     pub(crate) fn address(&self) -> &str {
         self.caller.address()
     }
 
-    /// Where logs are kept while the command runs.
+    /// The temporary directory with the logs.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// How a Task stood.
+    /// What the owner said about a Task.
     pub(crate) fn stand(&self, key: &TaskKey) -> Option<Stand> {
         self.stands.borrow().get(key).cloned()
     }
 
-    /// Asks in a session.
+    /// A client in a session.
     pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
         if let Some(client) = self.clients.borrow().get(session) {
             return Ok(client.clone());
@@ -97,7 +97,7 @@ impl Cluster {
         Ok(client)
     }
 
-    /// Finds a Task, and whom to ask about it.
+    /// Finds a Task, and the client of its session.
     pub(crate) async fn find(
         &self,
         name: TaskKey,
@@ -107,7 +107,7 @@ impl Cluster {
         Ok((client, key))
     }
 
-    /// Tasks of a session; of the one asked for, if none is named.
+    /// The Tasks of a session; without one, of the session of the options.
     pub(crate) async fn listing(
         &self,
         session: Option<&SessionId>,
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(client.list(include_terminal).await?)
     }
 
-    /// A page of the Tasks of a session as their owners know them: no log is fetched.
+    /// A page of the Tasks of a session, from their owners; this fetches no log.
     pub(crate) async fn tasks(
         &self,
         session: &SessionId,
@@ -141,7 +141,7 @@ impl Cluster {
 }
 
 impl Fetched {
-    /// Gives the file its name in a data directory.
+    /// Moves the file to its name in a data directory.
     pub(crate) fn keep(
         self,
         key: &TaskKey,
@@ -157,8 +157,8 @@ fn session_dir(data: &Path, key: &TaskKey) -> std::path::PathBuf {
     data.join("tasks").join(key.session_id.as_str())
 }
 
-/// Fetches the log of a Task page by page, as the lines that an embedded log has, into a file beside
-/// where it belongs. `each` is told how many events there are so far, and of how many.
+/// Fetches the log of a Task page by page, as the lines of a log file, into a temporary file beside
+/// its place. `each` gets the number of events so far and of all.
 pub(crate) async fn fetch(
     client: &Client<NatsClient>,
     key: &TaskKey,

@@ -1,4 +1,4 @@
-//! All nodes of a cluster, asked at once.
+//! Asks all nodes of a cluster at once.
 
 use clap::Args;
 use tenure_core::id::SessionId;
@@ -27,7 +27,7 @@ pub(crate) struct FleetArgs {
 }
 
 impl FleetArgs {
-    /// Connects and asks: the cluster that is named, or that of this machine.
+    /// Connects to the named cluster, or to that of this machine, and asks it.
     pub(crate) fn ask<T>(
         &self,
         ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
@@ -39,7 +39,7 @@ impl FleetArgs {
         })
     }
 
-    /// What all nodes say of themselves. Says where they leave something out.
+    /// The answers of all nodes about themselves. Warns if something is left out.
     pub(crate) fn nodes(&self) -> Result<Gather<NodeFacts>, Failure> {
         let heard = self.ask(async |client| Ok(client.port().nodes().await?))?;
         warn_of_missing(&heard.missing_partitions);
@@ -50,13 +50,13 @@ impl FleetArgs {
     }
 }
 
-/// What is said of partitions that have no owner.
+/// The message about partitions for which no node answers.
 pub(crate) fn nobody_answers(partitions: &[impl ToString]) -> String {
     let partitions: Vec<String> = partitions.iter().map(ToString::to_string).collect();
     format!("nobody answers for partitions {}", partitions.join(", "))
 }
 
-/// Says whose answer is missing: what is shown may be less than there is.
+/// Warns which partitions have not answered: the output may be incomplete.
 pub(crate) fn warn_of_missing(partitions: &[u32]) {
     if !partitions.is_empty() {
         output::warn(format_args!("{}: there may be more", nobody_answers(partitions)));

@@ -1,4 +1,4 @@
-//! A scheduler of this process on a data directory.
+//! Starts a scheduler in this process on a data directory.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::{Failure, output};
 
-/// Opens the data directory to run its Tasks, and says what an earlier crash left there.
+/// Opens the data directory to run its Tasks, and reports what an earlier crash left there.
 pub(crate) async fn open_here(
     data: &Path,
     telemetry: Option<&Telemetry>,

@@ -1,7 +1,7 @@
-//! Who runs the Tasks: whether a process is at work on a data directory.
+//! Finds out whether a process is at work on a data directory.
 //!
-//! The lock of the directory says so, and it is the kernel's: asking for it would keep a starting
-//! process away for a moment. So it is not asked for; the kernel's own list of locks is read.
+//! Such a process has the directory's lock. To try the lock would keep a starting process out for a
+//! moment, so this reads the kernel's list of locks instead.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,23 +11,23 @@ use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::id::Millis;
 use tenure_core::view::Means;
 
-/// Who runs Tasks now.
+/// What runs the Tasks now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// A process does, of this id if it could be told.
+    /// A process, with its id if that is known.
     AtWork(Option<u32>),
-    /// Nobody: what the log has as claimed or running is left over from an earlier process.
+    /// Nothing: Steps that are claimed or running in the log are left over from an earlier process.
     Nobody,
-    /// This system does not say.
+    /// Unknown, as this system has no such list.
     Unknown,
-    /// The nodes of the cluster at this address do.
+    /// The nodes of the cluster at this address.
     Cluster(String),
 }
 
 impl Host {
-    /// Looks for the process at work on the directory.
+    /// Finds the process at work on the directory.
     pub(crate) fn of(data: &Path) -> Self {
-        // The directory is locked, and the file in it that says whose it is: that one may be gone.
+        // Both the directory and the file `lock` in it are locked; the file may have been removed.
         let path = data.join("lock");
         let inode = |path| fs::metadata(path).ok().map(|found| found.ino());
         let inodes = [inode(data), inode(&path)];
@@ -47,8 +47,8 @@ impl Host {
         }
     }
 
-    /// Whether a lease that the log has as ending at `expires_at` is in force. Renewals are not in
-    /// the log: in one process, who holds a Step lives as long as the process does.
+    /// Whether a lease is in force that ends at `expires_at` by the log. Renewals are not in the
+    /// log: in one process, a worker lives as long as the process does.
     pub(crate) const fn vouches(&self, expires_at: Millis, now: Millis) -> bool {
         match self {
             Self::AtWork(_) => true,
@@ -57,7 +57,8 @@ impl Host {
         }
     }
 
-    /// What is known of what claims need: nothing, unless nobody is there, and so no worker.
+    /// What is known of workers, leases and log for a claim: nothing, except that without a process
+    /// there is no worker.
     pub(crate) fn means(&self) -> Option<Means<'static>> {
         let workers = &|_: Wanted<'_>| WorkerCounts::default();
         (*self == Self::Nobody).then_some(Means { workers, log_trouble: None, lacks_leases: false })

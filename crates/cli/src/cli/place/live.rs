@@ -1,4 +1,4 @@
-//! A Task that somebody follows until it has ended.
+//! Finds a Task that a command follows until it has ended.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::names;
 use super::scan::LogFile;
 use crate::cli::answer::{Failure, output};
 
-/// Between two looks for a scheduler.
+/// The pause between two tries to find a scheduler.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// One Task that somebody follows.
@@ -29,8 +29,8 @@ pub(crate) struct LiveTask {
 }
 
 impl LiveTask {
-    /// The directory and the log of the Task, if it is in one. What nobody works on is followed all the
-    /// same: somebody may begin.
+    /// The directory and the log of the Task, if it is in one. A command follows the Task even if
+    /// no process is at work there, as one may begin.
     pub(crate) fn here(&self) -> Result<Option<(TaskReader, LogFile)>, Failure> {
         if self.at.is_cluster() {
             return Ok(None);
@@ -49,7 +49,7 @@ impl LiveTask {
         &self.task
     }
 
-    /// The command that goes on waiting for the Task.
+    /// The command that continues to wait for the Task.
     pub(crate) fn waits_on(&self, key: Option<&TaskKey>) -> String {
         let name = match key {
             Some(key) => key.to_string(),
@@ -59,8 +59,8 @@ impl LiveTask {
         self.at.waits_on(name)
     }
 
-    /// Connects to the session of the Task, and finds it. As the Task goes on without a scheduler's
-    /// answer, one is waited for.
+    /// Connects to the session of the Task, and finds it. If no scheduler answers, waits for one,
+    /// as the Task will go on.
     pub(crate) async fn far_in_the_end(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
         let mut is_told = false;
         loop {

@@ -1,11 +1,11 @@
-//! Where Tasks are, and how a command gets at them: a directory or a cluster.
+//! Opens the place where Tasks are: a data directory or a cluster.
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | [`args`] | what a command is told of the place, and of one Task there |
-//! | [`cluster`] | connects to a cluster, as somebody |
-//! | [`data`] | looks at Tasks: finds them by name and folds their logs |
-//! | [`session`] | takes commands on a Task to its cluster, or to a scheduler of this process |
+//! | [`args`] | the options that name the place, and one Task there |
+//! | [`cluster`] | connects to a cluster, as one of its users |
+//! | [`data`] | reads Tasks: finds them by name and folds their logs |
+//! | [`session`] | sends commands on a Task to its cluster, or to a scheduler of this process |
 //! | [`fleet`] | asks all nodes of a cluster at once |
 //! | [`here`] | runs Tasks of a directory in this process |
 //! | [`live`] | follows a Task |
@@ -14,14 +14,15 @@
 //! | [`host`] | finds out who is at work on a directory |
 //! | [`names`] | finds the Task or Run that a short name means |
 //!
-//! Whoever looks takes no lock, so it works beside a process that is running Tasks on the same
-//! directory; it cuts nothing off and repairs nothing; and it starts no scheduler, so looking never
-//! moves a Task. What it shows is the log (law 1), folded by the same reducer that the scheduler runs.
+//! A command that only reads takes no lock, so it works beside a process that is running Tasks on
+//! the same directory. It cuts nothing off and repairs nothing, and it starts no scheduler, so it
+//! never affects a Task. It shows the log (law 1), folded by the same reducer that the scheduler
+//! runs.
 //!
-//! What the log does not say is said to be unknown: a lease is renewed in the memory of the process
-//! at work, so whether a claimed Step is alive is judged by whether there is such a process. Of a cluster,
-//! whose owners say how long leases last, the logs that are asked for are fetched first, and then looked
-//! at in the same way.
+//! Facts that are not in the log count as unknown. The process at work renews leases in its memory,
+//! so a claimed Step counts as alive if there is such a process. For a cluster, whose owners say
+//! how long leases last, the command first fetches the logs that it needs, and then reads them in
+//! the same way.
 
 mod args;
 mod cluster;

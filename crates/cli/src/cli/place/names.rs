@@ -9,17 +9,17 @@ use tenure_sdk::client::Client;
 
 use crate::cli::answer::{Failure, did_you_mean};
 
-/// Room for the answer of a cluster with a Task without its lists.
+/// The longest answer of a cluster with a Task without its lists, in bytes.
 pub(crate) const HEADER_BYTES: usize = 64 << 10;
 /// The newest Task of the session.
 const LAST: &str = "last";
-/// Fewer letters say too little.
+/// The shortest beginning of an id that may stand for it.
 const PREFIX_MIN: usize = 4;
 
-/// The Task that `name` means among these, if it is the name of none.
+/// The Task that `name` stands for among these, if it is not itself the name of one.
 ///
 /// # Errors
-/// Not all Tasks are known: which one is meant cannot be said.
+/// Some Tasks are unknown, so that the name may stand for one of them.
 pub(crate) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
     match newest(name, known)? {
         Some(newest) => Ok(Some(newest)),
@@ -27,8 +27,8 @@ pub(crate) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, 
     }
 }
 
-/// The newest Task, if that is meant. Whoever commands has to name any other one in full: a command
-/// on a Task that was not meant cannot be taken back.
+/// The newest Task, if the name is `last`. Commands accept no other short name, because a command
+/// on the wrong Task cannot be undone.
 pub(crate) fn newest(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
     if !known.missing_partitions.is_empty() {
         let message = format!("which task {name} is cannot be said now: some do not answer");
@@ -43,7 +43,7 @@ pub(crate) fn newest(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>,
     Ok(newest.map(|entry| entry.key.clone()))
 }
 
-/// Whether the newest Task is meant, unless there is one of this name.
+/// Whether the name is `last`, which means the newest Task unless a Task has this name.
 pub(crate) fn is_last(name: &TaskKey) -> bool {
     name.task_id.as_str() == LAST
 }
@@ -64,7 +64,8 @@ fn of_session<'a>(
     entries.iter().filter(|entry| entry.key.session_id == name.session_id)
 }
 
-/// Ids of Runs begin with the time: less than this may be that of many.
+/// The shortest beginning of a Run's id that may stand for it: ids begin with the time, so many
+/// share a shorter one.
 const RUN_PREFIX_MIN: usize = 8;
 
 /// The Run of this id, or the only one whose id begins so.
@@ -74,7 +75,7 @@ pub(crate) fn run(name: &str, known: impl Iterator<Item = RunId>) -> Option<RunI
     only.filter(|_| name.len() >= RUN_PREFIX_MIN)
 }
 
-/// What is said of a Run that does not exist, or of more than one whose id begins so.
+/// The failure for a Run that does not exist, or if the ids of several begin so.
 pub(crate) fn no_run(name: &str, key: &TaskKey) -> Failure {
     let message = match name.len() {
         RUN_PREFIX_MIN.. => {
@@ -86,7 +87,7 @@ pub(crate) fn no_run(name: &str, key: &TaskKey) -> Failure {
     Failure::absent(refusal).help(format!("`tenure runs list {key} --all` shows its runs"))
 }
 
-/// Finds out whether there is a Task of this name, or which one is meant.
+/// Finds out whether there is a Task of this name, or which one it stands for.
 pub(crate) async fn find<P: ClientPort>(
     client: &Client<P>,
     name: TaskKey,

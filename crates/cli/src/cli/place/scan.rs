@@ -1,8 +1,8 @@
-//! A log from its start, line by line, with where each line stands.
+//! Reads a log from its start, line by line, with the place of each line.
 //!
-//! The journal's own reader hands out commits and keeps the places to itself; who looks into a log
-//! wants those. What counts as whole, torn and damaged is the same (RECOVER-05, RECOVER-06), and
-//! one line and one commit are in memory at a time.
+//! The journal's own reader gives commits without their places, which commands like `wal verify`
+//! need. Both readers treat the same logs as whole, torn or damaged (RECOVER-05, RECOVER-06). This
+//! one has one line and one commit in memory at a time.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -25,16 +25,16 @@ pub(crate) const SUFFIX: &str = ".wal.jsonl";
 pub(crate) struct LogFile {
     /// Its file.
     pub(crate) path: PathBuf,
-    /// Whose it is.
+    /// Its Task.
     pub(crate) key: TaskKey,
     /// Its name.
     pub(crate) wal_name: WalName,
 }
 
-/// A place in a log, and what is wrong there.
+/// A fault in a log, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogFault {
-    /// From 1.
+    /// Number of the line, from 1.
     pub(crate) line: u64,
     /// Byte offset of the line.
     pub(crate) offset: u64,
@@ -53,13 +53,13 @@ pub(crate) struct CommitBoundary {
 /// Why a log could not be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    /// It is not a history from here on.
+    /// The log is damaged from here on.
     #[error("{}:{} (byte {}): {}", .0.display(), .1.line, .1.offset, .1.message)]
     Damaged(PathBuf, LogFault),
     /// The system refused.
     #[error("{}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    /// Whoever was given the commits could not go on.
+    /// The receiver of the commits could not go on.
     #[error("{0}")]
     Refused(io::Error),
 }
@@ -78,16 +78,16 @@ enum Foreign {
 /// How the reading of a log ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LogEnd {
-    /// With its last commit.
+    /// At the end of its last commit.
     Whole,
-    /// Behind its last whole commit stands what a broken-off write left, which nobody was told of;
-    /// it is `bytes` long.
+    /// Behind its last whole commit are `bytes` of a broken-off write, which was never
+    /// acknowledged.
     Torn { at: LogFault, bytes: u64 },
-    /// Before it, by whoever was given the commits.
+    /// Earlier, because the receiver of the commits stopped.
     Left,
 }
 
-/// A whole commit, where it stands, and its lines as they are stored.
+/// A whole commit, its place, and its lines as they are stored.
 pub(crate) struct Placed<'a> {
     pub(crate) commit: Commit,
     line: u64,
@@ -95,9 +95,9 @@ pub(crate) struct Placed<'a> {
     text: &'a [u8],
 }
 
-/// Why the one who was given a commit cannot go on.
+/// Why the receiver of a commit cannot go on.
 pub(crate) enum ScanStop {
-    /// The commit does not go on with the history.
+    /// The commit does not continue the history.
     Damaged(LogFault),
     /// Its own reason.
     Io(io::Error),
@@ -110,13 +110,13 @@ impl From<io::Error> for ScanStop {
 }
 
 impl LogFile {
-    /// What is said of a log without a whole commit.
+    /// The failure for a log without a whole commit.
     pub(crate) fn empty(&self) -> Broken {
         let message = "the log has no whole commit: its creation broke off".into();
         Broken::Damaged(self.path.clone(), LogFault { line: 1, offset: 0, message })
     }
 
-    /// The log begins with the creation of its Task, under its own name (STORE-11).
+    /// Checks that the log begins with the creation of its Task, under its own name (STORE-11).
     fn check_first(&self, line: &Line) -> Result<(), Foreign> {
         if line.wal_seq != 1 {
             return Ok(());
@@ -143,7 +143,7 @@ impl Placed<'_> {
         self.text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
     }
 
-    /// Goes on with a history, or begins one.
+    /// Applies the commit to the Task, or begins the Task with it.
     pub(crate) fn replay_onto(&self, task: &mut Option<Task>) -> Result<(), ScanStop> {
         let replayed = match task {
             Some(task) => task.replay(&self.commit),
@@ -164,7 +164,7 @@ impl Placed<'_> {
     }
 }
 
-/// Hands every whole commit to `each`, oldest first, until it breaks off.
+/// Gives every whole commit to `each`, oldest first, until `each` breaks off.
 pub(crate) fn walk(
     log: &LogFile,
     each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, ScanStop>,
@@ -172,7 +172,7 @@ pub(crate) fn walk(
     walk_on(log, &mut CommitBoundary::default(), each)
 }
 
-/// The same behind `spot`, which ends up behind the last commit that was handed out.
+/// The same from `spot` on, which is afterwards behind the last commit that `each` got.
 pub(crate) fn walk_on(
     log: &LogFile,
     spot: &mut CommitBoundary,
@@ -229,7 +229,7 @@ impl OpenCommit {
         self.text.push(b'\n');
     }
 
-    /// What stands behind the last whole commit.
+    /// What follows the last whole commit.
     fn end(&self, lines: &LineReader, commits: &Assembler) -> LogEnd {
         let is_partial = !lines.line.is_empty();
         if !commits.is_mid_commit() && !is_partial {
@@ -263,7 +263,7 @@ pub(crate) struct LineReader {
     next: u64,
 }
 
-/// What stands next in a file.
+/// What comes next in a file.
 pub(crate) enum NextLine<'a> {
     /// A line.
     Line(&'a [u8]),
@@ -271,7 +271,7 @@ pub(crate) enum NextLine<'a> {
     Torn,
     /// Nothing.
     End,
-    /// More than a line may have.
+    /// A line that is too long.
     TooLong,
 }
 

@@ -1,4 +1,4 @@
-//! Where commands on a Task go: to the nodes of a cluster, or to a scheduler of this process.
+//! Sends commands on a Task to the nodes of a cluster, or to a scheduler of this process.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use super::data::me;
 use super::names::{self, HEADER_BYTES};
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 
-/// Between two tries of what is waited for.
+/// The pause between two tries while waiting.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A Task, and whom to command.
+/// A Task, and the client that commands it.
 pub(crate) struct CallerSession {
     client: SessionClient,
     key: TaskKey,
@@ -37,7 +37,7 @@ enum SessionClient {
     Here { client: Client<LocalClient>, _scheduler: Embedded },
 }
 
-/// Asks whichever client there is.
+/// Calls the client, whichever there is.
 macro_rules! ask {
     ($session:expr, $client:ident => $question:expr) => {
         match &$session.client {
@@ -54,7 +54,7 @@ impl CallerSession {
             return Ok(Self { client: SessionClient::Far(client), key });
         }
         let data = place.dir();
-        JsonlReader::open(data)?; // It is not made for a command on what is in it.
+        JsonlReader::open(data)?; // A command must not create the directory.
         let scheduler = Embedded::open(data).await?;
         let me = me(&key.session_id)?;
         let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
@@ -67,7 +67,7 @@ impl CallerSession {
         &self.key
     }
 
-    /// Finds out which Task is the newest, if that is meant. Answers whether it was.
+    /// Replaces `last` by the newest Task. Returns whether the name was `last`.
     pub(crate) async fn find_last(&mut self) -> Result<bool, Failure> {
         if !names::is_last(&self.key) {
             return Ok(false);
@@ -100,12 +100,12 @@ impl CallerSession {
         done.map_err(|refused| in_doubt(refused, &id))
     }
 
-    /// The Task; one that is too long for an answer without its lists.
+    /// The Task; without its lists if it is too long for one answer.
     pub(crate) async fn view(&self) -> Result<TaskView, Failure> {
         Ok(ask!(self, client => client.get(&self.key.task_id))?)
     }
 
-    /// The Steps of the Task, those that have settled too if they are wanted.
+    /// The Steps of the Task, including settled ones if asked for.
     pub(crate) async fn steps(&self, with_settled: bool) -> Result<Vec<StepView>, Failure> {
         let mut all = Vec::new();
         let mut next = Some(0);
@@ -137,7 +137,7 @@ impl CallerSession {
         names::run(name, known).ok_or_else(|| names::no_run(name, &self.key))
     }
 
-    /// Waits until the Task has ended. Answers how it stands then.
+    /// Waits until the Task has ended, and returns it in short.
     pub(crate) async fn end(&self) -> Result<TaskSummary, Failure> {
         let task = &self.key.task_id;
         ask!(self, client => client.wait_for_end(task))?;
@@ -148,7 +148,8 @@ impl CallerSession {
         Ok(view?.task)
     }
 
-    /// Sends a command that is answered when what it began is over, however long that takes.
+    /// Sends a command whose answer comes when its effect is over, such as the end of a Run,
+    /// however long that takes.
     pub(crate) async fn answer(
         &self,
         context: Context,
@@ -156,7 +157,7 @@ impl CallerSession {
     ) -> Result<WriteSummary, Failure> {
         let mut is_told = false;
         loop {
-            // What may take hours is answered by no request: the same again waits on.
+            // No single request can wait for hours: a repetition goes on waiting.
             match self.command(context.clone(), command.clone()).await {
                 Err(silence) if silence.refusal().is_some_and(passes) => {
                     if !is_told {
@@ -193,7 +194,7 @@ impl CallerSession {
         None
     }
 
-    /// A refusal of what is not there, with the names that may have been meant.
+    /// Adds similar names to the failure for something that does not exist.
     pub(crate) async fn with_names(&self, failure: Failure) -> Failure {
         let meant = match failure.refusal() {
             Some(no) if no.code == Code::TaskNotFound => self.nearest_task(no).await,
@@ -219,7 +220,8 @@ impl CallerSession {
     }
 }
 
-/// A refusal; of a command that may have been heard, with the id under which it is repeated.
+/// The failure for a refusal. If the command may have taken effect, it has the id with which to
+/// repeat it.
 fn in_doubt(refused: Rejection, id: &CommandId) -> Failure {
     let is_in_doubt = refused.code == Code::Unavailable;
     let failure = Failure::from(refused);

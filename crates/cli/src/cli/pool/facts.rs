@@ -1,4 +1,4 @@
-//! Where workers and waiting Steps meet, over all nodes.
+//! Adds up the facts about pools from the answers of all nodes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
 
 use crate::cli::answer::human;
 
-/// Where one waits for so much longer than another, they are two.
+/// If two waiting times differ by more than this, they belong to two Steps.
 const SAME_MS: u64 = 1_000;
 
-/// What Steps of a cluster wait for: how many, by what stands most in their way.
+/// How many Steps of a cluster wait, by the most decisive reason.
 pub(crate) type WaitCounts = BTreeMap<SmolStr, u64>;
 
 /// A pool over all nodes.
@@ -25,10 +25,10 @@ pub(crate) struct PoolSums {
     pub(crate) workers: usize,
     pub(crate) free: u64,
     pub(crate) waiting: u64,
-    /// For how long the Step has been ready that has waited longest of those next in line.
+    /// How long the Step that has waited longest of those next in line has been ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_ms: Option<u64>,
-    /// Open Attempts; none: nodes do not tell.
+    /// Open Attempts; none if nodes do not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) running: Option<u64>,
     /// Of the Steps of the session the one that has waited longest of those next in line.
@@ -46,7 +46,7 @@ pub(crate) fn longest(step: Option<&WaitFacts>, oldest_ms: Option<u64>) -> Strin
     }
 }
 
-/// What Steps wait for, over all nodes; none: no node tells.
+/// What Steps wait for, over all nodes; none if no node reports it.
 pub(crate) fn waits(heard: &Gather<NodeFacts>) -> Option<WaitCounts> {
     heard.answers.iter().filter_map(|node| node.waits.clone()).reduce(|mut all, more| {
         more.into_iter().for_each(|(why, count)| *all.entry(why).or_default() += count);
@@ -58,7 +58,7 @@ pub(crate) fn waits(heard: &Gather<NodeFacts>) -> Option<WaitCounts> {
 pub(crate) fn most_first(waits: &WaitCounts) -> Vec<(String, u64)> {
     let all = waits.iter().map(|(why, &count)| (human::one_line(why), count));
     let mut all: Vec<(String, u64)> = all.collect();
-    all.sort_by_key(|(_, count)| Reverse(*count)); // Those that are as many stay in their order.
+    all.sort_by_key(|(_, count)| Reverse(*count)); // A stable sort: equal counts stay in their order.
     all
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn merged(heard: &Gather<NodeFacts>) -> BTreeMap<PoolId, PoolSums> {
     pools
 }
 
-/// What is known of two nodes together.
+/// The sum of two optional counts; a missing one does not count.
 pub(crate) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one + other),

@@ -1,4 +1,4 @@
-//! What `tenure run` can be told.
+//! The options of `tenure run`.
 
 use std::path::PathBuf;
 

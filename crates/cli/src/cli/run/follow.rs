@@ -1,4 +1,4 @@
-//! The commits of one Task, in order, none missing, however slow the reader is.
+//! Gives a reader the commits of one Task, in order and without a gap, however slow it is.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use tenure_scheduler::Appended;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// Follows a Task. Commits come from the scheduler as they become durable; whoever falls too far
-/// behind gets what was missed from the log.
+/// Follows a Task. Commits come from the scheduler as they become durable; a reader that falls too
+/// far behind gets the missed ones from the log.
 #[derive(Debug)]
 pub(super) struct CommitFollower {
     scheduler: LocalScheduler,
     commits: Receiver<Appended>,
     key: TaskKey,
     next_seq: u64,
-    /// Something was missed. Kept here so that it survives a dropped future.
+    /// Some commits were missed. A field, so that it survives a dropped future.
     has_gap: bool,
 }
 
@@ -82,7 +82,7 @@ impl CommitFollower {
         out.push(commit);
     }
 
-    /// Reads on in the log. What is in the channel still will be known already.
+    /// Reads the missed commits from the log. Those still in the channel are known then.
     async fn catch_up(&mut self, out: &mut Vec<Arc<Commit>>) -> Result<(), ReadError> {
         let missed: Arc<Mutex<Vec<Arc<Commit>>>> = Arc::default();
         let into = Arc::clone(&missed);

@@ -1,4 +1,4 @@
-//! Commands to type next.
+//! The commands that a user can type next.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use tenure_core::id::TaskId;
 
 use super::args::RunArgs;
 
-/// Goes on with a Task, whatever has become of its file.
+/// The command that goes on with a Task, even if its file has changed.
 pub(super) fn resume_task(args: &RunArgs, task_id: &TaskId) -> String {
     format!("{} run --resume={task_id}{}", program(), place(args))
 }
 
-/// Goes on with the Task of the file.
+/// The command that goes on with the Task of the file.
 pub(super) fn resume_file(args: &RunArgs) -> String {
     let file = args.file.as_deref().unwrap_or(Path::new("FILE")).to_string_lossy();
     let vars = args
@@ -28,7 +28,7 @@ pub(super) fn resume_file(args: &RunArgs) -> String {
     )
 }
 
-/// This program as it was called.
+/// The name under which this program was called.
 fn program() -> String {
     std::env::args().next().map_or_else(|| "tenure".into(), |name| quoted(&name))
 }
@@ -44,7 +44,7 @@ fn place(args: &RunArgs) -> String {
     text
 }
 
-/// As a shell takes it for one word.
+/// Quotes a text so that a shell reads it as one word.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! Scheduler and workers of this process.
+//! Starts the scheduler and the workers of `tenure run` in this process.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tenure_telemetry::Telemetry;
 use crate::cli::answer::Failure;
 use crate::cli::place::open_here;
 
-/// Where below the data directory commands leave their output.
+/// The folder below the data directory for the output of commands.
 const FILES: &str = "files";
 
 /// A scheduler on the data directory, and workers that have only the built-in handlers.
@@ -24,9 +24,9 @@ pub(super) struct RunHost {
 }
 
 impl RunHost {
-    /// Opens the data directory, and says what an earlier crash left there.
+    /// Opens the data directory, and reports what an earlier crash left there.
     pub(super) async fn open(data: &Path, telemetry: Option<&Telemetry>) -> Result<Self, Failure> {
-        // Commands run in directories of their own, and are told of files by name.
+        // Absolute, because commands run in other directories.
         let data = std::path::absolute(data)?;
         let tenure = open_here(&data, telemetry).await?;
         Ok(Self { tenure, files: data.join(FILES), workers: Vec::new() })
@@ -52,13 +52,13 @@ impl RunHost {
         Ok(())
     }
 
-    /// Steps in the hands of workers.
+    /// The number of Attempts that workers have in hand.
     pub(super) fn in_hand(&self) -> usize {
         self.workers.iter().map(|workers| workers.in_hand()).sum()
     }
 
-    /// Takes no more work, asks what runs to stop, ends it by force after the grace time and gives
-    /// it back.
+    /// Takes no more work, asks running handlers to stop, ends them by force after the grace time,
+    /// and gives their Steps back.
     pub(super) async fn interrupt(&self) {
         let mut all = tokio::task::JoinSet::new();
         for workers in self.workers.iter().map(Arc::clone) {

@@ -1,4 +1,4 @@
-//! Which Task is run: a new one, or one that an earlier run left.
+//! Makes the Task of `tenure run`, or finds one that an earlier run left.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ use crate::cli::request::{HANDLERS, Origin, RunnablePlan};
 use crate::cli::show::{Show, show_all};
 use crate::cli::telemetry::trace_of_caller;
 
-/// Commits that are read before they are shown.
+/// How many commits to read at a time before showing them.
 const AT_ONCE: usize = 1000;
 
 /// A Task that this process runs.
@@ -34,16 +34,16 @@ pub(super) struct Job {
     pub(super) key: TaskKey,
     /// Its commits from here on.
     pub(super) follower: CommitFollower,
-    /// Its state so far; none if it is new.
+    /// Its state so far; none for a new Task.
     pub(super) replica: Option<Box<Task>>,
-    /// This command has to end it, as nobody else will.
+    /// Whether this command has to end it, as nothing else will.
     pub(super) is_manual: bool,
     pub(super) deadline: Option<Millis>,
 }
 
 impl Job {
-    /// Makes the Task of a file. Workers are there before it is: a Step that is ready at once is
-    /// claimed in the write that creates the Task.
+    /// Makes the Task of a file. The workers start before: so a Step that is ready at once is
+    /// claimed in the append that creates the Task.
     pub(super) async fn create(
         host: &mut RunHost,
         session_id: SessionId,
@@ -74,7 +74,7 @@ impl Job {
         Ok(Self { key, follower, replica: None, is_manual, deadline })
     }
 
-    /// Finds the Task to go on with, and knows its state. Nothing of it runs before
+    /// Finds the Task to go on with, and reads its state. None of its Steps runs before
     /// [`wake`](Self::wake).
     pub(super) async fn find(
         host: &RunHost,
@@ -105,7 +105,8 @@ impl Job {
         self.replica.as_deref().is_some_and(Task::is_terminal)
     }
 
-    /// Shows what an earlier run recorded and died before it could publish it (RECOVER-08).
+    /// Publishes the events that an earlier run recorded but did not publish before it died
+    /// (RECOVER-08).
     pub(super) async fn publish_missed(
         &self,
         host: &RunHost,
@@ -131,8 +132,8 @@ impl Job {
         }
     }
 
-    /// Has the scheduler go on with a found Task: what an earlier boot left open ends, what is
-    /// ready is offered to the workers that are hired here.
+    /// Lets the scheduler go on with a found Task: it ends the Attempts that an earlier boot left
+    /// open, and offers ready Steps to the workers that this starts.
     pub(super) async fn wake(&mut self, host: &mut RunHost, args: &RunArgs) -> Result<(), Failure> {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
         check_runnable(task)?;
@@ -235,7 +236,7 @@ async fn find(
     Ok(entry.key)
 }
 
-/// The newest Task of a file whose Tasks have ids of their own: a live one, else an ended one.
+/// The newest Task of a file that names none: a live one, or else an ended one.
 async fn newest_of(
     host: &RunHost,
     session_id: SessionId,
@@ -263,7 +264,8 @@ fn nothing(message: &str, session_id: &SessionId, args: &RunArgs) -> Failure {
         .help("without --resume a new task is made; `tenure task list` shows those there are")
 }
 
-/// Going on with a Task whose file has changed would run what is no longer written there.
+/// Refuses to go on with a Task whose file has changed, as it would run Steps that the file no
+/// longer has.
 fn check_origin(
     key: &TaskKey,
     origin: Option<&Origin>,
@@ -288,7 +290,7 @@ fn check_origin(
     )))
 }
 
-/// Commits behind an event, the first few of them.
+/// The first few commits behind an event.
 async fn commits_after(
     journal: &JsonlJournal,
     key: &TaskKey,
@@ -305,7 +307,7 @@ async fn commits_after(
     Ok(std::mem::take(&mut *read.lock()))
 }
 
-/// What the first event of a Task says of its origin.
+/// The origin in the first event of a Task.
 async fn origin(host: &RunHost, key: &TaskKey) -> Result<Option<Origin>, Failure> {
     let metadata: Arc<Mutex<Option<Object>>> = Arc::default();
     let into = Arc::clone(&metadata);

@@ -2,8 +2,8 @@
 //!
 //! The file is read and checked before anything is touched ([`RunnablePlan`]). Then scheduler and
 //! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
-//! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end or
-//! for whatever comes before it.
+//! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end,
+//! or handles a signal or a fault of the log that comes before it.
 
 mod args;
 mod follow;
@@ -32,8 +32,8 @@ use crate::cli::show::{OutputFormat, exit_of, print_end, show_as, steps};
 
 /// Runs a task file.
 ///
-/// On a runtime of one thread: Steps are other processes or wait, logs are written by the journal's
-/// threads, and what is left to do here gains nothing from more.
+/// It uses a runtime of one thread: Steps are other processes or wait, the journal's threads write
+/// the logs, and the rest of the work would gain nothing from more threads.
 pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let session_id = SessionId::new(&args.session).map_err(|bad| {
@@ -66,7 +66,7 @@ fn no_file() -> Failure {
     Failure::new(Exit::Usage, "there is no file to run")
 }
 
-/// Brings a Task to its end, or as far as we are let. Answers its last state.
+/// Runs a Task to its end, or until this process is stopped. Returns its last state.
 async fn carry_out(
     host: &mut RunHost,
     mut job: Job,
@@ -96,7 +96,7 @@ async fn carry_out(
     Ok((ended, task))
 }
 
-/// Says what goes on with what, where somebody reads along.
+/// Prints which Task runs, for formats that people read.
 fn greet(job: &Job, args: &RunArgs) {
     if args.output != OutputFormat::Table {
         return;
@@ -112,7 +112,7 @@ fn greet(job: &Job, args: &RunArgs) {
     }
 }
 
-/// Prints the result, and says what the process ends with.
+/// Prints the result, and returns the exit code.
 fn conclude(args: &RunArgs, ended: SteerEnd, task: &Task, begun: Instant) -> Result<Exit, Failure> {
     print_end(args.output, task, begun)?;
     match ended {

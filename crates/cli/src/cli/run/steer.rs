@@ -1,4 +1,4 @@
-//! From here to the end of the Task: signals, a log that cannot be written, and the end of Tasks
+//! Waits for the end of the Task: handles signals and a log that cannot be written, and ends Tasks
 //! that do not end by themselves.
 
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::runtime::StopSignals;
 use crate::cli::show::steps;
 
-/// How often the clock is looked at while a deadline is waited for: it may be set meanwhile.
+/// How often to read the clock while waiting for a deadline, as the clock may be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How it ended.
+/// How the wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SteerEnd {
-    /// The Task did.
+    /// The Task has ended.
     Task,
-    /// We were asked to stop, and the Task waits.
+    /// A signal asked this process to stop; the Task has not ended.
     Stopped,
 }
 
-/// What is steered, and with what.
+/// The Task that `tenure run` steers, with its scheduler and workers.
 #[derive(Debug)]
 pub(super) struct Steer<'a> {
     pub(super) host: &'a RunHost,
@@ -46,7 +46,7 @@ impl Steer<'_> {
     pub(super) async fn run_to_end(mut self, stop: &mut StopSignals) -> Result<SteerEnd, Failure> {
         let mut stage = self.watcher.stage.clone();
         let mut trouble = self.host.scheduler().trouble();
-        trouble.mark_changed(); // There may have been some since the Task was made.
+        trouble.mark_changed(); // There may have been trouble since the Task was made.
         let mut left_to_itself_at = None;
         loop {
             match *stage.borrow_and_update() {
@@ -63,7 +63,7 @@ impl Steer<'_> {
             }
             tokio::select! {
                 changed = stage.changed() => if changed.is_err() {
-                    return Ok(SteerEnd::Task); // The watcher has left; it says why.
+                    return Ok(SteerEnd::Task); // The watcher has ended, and reports why.
                 },
                 () = stop.asked() => return self.interrupt(stop).await,
                 () = self.until(self.deadline.filter(|_| self.is_manual)) => {
@@ -79,8 +79,8 @@ impl Steer<'_> {
         }
     }
 
-    /// Ends a Task that waits for its orchestrator, by the rules of one that does not: it
-    /// completes if its required Steps have, and fails with the reason it would have failed with.
+    /// Ends a Task with manual completion by the rules of automatic completion: it completes if its
+    /// required Steps have, and otherwise fails with the same reason.
     async fn leave_to_itself(&mut self) -> Result<u64, Failure> {
         self.is_manual = false;
         let fields = TaskFields { completion: Change::Set(Policy::Auto), ..TaskFields::default() };
@@ -112,7 +112,7 @@ impl Steer<'_> {
         }
     }
 
-    /// What runs ends with this process: its guards see to that.
+    /// Ends this process at once: its guards then end what runs.
     fn leave_at_once(&self) -> ! {
         let resume = hint::resume_task(self.args, &self.key.task_id);
         output::say(format_args!("left at once; go on with: {resume}"));
@@ -134,7 +134,8 @@ fn stuck(id: &TaskId) -> Failure {
     Failure::new(Exit::Conflict, message).help(format!("`tenure task explain {id}` says why"))
 }
 
-/// Changes the Task, and answers its version then. One that has ended meanwhile needs no change.
+/// Changes the Task, and returns its version after that. A Task that has ended meanwhile needs no
+/// change.
 pub(super) async fn change(
     host: &RunHost,
     key: &TaskKey,

@@ -1,7 +1,8 @@
-//! Whoever watches the Task: a thread of its own with a replica of it, fed by its commits.
+//! The watcher of a Task: a thread of its own that applies the commits to a replica of the Task and
+//! shows it.
 //!
-//! The display may block (a pipe that nobody reads, a slow terminal) and nothing of the scheduler
-//! waits for it: the watcher falls behind and reads the log instead.
+//! The display may block (a pipe that nobody reads, a slow terminal), but the scheduler never waits
+//! for it: the watcher falls behind and reads the log instead.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,18 +18,18 @@ use super::follow::CommitFollower;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::show::{Show, show_all};
 
-/// With so many commits at a time there will be more at once: whoever is woken for each of them
-/// costs the scheduler more than he sees.
+/// When so many commits come at a time, more follow at once, and to wake the watcher for each would
+/// cost the scheduler too much.
 const BUSY: usize = 4;
-/// So they gather for a moment that nobody notices.
+/// So the watcher lets them gather for so long, which nobody notices.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// How far the Task has come, for whoever steers it.
+/// How far the Task has come, for the code that steers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progression {
-    /// Something runs, or will by itself.
+    /// A Step runs, or will run by itself.
     Moving,
-    /// Nothing runs and nothing will by itself, as of this version.
+    /// No Step runs, and none will by itself, as of this version.
     Still {
         /// Version of the Task.
         version: u64,
@@ -38,7 +39,7 @@ pub(super) enum Progression {
 }
 
 impl Progression {
-    /// What a Task's state means. Steps that wait for their next try count as moving.
+    /// Computes it from a Task's state. A Step that waits for its next try counts as moving.
     pub(super) fn of(task: &Task) -> Self {
         if task.is_terminal() {
             return Self::Ended;
@@ -53,7 +54,7 @@ impl Progression {
     }
 }
 
-/// What the watcher is told.
+/// A message to the watcher.
 #[derive(Debug)]
 enum WatcherMessage {
     Say(String),
@@ -87,15 +88,15 @@ impl Watcher {
         Ok(Self { stage, words, thread })
     }
 
-    /// Has a line shown to people, in its place among what is shown.
+    /// Shows a line to people, in order with the rest of the output.
     pub(super) fn say(&self, line: impl Into<String>) {
-        let _ = self.words.send(WatcherMessage::Say(line.into())); // A watcher that has left says no more.
+        let _ = self.words.send(WatcherMessage::Say(line.into())); // An ended watcher shows nothing more.
     }
 
-    /// Waits until the watcher has shown all there is, and takes its replica: none if the Task was
+    /// Waits until the watcher has shown everything, and takes its replica: none if the Task was
     /// never made.
     pub(super) async fn leave(self) -> Result<Option<Box<Task>>, Failure> {
-        let _ = self.words.send(WatcherMessage::Leave); // It may have left by itself: the Task has ended.
+        let _ = self.words.send(WatcherMessage::Leave); // It may have ended with the Task.
         let thread = self.thread;
         match tokio::task::spawn_blocking(move || thread.join()).await {
             Ok(Ok(result)) => result,

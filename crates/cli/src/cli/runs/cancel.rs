@@ -21,7 +21,7 @@ pub(crate) struct CancelArgs {
     why: ReasonArgs,
 }
 
-/// Takes a Run back.
+/// Cancels a Run.
 pub(super) fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     args.on.at(async |session| {
         let run_id = session.run(&args.run).await?;

@@ -1,4 +1,4 @@
-//! `tenure runs …`: licences to claim a Step, and what became of them.
+//! `tenure runs …`: the Runs of a Task.
 
 mod cancel;
 mod get;

@@ -1,4 +1,4 @@
-//! `tenure serve`: a scheduler node of a cluster, until it is told to stop.
+//! `tenure serve`: runs a scheduler node of a cluster until a signal stops it.
 
 mod settings;
 
@@ -11,8 +11,8 @@ use crate::cli::runtime::{StopSignals, one_thread};
 
 /// Runs a node.
 ///
-/// On a runtime of one thread: what waits gathers meanwhile and then goes together, which more
-/// threads would undo; ownership has a thread of its own.
+/// It uses a runtime of one thread: requests that wait meanwhile gather and then go together, which
+/// more threads would undo. Ownership has a thread of its own.
 pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     take_small_pages();
     let mut settings = args.node.into_settings()?;
@@ -32,17 +32,17 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
         output::say(format_args!("node {} hands its partitions over", node.name()));
         tokio::select! {
             () = node.stop() => Ok(Exit::Ok),
-            // Whoever asks twice does not want to wait: leases run out by themselves.
+            // A second signal ends the process at once: leases run out by themselves.
             () = stop.asked() => Ok(Exit::Interrupted),
         }
     });
-    runtime.shutdown_background(); // A look-up of a name that hangs is waited for by nobody.
+    runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
     ended
 }
 
-/// Has the kernel give memory by pages of 4 KiB. A scheduler's memory comes and goes in small pieces;
-/// with huge pages the kernel clears two MiB for the first of them, which on a virtual machine whose
-/// host has that memory elsewhere takes milliseconds.
+/// Makes the kernel give memory in pages of 4 KiB. A scheduler's memory comes and goes in small
+/// pieces; with huge pages the kernel clears two MiB for the first of them, which on a virtual
+/// machine whose host has that memory elsewhere takes milliseconds.
 fn take_small_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {

@@ -1,4 +1,4 @@
-//! What `tenure serve` can be told: by flags, by the environment, by a file, in this order.
+//! The settings of `tenure serve`, from flags, the environment and a file, in this order.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,8 @@ const LEASE_MS_MIN: u64 = 1_000;
 const OWNERSHIP_MS_MIN: u64 = 1_000;
 
 impl NodeArgs {
-    /// Variables of OpenTelemetry in the file; none where it cannot be read, which is said later.
+    /// The variables of OpenTelemetry in the file; none if it cannot be read, which is an error
+    /// later.
     pub(crate) fn telemetry(&self) -> BTreeMap<String, String> {
         self.in_file().map(|given| given.telemetry).unwrap_or_default()
     }
@@ -193,7 +194,7 @@ fn read(file: &Path) -> Result<GivenSettings, Failure> {
 }
 
 impl GivenSettings {
-    /// What is not given here is taken from there.
+    /// Takes the settings that are missing here from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             nats: self.nats.or(other.nats),
@@ -369,7 +370,7 @@ mod tests {
         as_it_is.into_settings("b").unwrap();
         for argument in GivenSettings::augment_args(clap::Command::new("serve")).get_arguments() {
             let name = argument.get_id().as_str();
-            let is_a_file = name.ends_with("_creds"); // One is named, beside the passwords.
+            let is_a_file = name.ends_with("_creds"); // The file names one.
             assert!(is_a_file || SHIPPED.contains(&format!("{name} = ")), "{name} is not there");
         }
         let uncommented = |line: &'static str| match line.strip_prefix('#') {
@@ -379,7 +380,7 @@ mod tests {
         let all = SHIPPED.lines().map(uncommented).collect::<Vec<_>>().join("\n");
         let all: GivenSettings = toml::from_str(&all).unwrap();
         assert_eq!(all.telemetry.len(), 3);
-        // Neither shows a default: it would be a file, and as much as the server has.
+        // These two have no default to show: a file, and as many bytes as the server has.
         let all =
             GivenSettings { redis_ca: None, max_bytes: None, ..all }.into_settings("b").unwrap();
         let default = GivenSettings::default().into_settings("b").unwrap();

@@ -1,4 +1,4 @@
-//! What `-o` means while a Task runs, and when it has ended.
+//! Selects by `-o` how to show a Task while it runs, and when it has ended.
 
 use std::time::Instant;
 
@@ -27,7 +27,8 @@ pub(crate) enum OutputFormat {
     Quiet,
 }
 
-/// The way to show that fits the format and who reads. `mark` is where it notes what it published.
+/// The display for this format, and for a terminal or a file. `mark` stores which events were
+/// published.
 pub(crate) fn show_as(format: OutputFormat, mark: Option<PublishedMark>) -> Box<dyn Show> {
     match format {
         OutputFormat::Jsonl => Box::new(jsonl::EventWriter::new(mark)),
@@ -37,7 +38,7 @@ pub(crate) fn show_as(format: OutputFormat, mark: Option<PublishedMark>) -> Box<
     }
 }
 
-/// Shows nothing: what there is to say is said at the end.
+/// Shows nothing while the Task runs: the output comes at the end.
 #[derive(Debug)]
 struct QuietOutput;
 
@@ -47,7 +48,7 @@ impl Show for QuietOutput {
     }
 }
 
-/// Prints how a Task stands at the end of this command.
+/// Prints the state of a Task at the end of this command.
 pub(crate) fn print_end(format: OutputFormat, task: &Task, begun: Instant) -> Result<(), Failure> {
     let view = task.durable();
     let elapsed = Millis::try_from(begun.elapsed().as_millis()).unwrap_or(Millis::MAX);
@@ -61,7 +62,7 @@ pub(crate) fn print_end(format: OutputFormat, task: &Task, begun: Instant) -> Re
     Ok(())
 }
 
-/// What the end of a Task means for whoever waited for it.
+/// The exit code for the end of a Task.
 pub(crate) fn exit_of(task: &Task) -> Exit {
     match task.head().status {
         TaskStatus::Completed => Exit::Ok,

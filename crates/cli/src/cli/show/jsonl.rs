@@ -1,5 +1,6 @@
-//! One JSON line on stdout for each public event (EVENT), none lost to a death in between: what was
-//! written is marked beside the log, and a run that goes on begins with what was not (RECOVER-08).
+//! Prints one JSON line on stdout for each public event (EVENT). A file beside the log marks the
+//! printed events, so that a run that resumes after a crash begins with those that were not printed
+//! (RECOVER-08).
 
 use std::io;
 
@@ -12,14 +13,14 @@ use crate::cli::answer::{Failure, output};
 /// Bytes gathered before they are written.
 const BUFFER: usize = 64 * 1024;
 
-/// Writes public events. A reader that has left is told no more, and the Task runs on: whoever
-/// says `| head` has seen enough, not changed his mind about the work.
+/// Writes public events. If the reader closes the pipe, it stops writing, and the Task runs on: a
+/// user of `| head` has seen enough, but still wants the work done.
 #[derive(Debug)]
 pub(super) struct EventWriter {
     buffer: Vec<u8>,
     has_reader: bool,
     mark: Option<PublishedMark>,
-    /// The last event that was given.
+    /// The last event that it got.
     last_seq: u64,
 }
 

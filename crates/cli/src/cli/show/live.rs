@@ -1,4 +1,4 @@
-//! Progress on a terminal: a bar, what runs, and failures as they happen above it.
+//! Shows progress on a terminal: a bar, the running Steps, and above it failures as they happen.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,21 @@ use super::seen::{SeenCommit, Show};
 use super::words::{duration, steps};
 use crate::cli::answer::{Failure, Paint, Stream, Tone, human, output};
 
-/// Ten pictures a second look alive and cost nothing that matters.
+/// How often to draw: ten times a second looks alive and costs little.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A Task that is over before this gets no bar: it would only flicker.
+/// A Task that ends before this gets no bar, which would only flicker.
 const PATIENCE: Duration = Duration::from_millis(150);
 
-/// Running Steps that are named.
+/// How many running Steps to name.
 const NAMED: usize = 5;
 
 /// Columns of the bar, and of the id of a running Step.
 const BAR_WIDTH: usize = 30;
 const ID_WIDTH: usize = 40;
 
-/// A bar on stderr. All of it is the message of one `ProgressBar`, which knows how to draw it over
-/// itself, so that each picture is drawn once.
+/// A bar on stderr. All of it is the message of one `ProgressBar`, which draws over its last
+/// picture, so that each picture is drawn once.
 #[derive(Debug)]
 pub(super) struct Live {
     paint: Paint,
@@ -36,7 +36,7 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        // The template is a constant and right; the default would only look different.
+        // The constant template is valid; the default would only look different.
         bar.set_style(
             ProgressStyle::with_template("{msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),

@@ -1,8 +1,8 @@
-//! A Task while it runs, and when it has ended, for whoever waits for it: `tenure run`, `submit --wait`
-//! and `task watch`.
+//! Shows a Task while it runs, and when it has ended, for `tenure run`, `submit --wait` and
+//! `task watch`.
 //!
-//! [`format`] chooses how: [`live`] on a terminal, [`plain`] in a log, [`jsonl`] for programs, and at the
-//! end a [`table`] or a [`report`]. [`to_end`] shows a Task that somebody else runs.
+//! [`format`] chooses how: [`live`] on a terminal, [`plain`] in a log, [`jsonl`] for programs, and
+//! at the end a [`table`] or a [`report`]. [`to_end`] shows a Task that another process runs.
 
 mod format;
 mod jsonl;

@@ -1,4 +1,4 @@
-//! What people want to hear of a commit, in their words.
+//! Makes the lines for people about a commit.
 
 use tenure_core::Commit;
 use tenure_core::event::{Body, Event, LeaseEnd, ReleaseReason};
@@ -35,13 +35,13 @@ impl StepNews {
         }
     }
 
-    /// Something went wrong.
+    /// Whether it is a failure.
     pub(super) fn is_bad(&self) -> bool {
         matches!(self.tone, Tone::Bad | Tone::Caution)
     }
 }
 
-/// The news of a commit.
+/// The changes of Steps in a commit that are worth a line.
 pub(super) fn news<'a>(seen: &'a SeenCommit<'_>) -> impl Iterator<Item = StepNews> + 'a {
     seen.commit.events.iter().filter_map(move |event| of(seen, event))
 }
@@ -50,7 +50,7 @@ fn of(seen: &SeenCommit<'_>, event: &Event) -> Option<StepNews> {
     let step_id = event.step_id.clone()?;
     let (tone, word, text) = match &event.body {
         Body::StepCompleted(_) => (Tone::Good, "completed", took(&seen.view, &step_id)),
-        // A Step that only shares the fate of its Task is no news.
+        // A Step that failed only because its Task did is no news.
         Body::StepFailed(p) if p.attempt_id.is_none() && p.reason.code == "task_failed" => {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Progress in lines, where nobody looks at a terminal: logs of a build server, `2> file`.
+//! Shows progress in lines, if stderr is no terminal: logs of a build server, `2> file`.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::news::news;
 use super::seen::{SeenCommit, Show};
 use crate::cli::answer::{Failure, Paint, Stream, output};
 
-/// A Task with more Steps than this has a line now and then instead of one for each Step.
+/// For a Task with more Steps than this, prints a line now and then instead of one for each Step.
 const LINE_PER_STEP_MAX: u32 = 500;
 
-/// How often a large Task says how far it is.
+/// How often to print the progress of a large Task.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Lines on stderr.

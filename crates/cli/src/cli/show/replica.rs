@@ -1,4 +1,4 @@
-//! A Task as whoever shows it has it: brought on by one commit after another.
+//! The replica of a Task for its display, to which each commit is applied.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use tenure_core::{Commit, Task};
 use super::seen::{SeenCommit, Show};
 use crate::cli::answer::{Exit, Failure};
 
-/// Shows commits that follow a Task's state; none if they begin with its creation.
+/// Shows commits that follow the replica's state; no replica if they begin with the Task's
+/// creation.
 pub(crate) fn show_all(
     replica: &mut Option<Box<Task>>,
     commits: &[Arc<Commit>],
@@ -21,7 +22,7 @@ pub(crate) fn show_all(
     show.flush()
 }
 
-/// Brings the replica on by one commit.
+/// Applies one commit to the replica.
 fn apply<'a>(
     replica: &'a mut Option<Box<Task>>,
     commit: &Commit,

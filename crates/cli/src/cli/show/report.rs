@@ -23,7 +23,7 @@ pub(super) struct RunReport<'a> {
     elapsed_ms: u64,
 }
 
-/// One Step of it.
+/// One Step of the report.
 #[derive(Debug, Serialize)]
 struct StepOutcome<'a> {
     step_id: &'a StepId,
@@ -39,7 +39,7 @@ struct StepOutcome<'a> {
     ended_at: Option<Millis>,
 }
 
-/// JSON stands as it is, anything else with its media type.
+/// An output: JSON unchanged, anything else with its media type.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Output<'a> {
@@ -48,7 +48,7 @@ enum Output<'a> {
 }
 
 impl<'a> RunReport<'a> {
-    /// A Task as it stands after this command has run for so long.
+    /// The report on a Task after this command has run for so long.
     pub(super) fn of(view: &View<'a>, elapsed_ms: u64) -> Self {
         let known = Known::new(human::now(), &|_| None);
         let task = TaskSummary::of(view, &known);
@@ -92,11 +92,11 @@ impl<'a> Output<'a> {
     }
 }
 
-/// From the first Attempt of a Step to the end of its last.
+/// The time from the first Attempt of a Step to the end of its last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) started_at: Option<Millis>,
-    /// Not before the Step has ended.
+    /// None before the Step has ended.
     pub(super) ended_at: Option<Millis>,
 }
 
@@ -110,7 +110,7 @@ impl Times {
         }
     }
 
-    /// How long that was.
+    /// The length of this time.
     pub(super) fn duration(self) -> Option<Millis> {
         Some(self.ended_at? - self.started_at?)
     }

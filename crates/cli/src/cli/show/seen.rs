@@ -1,4 +1,4 @@
-//! What is shown of a Task that runs, and whoever shows it.
+//! What a display gets of a running Task, and the trait of displays.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use crate::cli::answer::{Failure, output};
 #[derive(Debug)]
 pub(crate) struct SeenCommit<'a> {
     pub(crate) commit: &'a Commit,
-    /// What only the moment knew, one for each event.
+    /// Facts that are known only while the commit is applied, one for each event.
     pub(crate) stages: &'a [Stage],
     pub(crate) view: View<'a>,
 }
 
-/// A way to show a Task that runs.
+/// A display of a running Task.
 pub(crate) trait Show: Send {
-    /// A commit, in order, each once.
+    /// Takes a commit. They come in order, each once.
     fn commit(&mut self, seen: &SeenCommit<'_>) -> Result<(), Failure>;
 
-    /// All commits that are there have been given.
+    /// Called when all commits that are there have been given.
     fn flush(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// How often [`tick`](Self::tick) is wanted.
+    /// How often to call [`tick`](Self::tick).
     fn every(&self) -> Option<Duration> {
         None
     }
 
-    /// Time has passed.
+    /// Called when time has passed.
     fn tick(&mut self, _view: &View<'_>) {}
 
-    /// A line of somebody else.
+    /// Shows a line that is not about a commit.
     fn say(&mut self, line: &str) {
         output::say(line);
     }
 
-    /// The end, whatever it is: clears what is not to stay.
+    /// Called at any end: clears what is not to stay on the terminal.
     fn leave(&mut self) {}
 }

@@ -1,4 +1,5 @@
-//! The end of a run for people: a table of Steps, what failed and why, one line that sums it up.
+//! Prints the end of a run for people: a table of Steps, the failures with their reasons, and one
+//! line of summary.
 
 use std::fmt::Write as _;
 
@@ -12,18 +13,19 @@ use crate::cli::answer::{Paint, Tone, human};
 
 /// A Task with no more Steps than this is shown whole.
 const ALL_MAX: usize = 40;
-/// Of a larger one: Steps that are not completed, and the slowest that are.
+/// For a larger one: how many Steps that are not completed, and how many of the slowest completed
+/// ones.
 const NOT_COMPLETED_MAX: usize = 20;
 const SLOWEST: usize = 5;
 
-/// Failed Steps whose output is shown, and lines of each.
+/// For how many failed Steps to show output, and how many lines of each.
 const TAILS: usize = 3;
 const TAIL_LINES: usize = 10;
 
-/// Characters of a note.
+/// The longest note, in characters.
 const NOTE_CHARS: usize = 60;
 
-/// Everything that is printed when a run has ended.
+/// The whole output when a run has ended.
 pub(super) fn end(view: &View<'_>, elapsed: Millis, paint: Paint) -> String {
     let mut text = table(view, paint);
     tails(view, paint, &mut text);
@@ -88,7 +90,7 @@ fn row(view: &View<'_>, step: StepRef<'_>) -> [String; 5] {
     ]
 }
 
-/// Why a Step did not complete, or the last thing it said.
+/// Why a Step did not complete, or the end of its output.
 fn note(step: StepRef<'_>) -> String {
     let facts = step.facts();
     let note = match (&facts.status_reason, &facts.result_summary) {
@@ -124,7 +126,7 @@ fn tone(status: StepStatus) -> Tone {
     }
 }
 
-/// The Steps worth a line, in creation order, and how many there are beside them.
+/// The Steps worth a line, in creation order, and how many others there are.
 fn chosen<'a>(view: &View<'a>) -> (Vec<StepRef<'a>>, usize) {
     let all: Vec<StepRef<'a>> = view.steps().collect();
     if all.len() <= ALL_MAX {
@@ -142,7 +144,7 @@ fn chosen<'a>(view: &View<'a>) -> (Vec<StepRef<'a>>, usize) {
     (chosen, left_out)
 }
 
-/// What failed Steps said last.
+/// The last lines of output of failed Steps.
 fn tails(view: &View<'_>, paint: Paint, text: &mut String) {
     let spoke = view.failed().filter(|s| s.state.ordinal > 0 && s.facts().result_summary.is_some());
     for step in spoke.take(TAILS) {

@@ -1,4 +1,4 @@
-//! A Task as somebody sees it who waits for its end, and does not run it.
+//! Shows a Task that another process runs, until it has ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,8 @@ use super::format::{OutputFormat, exit_of, print_end, show_as};
 use super::replica::show_all;
 use crate::cli::answer::{Exit, Failure};
 
-/// Shows a Task by its commits, from the first on, until it has ended. Answers what its end means.
+/// Shows a Task by its commits, from the first on, until it has ended. Returns the exit code for
+/// its end.
 pub(crate) async fn show_to_end(
     format: OutputFormat,
     commits: impl Stream<Item = Result<Commit, Failure>>,

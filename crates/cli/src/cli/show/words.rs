@@ -21,8 +21,7 @@ pub(crate) fn steps(count: impl Into<u64>) -> String {
     }
 }
 
-/// Without what would do something to a terminal: control characters, and the colours that
-/// commands print.
+/// Removes what would affect a terminal: control characters, and the colours that commands print.
 pub(super) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -37,7 +36,7 @@ pub(super) fn printable(text: &str) -> String {
     out
 }
 
-/// As one line: what follows the first is cut off.
+/// The first line of a text.
 pub(super) fn one_line(text: &str) -> String {
     printable(text.trim().lines().next().unwrap_or_default())
 }

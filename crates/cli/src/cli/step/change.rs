@@ -69,7 +69,7 @@ fn json(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Writes on a Step as its orchestrator, whoever is at work on it (S20 to S22).
+/// Reports on a Step as its orchestrator, even while a worker holds it (S20 to S22).
 fn settle(args: &StepArgs, mut report: StepReport, to: StepStatus) -> Result<Exit, Failure> {
     (report.status, report.reason) = (Some(to), args.why.input());
     args.on.order(Command::TaskUpdateStep(report), false)
@@ -94,20 +94,20 @@ pub(crate) fn fail(args: &StepArgs) -> Result<Exit, Failure> {
     settle(args, StepReport::on(args.step.clone()), StepStatus::Failed)
 }
 
-/// Cancels a Step that nobody is at work on.
+/// Cancels a Step that no worker holds.
 pub(crate) fn cancel(args: &StepArgs) -> Result<Exit, Failure> {
     let cancel = Operation::CancelStep { reason: args.why.input(), step_id: args.step.clone() };
     args.on.order(Command::TaskUpdate { operations: vec![cancel] }, false)
 }
 
-/// Goes on with a blocked or failed Step.
+/// Reopens a blocked or failed Step.
 pub(crate) fn reopen(args: &StepArgs) -> Result<Exit, Failure> {
     let (reason, step_id) = (args.why.input(), args.step.clone());
     let reopen = Operation::ReopenStep { input_refs: Vec::new(), reason, step_id };
     args.on.order(Command::TaskUpdate { operations: vec![reopen] }, false)
 }
 
-/// Goes on with a Step and gives it an answer.
+/// Reopens a Step with an answer.
 pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit, Failure> {
     let operations = vec![answering(args.step.clone(), &args.text)?];
     args.on.order(Command::TaskUpdate { operations }, false)

@@ -1,4 +1,4 @@
-//! `tenure step get`: everything that is known of a Step.
+//! `tenure step get`: shows a Step in full, with its Attempts and the outputs of its dependencies.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ use crate::cli::answer::{
 use crate::cli::attempt::attempt_rows;
 use crate::cli::place::{TaskReader, ViewArgs};
 
-/// Lines and characters of a value that are shown; JSON has it in full.
+/// How many lines and characters of a value to show; JSON has it in full.
 const VALUE_LINES_MAX: usize = 20;
 const VALUE_CHARS_MAX: usize = 2_000;
 
@@ -37,14 +37,14 @@ pub(crate) struct GetArgs {
     look: ViewArgs,
 }
 
-/// Everything that is known of a Step.
+/// A Step in full.
 #[derive(Serialize)]
 struct Dossier {
     task_id: String,
     session_id: String,
     version: u64,
     step: StepView,
-    /// What its completed direct dependencies hand on.
+    /// The outputs of its completed direct dependencies.
     dependencies: Vec<DependencyResult>,
     /// Newest first.
     attempts: Vec<AttemptView>,
@@ -137,7 +137,7 @@ fn dependencies(view: &View<'_>, step: StepRef<'_>) -> String {
     for dependency in all.iter().take(NAMED_MAX).filter_map(|id| view.step(id)) {
         let status = dependency.status();
         let mark = paint.text(status::step_tone(status), status::mark(status));
-        let _ = writeln!(out, "  {mark} {} ({status})", dependency.id()); // Strings take all.
+        let _ = writeln!(out, "  {mark} {} ({status})", dependency.id()); // Writing to a String never fails.
     }
     if all.len() > NAMED_MAX {
         let _ = writeln!(out, "  … {} more", human::len(all.len() - NAMED_MAX));
@@ -145,7 +145,7 @@ fn dependencies(view: &View<'_>, step: StepRef<'_>) -> String {
     out
 }
 
-/// A value for people: JSON laid out, text as it is, anything else by its size.
+/// A value for people: JSON indented, text unchanged, and the size of anything else.
 fn value(value: Option<&Value>) -> String {
     let Some(value) = value else { return String::new() };
     let data = match &value.body {

@@ -62,8 +62,8 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// A page of the Steps in one of these statuses. Of what the native status does not tell, all pages are
-/// looked through.
+/// A page of the Steps in one of these statuses. If native statuses do not select them, it reads
+/// all pages and filters here.
 fn query(
     view: &View<'_>,
     (who, known): (&Caller, &Known<'_>),

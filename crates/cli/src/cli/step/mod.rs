@@ -10,7 +10,8 @@ use clap::Subcommand;
 pub(crate) use self::rows::step_rows;
 use crate::cli::answer::{Exit, Failure};
 
-/// Only a worker can release a Step that it holds (`release_step`): it knows that it does no more on it.
+/// Only the worker that holds a Step can release it (`release_step`), because only that worker
+/// knows that it has stopped working on it.
 const RELEASE: &str = "\
 To take a step from its worker and give it out again: `step block`, then `step reopen`. To have its
 worker stop of its own accord, and the step fail: `runs cancel`; to send the worker away: `worker drain`.";

@@ -8,7 +8,7 @@ use tenure_core::view::{AttemptView, StepView};
 
 use crate::cli::answer::{Sheet, Tone, human, number, status, text, toned};
 
-/// Steps as a table. Of the attempts the newest of each Step counts.
+/// Steps as a table. Only the newest Attempt of each Step counts.
 pub(crate) fn step_rows(steps: &[&StepView], attempts: &[AttemptView], now: Millis) -> Sheet {
     let mut newest: BTreeMap<&StepId, &AttemptView> = BTreeMap::new();
     for attempt in attempts {

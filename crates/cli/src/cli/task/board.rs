@@ -1,4 +1,4 @@
-//! `tenure task board`: Tasks in few words, for the context of a model (PROMPT).
+//! `tenure task board`: prints a short text about Tasks, for the context of a model (PROMPT).
 
 use clap::Args;
 use tenure_core::Limits;
@@ -51,7 +51,7 @@ fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
     Ok(board::compose(&lines, input.budget_of(&lines)))
 }
 
-/// A Task of a cluster, whose nodes know their budget.
+/// The lines of a Task in a cluster, whose nodes apply their budget.
 async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
     let (client, key) = cluster.find(key).await?;
     Ok(client.ask(&key.task_id, input).await?)

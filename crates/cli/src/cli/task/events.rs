@@ -1,4 +1,4 @@
-//! `tenure task events`: the public events of a Task, a line each.
+//! `tenure task events`: prints the public events of a Task, a line each.
 
 use std::cell::OnceCell;
 
@@ -51,7 +51,7 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
         };
         while let Some(event) = events.try_next().await? {
             if !output::print_line(&event)? {
-                break; // It was enough.
+                break; // The reader has closed the pipe.
             }
         }
         Ok(Exit::Ok)

@@ -1,9 +1,10 @@
 //! `tenure task explain`: why Steps are not running, and what would change it.
 //!
-//! The judgement is the scheduler's own (`tenure_core::view::explain`): what is said here is what a claim
-//! would be told. In a cluster the owner of the Task judges, who knows the workers; a directory is read,
-//! and with it the same code judges that its process would ask. A Task with very many Steps is told in
-//! groups: one reason, its Steps, and one of them in full as an example.
+//! The scheduler's own code decides the reasons (`tenure_core::view::explain`), so they are those
+//! for which a claim would be refused. In a cluster the owner of the Task decides them, because it
+//! knows the workers. For a directory this command reads the log and runs the same code. Steps with
+//! the same reason form a group, with one of them in full as an example, so that very many Steps
+//! stay readable.
 
 use std::fmt::Write as _;
 
@@ -21,7 +22,7 @@ use tenure_ports::journal::TaskKey;
 use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output, status};
 use crate::cli::place::{Cluster, Host, TaskReader, ViewArgs};
 
-/// Of Steps of a group as many as one line takes.
+/// How many Steps of a group to name on one line.
 const LINE_MAX: usize = 8;
 
 /// Say why a task is not running.
@@ -66,13 +67,13 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Why one Step is not running, or all of a Task.
+/// Why one Step is not running, or why all Steps of a Task are not.
 enum ExplainAnswer {
     Step(Box<Explanation>),
     Task(Box<TaskExplanation>),
 }
 
-/// What the owner of a Task says.
+/// Asks the owner of a Task.
 fn asked(
     args: &ExplainArgs,
     data: &TaskReader,
@@ -101,7 +102,7 @@ fn asked(
         Err(refused) if refused.code == Code::StepNotFound => {
             Err(data.load(&key)?.unknown_step(args.step.as_deref().unwrap_or_default()))
         }
-        // A node of the release before does not know the question: its log says what it can.
+        // A node of the release before does not know this query: decide from the log instead.
         Err(unknown) if is_of_operation(&unknown) => folded(args, data, &key),
         Err(refused) => Err(refused.into()),
     }
@@ -112,7 +113,7 @@ fn is_of_operation(refused: &Rejection) -> bool {
     refused.code == Code::ValidationError && field == Some("operation")
 }
 
-/// What the log of a directory says.
+/// Decides the reasons from the log alone.
 fn folded(
     args: &ExplainArgs,
     data: &TaskReader,
@@ -147,7 +148,7 @@ impl Said<'_> {
         );
         let reason = task.status_reason.as_ref().map(human::said).unwrap_or_default();
         if !reason.is_empty() && reason != task.status.as_str() {
-            let _ = write!(out, ": {}", human::one_line(reason)); // Strings take all.
+            let _ = write!(out, ": {}", human::one_line(reason)); // Writing to a String never fails.
         }
         out.push('\n');
         if task.groups.is_empty() {
@@ -201,7 +202,7 @@ impl Said<'_> {
         out
     }
 
-    /// What the words of a reason leave out.
+    /// Adds the evidence that the text of a reason leaves out.
     fn render_evidence(&self, out: &mut String, why: &ExplainedReason) {
         let ago = |at| human::local_and_ago(at, self.data.now);
         let _ = match &why.evidence {
@@ -241,7 +242,7 @@ impl Said<'_> {
     }
 }
 
-/// Of a Task that has ended: the Steps that failed by themselves, and not with it.
+/// For an ended Task: the Steps that failed by themselves, not because the Task ended.
 fn render_failures(out: &mut String, task: &TaskExplanation) {
     for step in task.failed.iter().take(LINE_MAX) {
         let reason = step.reason.as_ref().map(human::said).unwrap_or_default();
@@ -262,7 +263,7 @@ fn names(group: &Group) -> String {
 fn describe(remedy: &Remedy) -> String {
     let mut out = remedy.operation.to_string();
     if let Some(step) = &remedy.step_id {
-        let _ = write!(out, " {step}"); // Strings take all.
+        let _ = write!(out, " {step}"); // Writing to a String never fails.
     }
     if let Some(run) = &remedy.run_id {
         let _ = write!(out, " {run}");

@@ -1,4 +1,4 @@
-//! The log of a directory, while another process may be writing it.
+//! Follows a log in a data directory, while another process may be writing it.
 
 use std::cell::OnceCell;
 use std::io;
@@ -15,15 +15,15 @@ use crate::cli::place::LiveTask;
 use crate::cli::place::scan::{self, CommitBoundary, LogFile};
 use crate::cli::runtime::{one_thread, unless_stopped};
 
-/// Commits that are read ahead of whoever follows.
+/// How many commits to read ahead of the follower.
 const AHEAD: usize = 64;
-/// Between two looks at a file of which everything was read.
+/// The pause before reading on in a file that was read to its end.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// The commits of a Task, in order, those to come included, until it has ended. An error is the last
 /// item.
 ///
-/// They are read by a thread of its own, which leaves when nobody follows any more.
+/// A thread of its own reads them, and ends when the stream is dropped.
 pub(super) fn follow(log: LogFile) -> io::Result<impl Stream<Item = Result<Commit, Failure>>> {
     let (to, commits) = mpsc::channel(AHEAD);
     let read = move || {
@@ -37,7 +37,7 @@ pub(super) fn follow(log: LogFile) -> io::Result<impl Stream<Item = Result<Commi
                 }
             });
             if let Err(broken) = walked {
-                let _ = to.blocking_send(Err(broken.into())); // Nobody may be left to hear it.
+                let _ = to.blocking_send(Err(broken.into())); // The stream may have been dropped.
                 return;
             }
             if has_ended || to.is_closed() {
@@ -50,7 +50,7 @@ pub(super) fn follow(log: LogFile) -> io::Result<impl Stream<Item = Result<Commi
     Ok(stream::unfold(commits, async |mut commits| Some((commits.recv().await?, commits))))
 }
 
-/// Waits for a Task that goes on without whoever waits.
+/// Waits for a Task that goes on when the wait stops.
 pub(super) fn until_stopped(
     of: &LiveTask,
     found: &OnceCell<TaskKey>,

@@ -14,9 +14,10 @@ use crate::cli::answer::{
 use crate::cli::place::{Host, OfTask};
 use crate::cli::step::step_rows;
 
-/// Relations that are shown.
+/// How many relations to show.
 const RELATED_MAX: usize = 20;
-/// Steps shown with their Task; of a larger one those at work or in trouble are.
+/// A Task with no more Steps than this is shown with all of them; of a larger one only Steps that
+/// run or have trouble.
 const STEPS_MAX: usize = 50;
 
 pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
@@ -28,13 +29,13 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
     })
 }
 
-/// What is said of a Task beside what its log says.
+/// What to print about a Task beside the facts of its log.
 pub(crate) struct TaskNotes {
-    /// Who runs it, where it is shown as of now.
+    /// What runs it, if its present state is shown.
     pub(crate) host: Option<Host>,
-    /// What goes on with it, where nobody does.
+    /// The command that goes on with it, if nothing runs it.
     pub(crate) resume: Option<String>,
-    /// As of when it is shown, if not now.
+    /// The moment whose state is shown, if not the present.
     pub(crate) note: Option<String>,
 }
 
@@ -71,7 +72,7 @@ fn render(task: &TaskView, known: &Known<'_>, page: &TaskNotes) -> String {
     out
 }
 
-/// What is asked for, and how it stands.
+/// The criteria of acceptance and their states.
 fn acceptance(task: &TaskView) -> String {
     let mut sheet = Sheet::bare();
     for one in &task.acceptance {
@@ -95,8 +96,8 @@ const fn acceptance_tone(state: AcceptanceState) -> Tone {
     }
 }
 
-/// Relations to other Tasks and to what is elsewhere, with the ids that `task unlink` takes. What was
-/// made and used is told with the Steps.
+/// The relations to other Tasks and to things elsewhere, with the ids that `task unlink` takes. The
+/// artifacts that Steps made and used are shown with the Steps.
 fn related(task: &TaskView) -> String {
     use EdgeKind as E;
     let is_told = |edge: &&Edge| {
@@ -142,7 +143,7 @@ fn counts(task: &TaskView) -> String {
     let steps = human::plural(task.steps.len(), "step");
     let mut out = format!("{} of {steps} completed", human::count(counts.completed.into()));
     for (n, status) in all.into_iter().filter(|(n, _)| *n > 0) {
-        let _ = write!(out, ", {} {status}", human::count(n.into())); // Strings take all.
+        let _ = write!(out, ", {} {status}", human::count(n.into())); // Writing to a String never fails.
     }
     out
 }

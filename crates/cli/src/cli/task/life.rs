@@ -91,12 +91,12 @@ pub(crate) fn close(args: &CloseArgs, command: fn(Close) -> Command) -> Result<E
     args.on.order(command(close), args.wait)
 }
 
-/// Commands what takes a reason and nothing else.
+/// Sends a command that takes a reason and nothing else.
 pub(crate) fn why(args: &WhyArgs, command: fn(Why) -> Command) -> Result<Exit, Failure> {
     args.on.order(command(Why { reason: args.why.input() }), false)
 }
 
-/// Ends a Task well.
+/// Completes a Task.
 pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
     args.on.at(async |session| {
         let mut context = args.on.context()?;
@@ -107,7 +107,8 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
             result_summary: args.result.clone(),
         };
         if !(args.met.is_empty() && args.waived.is_empty()) {
-            // The list is written as a whole: only if nobody has changed it meanwhile.
+            // The command replaces the whole list, so it holds only if nobody has changed the Task
+            // meanwhile.
             let view = session.view().await?;
             context.expected_version.get_or_insert(view.task.version);
             complete.acceptance = Some(args.judge(view.acceptance, session.key())?);
@@ -118,7 +119,7 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
 }
 
 impl CompleteArgs {
-    /// The criteria as this command finds them.
+    /// The criteria, with those of this command met or waived.
     fn judge(&self, mut all: Vec<Acceptance>, key: &TaskKey) -> Result<Vec<Acceptance>, Failure> {
         for (ids, state) in
             [(&self.met, AcceptanceState::Met), (&self.waived, AcceptanceState::Waived)]

@@ -50,7 +50,7 @@ pub(crate) fn link(args: &LinkArgs) -> Result<Exit, Failure> {
     args.on.order(Command::LinkTasks(link), false)
 }
 
-/// Takes a relation back.
+/// Removes a relation.
 pub(crate) fn unlink(args: &UnlinkArgs) -> Result<Exit, Failure> {
     let unlink = Unlink { edge_id: args.edge.clone(), reason: args.reason.clone() };
     args.on.order(Command::UnlinkTasks(unlink), false)

@@ -1,4 +1,4 @@
-//! `tenure task list`: Tasks of a session (LIST).
+//! `tenure task list`: lists the Tasks of a session (LIST).
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub(crate) struct ListArgs {
     look: ViewArgs,
 }
 
-/// The answer: a page of `agent.task_list`, and what could not be read.
+/// The answer: a page of `agent.task_list`, and the Tasks that could not be read.
 #[derive(Serialize)]
 struct TaskListing {
     #[serde(flatten)]
@@ -56,7 +56,7 @@ struct TaskListing {
 }
 
 impl TaskListing {
-    /// What owners know of a session.
+    /// The answer of the owners in a cluster.
     fn of(mut page: TaskPage, session: &SessionId) -> Self {
         let unreadable = std::mem::take(&mut page.unreadable).into_iter().map(|task| Unreadable {
             task_id: task.to_string(),
@@ -72,12 +72,12 @@ impl TaskListing {
     }
 }
 
-/// A Task of which nothing is known but its name (VIEW-07, N01).
+/// A Task of which only the name is known (VIEW-07, N01).
 #[derive(Serialize)]
 struct Unreadable {
     task_id: String,
     session_id: String,
-    /// None where only its owner knows.
+    /// None if only its owner knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     wal_name: Option<String>,
     /// Its file; none in a cluster, whose owners know where it is.
@@ -136,8 +136,8 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The page, where Tasks have owners, who know how they stand: no log is fetched. What the native status
-/// does not tell is looked for here, page by page.
+/// The page in a cluster, whose owners know the state of their Tasks, so that no log is fetched. If
+/// native statuses do not select the Tasks, it reads page by page and filters here.
 fn far(
     ask: impl Fn(ListInput) -> Result<TaskPage, Failure>,
     (input, asked): (&ListInput, &[StatusFilter<TaskStatus>]),
@@ -150,7 +150,7 @@ fn far(
     let (mut all, mut from) = (TaskPage::default(), Some(0));
     while let Some(offset) = from.filter(|_| all.tasks.len() <= most) {
         let page = ask(ListInput { limit: None, offset, ..input.clone() })?;
-        // A page is a look of its own: what changed meanwhile may come twice.
+        // Each page is of its own moment: a Task that changed meanwhile may come twice.
         let fits = |task: &TaskSummary| {
             StatusFilter::any(asked, task.native_status, task.status)
                 && seen.insert(task.task_id.clone())
@@ -173,8 +173,8 @@ fn far(
     Ok(all)
 }
 
-/// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
-/// knows enough to leave them out.
+/// The page in a directory. It folds only logs of Tasks that may be on the page (LIST-07): of ended
+/// Tasks the index knows enough to leave them out.
 fn list(
     data: &TaskReader,
     found: Found,
@@ -197,16 +197,16 @@ fn list(
         next_offset: more.then_some(input.offset + limit),
         truncated: more,
         missing_partitions: missing.map(|partition| partition.to_smolstr()).collect(),
-        unreadable: Vec::new(), // The listing says more of them.
+        unreadable: Vec::new(), // The listing has more about them.
     };
     Ok(TaskListing { page, unreadable: rows.unreadable })
 }
 
-/// The rows of a page as they are found.
+/// Collects the rows of a page.
 struct PageRows<'a> {
     data: &'a TaskReader,
     input: &'a ListInput,
-    /// Statuses that the native one does not tell; none: all fit.
+    /// Statuses that native ones do not select; empty if all Tasks match.
     asked: &'a [StatusFilter<TaskStatus>],
     passed: usize,
     tasks: Vec<TaskSummary>,
@@ -214,7 +214,7 @@ struct PageRows<'a> {
 }
 
 impl PageRows<'_> {
-    /// Takes the next Task, if it belongs on the page; answers whether the page was full before.
+    /// Takes the next Task, if it belongs on the page; returns whether the page was full before.
     fn take(&mut self, log: LogFile, limit: usize) -> bool {
         match self.data.fold(log.clone()) {
             Ok(loaded) => {
@@ -278,7 +278,7 @@ fn print(data: &TaskReader, listing: &TaskListing) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nothing to show is seldom what somebody hoped for: says where there is something.
+/// If there is nothing to show, says where there are Tasks: in other sessions, or ended ones.
 fn say_what_else(data: &TaskReader, args: &ListArgs) -> Result<(), Failure> {
     let session = &args.look.at.session;
     let here = data.entries(Some(session))?;
@@ -304,7 +304,7 @@ fn say_what_else(data: &TaskReader, args: &ListArgs) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// OWN-08, LIST-07: whoever did not answer for one of the pages that are looked through is named, once.
+    /// OWN-08, LIST-07: a partition that did not answer for one of the pages is named once.
     #[test]
     fn pages_that_are_looked_through_keep_what_is_missing() {
         let page = |missing: &[&str], unreadable: &str, next_offset: Option<usize>| TaskPage {

@@ -1,4 +1,4 @@
-//! `tenure task …`: Tasks, and what is done about them.
+//! `tenure task …`: the commands on Tasks.
 
 mod board;
 mod events;

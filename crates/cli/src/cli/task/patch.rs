@@ -1,7 +1,7 @@
 //! `tenure task patch`: changes a Task while it runs, or shows what a change would do.
 //!
-//! A plan asks nobody to decide: it folds the log and decides here, with the scheduler's own code and by
-//! the limits that the Task's owner has; in a directory, by those that hold when nothing is said.
+//! A plan is decided in this process: it folds the log and runs the scheduler's own code, with the
+//! limits of the Task's owner; in a directory, with the default limits.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, output};
 use crate::cli::order::OnTask;
 use crate::cli::place::me;
 
-/// Steps that are named of each kind.
+/// How many Steps of each kind to name.
 const NAMED_MAX: usize = 20;
 
 /// Change a task.
@@ -40,7 +40,7 @@ pub(crate) struct PatchArgs {
     plan: bool,
 }
 
-/// A file that has more than the list.
+/// A patch file that is a map with the list in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patch {
@@ -50,11 +50,11 @@ struct Patch {
 /// What a patch would do.
 #[derive(Debug, Serialize)]
 struct PatchPlan {
-    /// The version that it was judged at.
+    /// The version of the Task that it starts from.
     version: u64,
     added: Vec<StepId>,
     removed: Vec<StepId>,
-    /// Steps whose status would be another, but for those that become ready.
+    /// Steps whose status would change, except those that become ready.
     changed: Vec<(StepId, StepStatus)>,
     /// Steps that would become ready.
     ready: Vec<StepId>,
@@ -62,7 +62,7 @@ struct PatchPlan {
     graph: Graph,
 }
 
-/// Changes a Task, or shows what would come of it.
+/// Changes a Task, or shows what the patch would do.
 pub(crate) fn run(args: &PatchArgs) -> Result<Exit, Failure> {
     let operations = read(&args.file)?;
     if args.plan {
@@ -121,7 +121,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
         limits: &data.limits(&loaded.key),
     };
     loaded.task.decide(&cx, &Command::TaskUpdate { operations })?;
-    loaded.task.settle(); // As if it were written: this is a copy.
+    loaded.task.settle(); // As after the append: this is a copy.
     let plan = data
         .look(&loaded, |_, known| PatchPlan::of(&before.durable(), &loaded.task.durable(), known));
     look.output.answer(&plan, Shape::nameless(), || plan.print())

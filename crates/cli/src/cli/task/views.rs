@@ -55,7 +55,7 @@ pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
     args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))
 }
 
-/// What people look for first; JSON has all of it.
+/// Prints the main views for people; JSON has all of them.
 fn print(all: &Snapshot, data: &TaskReader) -> std::io::Result<()> {
     if let Some(totals) = &all.task_summary {
         let mut sheet = Sheet::bare();
@@ -126,7 +126,7 @@ fn print(all: &Snapshot, data: &TaskReader) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A view under its name, unless there is nothing in it.
+/// Prints a view under its name, unless it is empty.
 fn heading(name: &str, sheet: Sheet) -> std::io::Result<()> {
     match sheet.is_empty() {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! `tenure task wait`: the end of a Task.
+//! `tenure task wait`: waits for the end of a Task.
 
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
@@ -43,7 +43,7 @@ struct EndAnswer<'a> {
     version: u64,
 }
 
-/// How long a cluster may take to say how a Task stands.
+/// How long to wait at least for a cluster to say whether a Task has ended.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
@@ -52,12 +52,12 @@ pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
     let found = OnceCell::new();
     until_stopped(&args.of, &found, async {
         let waited = match &here {
-            // The log is read to its end before the timeout is looked at.
+            // Read the log to its end before the timeout counts.
             Some((data, log)) => {
                 found.get_or_init(|| log.key.clone());
                 tokio::time::timeout(most, end_of(data, log)).await
             }
-            // However short the time, it is asked once.
+            // However short the timeout, ask once.
             None => tokio::time::timeout(most.max(FIRST_ANSWER), end_far(&args.of, &found)).await,
         };
         let ended = waited.map_err(|_| has_not_ended(&args.of, found.get(), most))??;
@@ -75,7 +75,7 @@ pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// How a Task of a cluster ends, when it has.
+/// Waits for the end of a Task in a cluster.
 async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary, Failure> {
     let (client, key) = of.far_in_the_end().await?;
     let task = &found.get_or_init(|| key).task_id;
@@ -84,8 +84,8 @@ async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary
     Ok(patiently(client.port(), || client.get(task)).await?.task)
 }
 
-/// How the Task of a log ends, when it has. What is there is read without a pause: however long the
-/// log, a Task that has ended is waited for no more.
+/// Waits for the end of a Task in a directory. It reads without a pause what is there: so for an
+/// ended Task it returns without waiting, however long the log is.
 async fn end_of(data: &TaskReader, log: &LogFile) -> Result<TaskSummary, Failure> {
     let (mut spot, mut has_ended) = (CommitBoundary::default(), false);
     loop {

@@ -1,4 +1,4 @@
-//! `tenure task watch`: what happens to a Task, until it has ended.
+//! `tenure task watch`: shows what happens to a Task, until it has ended.
 
 use std::cell::OnceCell;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Asks a cluster again and again, beside whoever shows the answers.
+//! Asks a cluster again and again, in a task of its own beside the display.
 
 use std::time::{Duration, Instant};
 
@@ -14,34 +14,34 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::ClusterUser;
 
-/// How long one try to find the cluster may take: then it is said that nobody answers.
+/// How long one try to find the cluster may take, before the screen says that nobody answers.
 const JOIN: Duration = Duration::from_secs(3);
 
-/// Attempts that are asked for in each partition.
+/// How many Attempts to ask of each partition.
 const OLDEST: usize = 50;
 
-/// How often they are asked for. Their owners go through all leases that they keep for it, and they
-/// are those that change least.
+/// How often to ask for them. Owners go through all their leases for this, and the oldest Attempts
+/// change least.
 const LEASES_EVERY: Duration = Duration::from_secs(2);
 
-/// The same where it takes them long.
+/// The same if it takes the owners long.
 const LEASES_SELDOM: Duration = Duration::from_secs(5);
 
-/// It takes long if it would take more than one part in so many of the time.
+/// It takes long if it would take more than one part in so many of the time between.
 const LEASES_SHARE: u32 = 20;
 
-/// Answers that wait to be shown. Whoever asks waits for whoever shows.
+/// How many answers may wait to be shown: when the display is slow, asking waits.
 const NEWS_MAX: usize = 4;
 
-/// What was heard.
+/// An answer of the cluster.
 pub(super) enum FeedMessage {
     Nodes(Result<Gather<NodeFacts>, Rejection>),
     Leases(Result<Gather<LeaseRow>, Rejection>),
-    /// It is no use to ask any more.
+    /// A final refusal, after which it asks no more.
     Refused(Failure),
 }
 
-/// Begins to ask. It ends when nobody listens any more.
+/// Begins to ask. It ends when the receiver is dropped.
 pub(super) fn start(
     caller: ClusterUser,
     session: SessionId,
@@ -55,12 +55,12 @@ pub(super) fn start(
             let ((), ()) = tokio::join!(ask_nodes(client, every, &tell), ask_leases(client, &tell));
             Some(())
         };
-        let _ = asked.await; // Nobody listens any more.
+        let _ = asked.await; // It ends when the receiver is dropped.
     });
     news
 }
 
-/// Tries until some node answers; none: it is no use.
+/// Tries until some node answers; none if the refusal is final.
 async fn join(
     caller: &ClusterUser,
     session: &SessionId,

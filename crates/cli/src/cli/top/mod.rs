@@ -1,9 +1,8 @@
-//! `tenure top`: a cluster as it is now, and how fast it goes.
+//! `tenure top`: shows the present state of a cluster, and the rates of its work.
 //!
-//! [`feed`] asks the cluster again and again, [`model`] puts answers together and knows what follows
-//! from two of them, [`screen`] makes lines of that, and [`ui`] knows what whoever looks has chosen:
-//! [`terminal`] is the only one of them that has a terminal. Without one, what is known is printed, as
-//! text or as JSON.
+//! [`feed`] asks the cluster again and again, [`model`] puts the answers together and computes
+//! rates from two of them, [`screen`] makes lines of that, and [`ui`] has what the user has chosen.
+//! Only [`terminal`] uses a terminal. Without one, `tenure top` prints the same as text or as JSON.
 
 mod feed;
 mod model;
@@ -29,16 +28,17 @@ use crate::cli::answer::{Exit, Failure, Stream, human, output};
 use crate::cli::place::LookArgs;
 use crate::cli::runtime::{StopSignals, one_thread};
 
-/// Asking more often would say no more: nodes are waited for a quarter of a second.
+/// The shortest time between two requests: it waits a quarter of a second for nodes, so more would
+/// tell nothing new.
 const EVERY_MIN: Duration = Duration::from_millis(200);
 
-/// How often the screen is drawn anew if nothing happens: what it says of how old things are.
+/// How often to draw the screen again if nothing happens, because it shows how old the answers are.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a cluster may take to tell everything once.
+/// How long a cluster may take to answer everything once.
 const WHOLE: Duration = Duration::from_secs(10);
 
-/// How wide text is that no terminal shows.
+/// The width of text without a terminal.
 const WIDTH: usize = 120;
 
 const AFTER_HELP: &str = "\
@@ -90,7 +90,7 @@ fn every(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows, or prints.
+/// Shows the screen, or prints.
 pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
     if args.count.is_some() && args.output != Some(TopFormat::Jsonl) {
         return Err(Failure::new(Exit::Usage, "--count goes with -o jsonl"));
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
             },
         }
     });
-    runtime.shutdown_background(); // Whoever is still asked is waited for by nobody.
+    runtime.shutdown_background(); // Do not wait for requests under way.
     ended
 }
 
@@ -141,12 +141,12 @@ impl Model {
     }
 }
 
-/// A defect: whoever asks ends with whoever listens.
+/// The failure if the feed ends before its receiver, which would be a defect.
 fn silenced() -> Failure {
     Failure::new(Exit::Unavailable, "the cluster is no longer asked")
 }
 
-/// The whole screen, until somebody wants to leave.
+/// Shows the whole screen until the user leaves.
 async fn live(
     every: Duration,
     mut model: Model,
@@ -180,7 +180,7 @@ async fn live(
     }
 }
 
-/// Everything once, with what only two answers say.
+/// Prints everything once, with the rates, which need two answers.
 async fn once(
     mut model: Model,
     mut news: mpsc::Receiver<FeedMessage>,
@@ -193,7 +193,7 @@ async fn once(
         Ok::<_, Failure>(())
     });
     if let Ok(told) = told.await {
-        told?; // Else what is known must do.
+        told?; // Otherwise print what is known.
     }
     model.is_heard().map_err(|why| Failure::new(Exit::Unavailable, why).help(SERVE))?;
     match format {
@@ -206,14 +206,14 @@ async fn once(
 
 const SERVE: &str = "does a node serve the cluster? `tenure serve` runs one";
 
-/// That of the terminal, if there is one.
+/// The width of the terminal, if there is one.
 fn width() -> usize {
     let size = ratatui::crossterm::terminal::size();
     let is_terminal = Stream::Stdout.is_terminal();
     size.ok().filter(|_| is_terminal).map_or(WIDTH, |(width, _)| width.into())
 }
 
-/// A line for each time that the cluster was asked, also where it did not answer.
+/// Prints a line for each time that it asked the cluster, even if there was no answer.
 async fn lines(
     mut model: Model,
     mut news: mpsc::Receiver<FeedMessage>,

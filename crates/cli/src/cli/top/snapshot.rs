@@ -1,4 +1,4 @@
-//! What `tenure top` shows, at one moment. `-o json` prints it is.
+//! The state that `tenure top` shows, at one moment. `-o json` prints it as it is.
 
 use serde::Serialize;
 use smol_str::SmolStr;
@@ -11,28 +11,29 @@ use crate::cli::pool::WaitCounts;
 /// A cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct TopSnapshot {
-    /// Where it is, without secrets.
+    /// Its address, without secrets.
     pub(super) address: String,
-    /// Whose Attempts and waiting Steps are named. Nodes, pools and workers are those of all sessions.
+    /// The session whose Attempts and waiting Steps are named. Nodes, pools and workers are those
+    /// of all sessions.
     pub(super) session: SessionId,
     /// When this was put together, by the clock of this machine.
     pub(super) at: Millis,
-    /// How long ago nodes answered; none: they never have.
+    /// How long ago nodes answered; none if they never have.
     pub(super) age_ms: Option<u64>,
-    /// Why they have not since; none: they have.
+    /// Why they have not answered since; none if they have.
     pub(super) trouble: Option<String>,
     pub(super) partitions: u32,
-    /// Those whose owner has not answered.
+    /// Partitions whose owner has not answered.
     pub(super) missing_partitions: Vec<u32>,
     /// There are more workers than a node can name.
     pub(super) more_workers: bool,
-    /// What Steps of live Tasks wait for, and how many; none: no node tells.
+    /// What Steps of live Tasks wait for, and how many; none if no node reports it.
     pub(super) waits: Option<WaitCounts>,
     /// Tasks in memory, of all nodes.
     pub(super) tasks: u64,
-    /// What has become durable since the nodes that answer began.
+    /// The counts of what became durable since the answering nodes began.
     pub(super) counts: Counts,
-    /// The same for each second between the last two answers of a node; none: no node has answered twice.
+    /// The rates between the last two answers of a node; none if no node has answered twice.
     pub(super) rates: Option<Rates>,
     pub(super) nodes: Vec<NodeRow>,
     pub(super) pools: Vec<PoolRow>,
@@ -64,7 +65,7 @@ pub(super) enum NodeState {
 pub(super) struct NodeRow {
     pub(super) node: SmolStr,
     pub(super) state: NodeState,
-    /// Since its last answer.
+    /// The time since its last answer.
     pub(super) age_ms: u64,
     pub(super) owned: Vec<u32>,
     pub(super) tasks: Option<u64>,
@@ -85,17 +86,17 @@ pub(super) struct PoolRow {
     pub(super) steps_per_s: Option<f64>,
 }
 
-/// How a worker is.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerState {
-    /// No node has a link with it any more, and it was not told to leave.
+    /// No node has a link with it any more, and nobody sent it away.
     Gone,
-    /// It should have spoken by now.
+    /// It should have sent something by now.
     Silent,
-    /// It is given nothing for a while, as it fails what others complete.
+    /// Suspended: nodes give it nothing for a while, as it fails what others complete.
     Suspended,
-    /// It was told to take no more.
+    /// It was asked to take no more.
     Leaving,
     Here,
 }
@@ -115,11 +116,11 @@ pub(super) struct WorkerRow {
 /// The Attempts of the session that have run longest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct LongestAttempts {
-    /// How long ago this was asked; none: it never was answered.
+    /// How long ago this was asked; none if there was never an answer.
     pub(super) age_ms: Option<u64>,
     /// Why there was no answer since.
     pub(super) trouble: Option<String>,
-    /// Those whose owner did not answer: their Attempts are not among these.
+    /// Partitions whose owner did not answer: their Attempts are not among these.
     pub(super) missing_partitions: Vec<u32>,
     /// The oldest first.
     pub(super) oldest: Vec<AttemptRow>,
@@ -134,8 +135,8 @@ pub(super) struct AttemptRow {
     pub(super) worker_id: AgentId,
     pub(super) attempt_id: AttemptId,
     pub(super) started_at: Millis,
-    /// Since then, by the clock of the nodes, when this was asked.
+    /// How long it had run when this was asked, by the clock of the nodes.
     pub(super) running_ms: u64,
-    /// What was left of its lease when this was asked.
+    /// The time that was left of its lease when this was asked.
     pub(super) left_ms: Option<u64>,
 }

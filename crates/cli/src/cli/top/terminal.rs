@@ -1,4 +1,4 @@
-//! The terminal as a whole screen, and back as it was: at the end, after a panic, after a signal.
+//! Takes the whole terminal, and restores it: at the end, after a panic, after a signal.
 
 use std::io::{self, BufWriter, Stdout};
 use std::panic;
@@ -20,10 +20,11 @@ use tokio::sync::mpsc;
 #[path = "../../../tests/support/pty.rs"]
 mod pty;
 
-/// Keys that wait to be read. Whoever types faster waits.
+/// How many keys may wait to be read.
 const KEYS_MAX: usize = 64;
 
-/// Whether the terminal is taken. To give it back twice would put the cursor back on what was told meanwhile.
+/// Whether the terminal is taken. To restore it twice would move the cursor onto text that was
+/// printed meanwhile.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A terminal that shows nothing but what is drawn on it, until this is dropped.
@@ -52,7 +53,7 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back. It may be gone: then there is nobody to give it back to.
+/// Restores the terminal, if it is still there.
 fn restore() {
     if !TAKEN.swap(false, Ordering::AcqRel) {
         return;
@@ -61,7 +62,7 @@ fn restore() {
     let _ = disable_raw_mode();
 }
 
-/// A panic is told on the screen that was there before, by whoever tells of panics.
+/// Restores the terminal before the panic hook prints, so that its message is visible.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -73,7 +74,8 @@ fn restore_on_panic() {
     });
 }
 
-/// What is typed, and changes of the size. Ends with an error, or when nobody listens any more.
+/// Receives keys and changes of the terminal's size. Ends with an error, or when the receiver is
+/// dropped.
 pub(super) fn events() -> mpsc::Receiver<io::Result<Event>> {
     let (tell, events) = mpsc::channel(KEYS_MAX);
     // A thread that waits for a key cannot be stopped; it ends with the process.
@@ -96,7 +98,7 @@ mod tests {
     use super::pty::Pty;
     use super::*;
 
-    /// Runs in a terminal of its own, by the test below.
+    /// The test below runs this in a terminal of its own.
     #[test]
     #[ignore = "it takes the terminal"]
     #[should_panic = "a defect"]
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn a_panic_gives_the_terminal_back_and_is_told() {
         let mut test = Command::new(std::env::current_exe().unwrap());
-        // Few lines: many would have moved on by the time that others are written over them.
+        // A short output, so that the panic's lines are not scrolled away or overwritten.
         test.args(["--ignored", "--nocapture", "--exact"]).env("RUST_BACKTRACE", "0");
         test.arg(concat!(module_path!(), "::panics_on_the_screen").split_once("::").unwrap().1);
         let mut pty = Pty::run(&mut test, 80, 24);

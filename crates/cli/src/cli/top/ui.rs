@@ -1,4 +1,5 @@
-//! What whoever looks has chosen: a section, how far down in it, whether the screen stands still.
+//! The choices of the user: the section in focus, how far it is scrolled, and whether the screen is
+//! paused.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -27,14 +28,14 @@ impl Section {
 /// How much of a section is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Shown {
-    /// Rows that there are.
+    /// How many rows there are.
     pub(super) rows: usize,
-    /// Rows that there is room for.
+    /// How many rows fit.
     pub(super) room: usize,
 }
 
 impl Shown {
-    /// The last row that may be on top: below it there would be room for more than there is.
+    /// The last row that may be on top, so that the section stays full.
     pub(super) fn first_max(self) -> usize {
         self.rows.saturating_sub(self.room)
     }
@@ -43,20 +44,20 @@ impl Shown {
 /// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// To leave.
+    /// To leave `tenure top`.
     Leave,
-    /// To see what has changed on the screen.
+    /// To draw the screen again.
     Look,
 }
 
-/// What has been chosen.
+/// The choices of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ui {
     /// The section that keys scroll.
     pub(super) focus: Section,
     /// The row on top of each section.
     pub(super) first: [usize; 4],
-    /// What was shown last of each.
+    /// How much of each section was shown last.
     pub(super) shown: [Shown; 4],
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
@@ -73,7 +74,8 @@ impl Ui {
         }
     }
 
-    /// Does what a key says. Another size of the terminal, or any other event, is a reason to look.
+    /// Handles a key. After a change of the terminal's size, or any other event, the screen is
+    /// drawn again.
     pub(super) fn take(&mut self, event: &Event) -> Wish {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.press(*key),
@@ -104,7 +106,8 @@ impl Ui {
         Wish::Look
     }
 
-    /// From what is shown, which may be less far down than was once chosen.
+    /// Scrolls from the row that is shown on top, which may be above the one that was chosen
+    /// earlier.
     fn scroll(&mut self, to: impl FnOnce(usize) -> usize) {
         let at = self.focus as usize;
         let most = self.shown[at].first_max();

@@ -1,4 +1,4 @@
-//! An event in a few words: what a reader of a log wants to know beside its type.
+//! Describes an event of a log in a few words, beside its type.
 
 use tenure_core::event::{
     Body, Ended, Event, ReportFacts, StepBlocked, StepClaimed, StepCompleted, StepFailed,
@@ -10,10 +10,10 @@ use tenure_core::record::{Progress, Reason};
 
 use crate::cli::answer::human;
 
-/// Things of one kind that are named on a line.
+/// How many things of one kind to name on a line.
 const NAMED_MAX: usize = 3;
 
-/// The words for an event.
+/// The description of an event.
 pub(super) fn describe(event: &Event) -> String {
     match &event.body {
         Body::TaskCreated(event) => created(event),

@@ -1,9 +1,9 @@
-//! `tenure wal export`: logs of a cluster as the files of a data directory.
+//! `tenure wal export`: writes logs of a cluster as the files of a data directory.
 //!
-//! A log is written whole, under a name of its own, made durable, and only then given its name: what
-//! lies there was fetched to its end. A log grows and never changes, so one that is there already is
-//! replaced by a longer one that begins with it, and by nothing else. A Task that cannot be fetched keeps no
-//! other from being written.
+//! It writes a log whole under a temporary name, makes it durable, and only then gives it its name,
+//! so every file there has a log that was fetched to its end. A log only grows, so an existing file
+//! is replaced only by a longer log that begins with it. If a Task cannot be fetched, the command
+//! goes on with the others.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -40,7 +40,7 @@ pub(crate) struct ExportArgs {
     look: ViewArgs,
 }
 
-/// What was written.
+/// The answer: the logs that were written.
 #[derive(Serialize)]
 struct ExportReport {
     data: PathBuf,
@@ -61,7 +61,7 @@ struct ExportedLog {
     native_status: TaskStatus,
     events: u64,
     bytes: u64,
-    /// It was there, as it is in the cluster.
+    /// Whether it was there already, as it is in the cluster.
     unchanged: bool,
 }
 
@@ -131,7 +131,8 @@ fn render(report: &ExportReport) -> String {
     )
 }
 
-/// A process that works on the directory knows nothing of what is put there.
+/// Refuses a directory on which a process is at work, as that process would not know of the new
+/// files.
 fn refuse_where_somebody_works(to: &Path) -> Result<(), Failure> {
     match Host::of(to) {
         Host::AtWork(_) => {
@@ -169,7 +170,7 @@ fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Expo
     Ok(ExportedLog { session_id, task_id, file, native_status, events, bytes, unchanged })
 }
 
-/// Whether what is there is all that was fetched. It must be what the fetched log begins with.
+/// Whether the existing file equals the fetched log. It must at least be the beginning of it.
 fn goes_on(there: File, fetched: &Fetched, path: &Path) -> Result<bool, Failure> {
     let len = there.metadata()?.len();
     let (mut old, mut new) = (BufReader::new(there), BufReader::new(fetched.file.reopen()?));
@@ -198,12 +199,12 @@ fn begins_with(long: &mut impl Read, short: &mut impl Read) -> io::Result<bool> 
     }
 }
 
-/// How far it is, on a terminal.
+/// The progress, on a terminal.
 struct Bar(ProgressBar);
 
 impl Bar {
     fn of(logs: usize) -> Self {
-        let bar = ProgressBar::new(logs as u64); // Not drawn where stderr is no terminal.
+        let bar = ProgressBar::new(logs as u64); // Not drawn if stderr is no terminal.
         let style = ProgressStyle::with_template("{pos} of {len} logs {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self(bar)
@@ -218,7 +219,7 @@ impl Bar {
         self.0.inc(1);
     }
 
-    /// Does what writes to the terminal.
+    /// Runs a function that prints to the terminal, with the bar hidden meanwhile.
     fn aside(&self, says: impl FnOnce()) {
         self.0.suspend(says);
     }

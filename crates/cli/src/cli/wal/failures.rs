@@ -1,4 +1,4 @@
-//! Tasks of several with which something did not work: the others are gone on with.
+//! Collects the failures of a command on several Tasks, which goes on with the others.
 
 use serde::Serialize;
 use tenure_core::id::SessionId;
@@ -6,17 +6,17 @@ use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure};
 
-/// A Task of several with which something did not work: the others are gone on with.
+/// A Task that failed; the command goes on with the others.
 #[derive(Debug, Serialize)]
 pub(super) struct FailedTask {
     session_id: SessionId,
     task_id: String,
-    /// What the command would end with if this were all.
+    /// The exit code if this were the only failure.
     exit_code: u8,
     message: String,
 }
 
-/// What did not work.
+/// The failures.
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(super) struct Failures {
@@ -30,7 +30,7 @@ impl Failures {
         self.all.is_empty()
     }
 
-    /// Says at once what is wrong, and notes it.
+    /// Prints a failure at once, and stores it.
     pub(super) fn add(&mut self, key: &TaskKey, failure: Failure) {
         let mut told = failure.clone();
         told.message = format!("{key}: {}", failure.message);
@@ -41,7 +41,7 @@ impl Failures {
         self.worst = self.worst.max(Some(failure.exit));
     }
 
-    /// What the command ends with: the highest of all.
+    /// The exit code of the command: the highest of all.
     pub(super) fn exit(&self) -> Exit {
         self.worst.unwrap_or(Exit::Ok)
     }

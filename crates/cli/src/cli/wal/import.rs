@@ -1,8 +1,8 @@
-//! `tenure wal import`: Tasks of a data directory into a cluster.
+//! `tenure wal import`: writes Tasks of a data directory into a cluster.
 //!
-//! A log is sent whole, and the owner of its partition writes it only when all of it has come and
-//! replays. A live Task goes on there at once, so nobody may go on with it here. One that cannot be brought
-//! keeps no other from being brought.
+//! The owner of a Task's partition writes its log only when the whole log has come and replays. A
+//! live Task goes on in the cluster at once, so nobody may go on with it in the directory. If a
+//! Task cannot be imported, the command goes on with the others.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -41,12 +41,12 @@ pub(crate) struct ImportArgs {
     look: ViewArgs,
 }
 
-/// What was brought.
+/// The answer: the Tasks that were imported.
 #[derive(Serialize)]
 struct ImportReport {
     events: u64,
     tasks: Vec<Brought>,
-    /// Tasks that are not.
+    /// Tasks that were not imported.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     failed: Failures,
 }
@@ -58,7 +58,7 @@ struct Brought {
     task_id: String,
     version: u64,
     events: u64,
-    /// It was there already, and has this history.
+    /// Whether it was there already, with this history.
     unchanged: bool,
 }
 
@@ -126,7 +126,7 @@ async fn bring(cluster: &Cluster, log: &LogFile) -> Result<Brought, Failure> {
     let client = cluster.client(&log.key.session_id).await?;
     let (version, unchanged) = match client.port().import(&log.key.task_id, &lines).await {
         Ok(version) => (version, false),
-        // An answer may have been lost, and whoever begins again goes on where it was broken off.
+        // The answer to an earlier import may have been lost: the same history is no conflict.
         Err(refused) if refused.code == Code::TaskIdConflict => {
             match there_already(cluster, &client, &log.key, &commits).await? {
                 Some(version) => (version, true),
@@ -143,7 +143,7 @@ async fn bring(cluster: &Cluster, log: &LogFile) -> Result<Brought, Failure> {
     Ok(Brought { session_id, task_id, version, events, unchanged })
 }
 
-/// Commits as they are told apart: the last event of each, and its id.
+/// Commits in a form to compare: the last event of each, and its id.
 type Commits = Vec<(u64, String)>;
 
 /// A log up to its last whole commit.
@@ -159,7 +159,7 @@ fn whole(log: &LogFile) -> Result<(Vec<u8>, Commits), Failure> {
     let mut file = File::open(&log.path)?;
     match ended {
         LogEnd::Torn { at, .. } => {
-            file.take(at.offset).read_to_end(&mut lines)?; // Nobody was told of the rest.
+            file.take(at.offset).read_to_end(&mut lines)?; // The rest was never acknowledged.
         }
         LogEnd::Whole | LogEnd::Left => {
             file.read_to_end(&mut lines)?;

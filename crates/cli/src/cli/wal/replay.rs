@@ -1,4 +1,4 @@
-//! `tenure wal replay`: a Task as it was (VIEW-12).
+//! `tenure wal replay`: shows a Task as it was (VIEW-12).
 
 use clap::Args;
 use tenure_core::id::AttemptId;
@@ -32,7 +32,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
     print_as_it_was(&loaded, until, args.of.look.output)
 }
 
-/// Shows a Task at the time of its last event, when a lease was in force as its log says.
+/// Prints a Task as of its last event, with leases as the log has them.
 fn print_as_it_was(loaded: &Loaded, until: u64, format: Format) -> Result<Exit, Failure> {
     let view = loaded.task.durable();
     let then = view.updated_at();

@@ -1,4 +1,4 @@
-//! `tenure wal show`: the events of a Task, as they are read, however long the log is.
+//! `tenure wal show`: prints the events of a Task while it reads them, however long the log is.
 
 use std::io::{self, Write};
 use std::ops::{ControlFlow, RangeInclusive};
@@ -64,7 +64,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
     })?;
     let ended = match ended {
         Err(Broken::Refused(error)) => {
-            output::unless_closed(Err(error))?; // A reader that has left has seen enough.
+            output::unless_closed(Err(error))?; // A closed pipe means that the reader has seen enough.
             LogEnd::Left
         }
         ended => ended?,
@@ -129,7 +129,7 @@ fn write_line(out: &mut dyn Write, line: &[u8]) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Columns of a fixed width: what comes later is not known yet.
+/// Writes columns of a fixed width, because later rows are not known yet.
 struct ColumnWriter {
     paint: Paint,
 }
@@ -170,7 +170,7 @@ fn tone(body: &Body) -> Tone {
     }
 }
 
-/// The lines of the file as they stand there. A line is one event (WAL-02), so its number is what
+/// Prints the lines of the file unchanged. A line is one event (WAL-02), so its number is what
 /// `--from` and `--to` name.
 fn raw(out: &mut dyn Write, log: &LogFile, args: &ShowArgs) -> io::Result<()> {
     let mut lines = LineReader::open(log)?;

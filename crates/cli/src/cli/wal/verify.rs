@@ -1,9 +1,9 @@
-//! `tenure wal verify`: whether logs are what was written.
+//! `tenure wal verify`: checks that logs are as they were written.
 //!
-//! Three things are checked of each: every line by itself (its checksum, its form), what follows
-//! what (sequence, commits, whose log it is), and that the events replay. A torn tail is what a
-//! crash leaves and nobody was told of, so it is reported and is no failure; the next process that
-//! takes the directory cuts it off.
+//! It checks three things of each log: every line by itself (checksum and form), that each line
+//! follows the one before (sequence, commits, and the Task of the log), and that the events replay.
+//! A torn tail, which a crash leaves, was never acknowledged, so it is reported and is no failure;
+//! the next process that takes the directory cuts it off.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -33,17 +33,17 @@ pub(crate) struct VerifyArgs {
     look: ViewArgs,
 }
 
-/// What was found.
+/// The answer: the verdicts on all logs.
 #[derive(Default, Serialize)]
 struct VerifyReport {
-    /// Every log was read, and none is damaged or missing.
+    /// Whether every log was read, and none is damaged or missing.
     ok: bool,
     checked: usize,
     events: u64,
     torn: usize,
     damaged: usize,
     missing: usize,
-    /// Logs of a cluster that it did not hand out.
+    /// Logs that the cluster did not send.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     failed: Failures,
     /// Partitions of a cluster for which nobody answered: their logs were not checked.
@@ -51,7 +51,7 @@ struct VerifyReport {
     missing_partitions: Vec<u32>,
     /// In the order of their files.
     logs: Vec<LogVerdict>,
-    /// What lies where logs should be, and is none.
+    /// Files in the place of logs that are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ignored: Vec<String>,
 }
@@ -125,7 +125,7 @@ fn every_log_far(
         match data.find_named(&entry.key) {
             Ok(log) => {
                 report.add(verdict_far(&log));
-                std::fs::remove_file(&log.path)?; // It was fetched for this.
+                std::fs::remove_file(&log.path)?; // It was fetched only for this check.
             }
             Err(failure) => report.failed.add(&entry.key, failure),
         }
@@ -133,7 +133,7 @@ fn every_log_far(
     Ok(())
 }
 
-/// A log that was fetched goes by where it would stand.
+/// The verdict on a fetched log, under the path that it would have in a directory.
 fn verdict_far(log: &LogFile) -> LogVerdict {
     let file = format!("tasks/{}/{}{SUFFIX}", log.key.session_id, log.wal_name);
     LogVerdict { file, ..verdict(log) }
@@ -175,7 +175,7 @@ fn every_log_of(
     Ok(())
 }
 
-/// A log without a whole commit says of no Task; it goes by its name.
+/// A log without a whole commit names no Task, so this takes the name of its file.
 fn unborn(data: &TaskReader, session: &SessionId, wal_name: WalName) -> Result<LogFile, Failure> {
     let bad = |error| Failure::caused(Exit::Unavailable, &error);
     let task_id = TaskId::new(wal_name.as_str()).map_err(bad)?;
@@ -183,7 +183,7 @@ fn unborn(data: &TaskReader, session: &SessionId, wal_name: WalName) -> Result<L
     Ok(LogFile { path: data.wal(session, &wal_name), key, wal_name })
 }
 
-/// What lies in a directory, by name. A directory that is not there is empty.
+/// The names of the files in a directory. A missing directory counts as empty.
 fn names(dir: &std::path::Path) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -197,7 +197,7 @@ fn names(dir: &std::path::Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Logs that the index knows and that are not there (STORE-15).
+/// Logs that are in the index and whose files are missing (STORE-15).
 fn missing(data: &TaskReader) -> Vec<LogFile> {
     let log = |row: Indexed| LogFile {
         path: data.wal(&row.session_id, &row.wal_name),
@@ -269,7 +269,7 @@ impl LogVerdict {
 }
 
 impl VerifyReport {
-    /// The highest of what the logs would end with by themselves.
+    /// The highest exit code of the logs.
     fn exit(&self) -> Exit {
         let bad = if self.damaged + self.missing > 0 { Exit::TaskFailed } else { Exit::Ok };
         let unheard = if self.missing_partitions.is_empty() { Exit::Ok } else { Exit::Unavailable };

@@ -1,4 +1,4 @@
-//! `tenure worker drain`: tells workers to leave.
+//! `tenure worker drain`: asks workers to leave.
 
 use clap::Args;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Workers as all nodes together know them.
+//! Adds up the facts about workers from the answers of all nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tenure_wire::bus::operate::{NodeFacts, SuspendedFacts};
 
 use crate::cli::pool::sum;
 
-/// A worker as all nodes together know it.
+/// A worker, with the sums over all nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkerSums {
     pub(crate) pool: PoolId,
@@ -22,17 +22,18 @@ pub(crate) struct WorkerSums {
     pub(crate) unheard: u64,
     pub(crate) silent_ms: u64,
     pub(crate) draining: bool,
-    /// A node gives it nothing for a while, as it fails what others complete.
+    /// The suspension, if a node gives it nothing for a while because it fails what others
+    /// complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) suspended: Option<SuspendedFacts>,
-    /// Open Attempts that it holds; none: nodes do not tell.
+    /// Open Attempts that it holds; none if nodes do not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) running: Option<u64>,
-    /// Those that it has a link with.
+    /// The nodes with which it has a link.
     pub(super) nodes: Vec<SmolStr>,
 }
 
-/// Every worker once, with what all nodes say of it.
+/// Every worker once, with the facts of all nodes about it.
 pub(crate) fn merged(heard: &Gather<NodeFacts>) -> Vec<WorkerSums> {
     let mut all: BTreeMap<(PoolId, SmolStr, SmolStr), WorkerSums> = BTreeMap::new();
     for node in &heard.answers {
@@ -67,7 +68,7 @@ pub(crate) fn merged(heard: &Gather<NodeFacts>) -> Vec<WorkerSums> {
     all
 }
 
-/// A worker of which a node has nothing to say.
+/// A worker without any facts.
 #[cfg(test)]
 pub(crate) fn idle(pool: &str, principal: &str, boot: &str) -> WorkerFacts {
     WorkerFacts {

@@ -27,7 +27,7 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct WorkerListing {
     workers: Vec<WorkerSums>,
-    /// Those that a node gave no link lately.
+    /// Workers to which a node gave no link lately.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedFacts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

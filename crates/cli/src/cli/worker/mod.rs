@@ -1,4 +1,4 @@
-//! `tenure worker`: runs Steps of a pool, or looks after those who do.
+//! `tenure worker`: runs Steps of a pool, lists workers, or asks some to leave.
 
 mod drain;
 mod facts;
@@ -39,23 +39,23 @@ pub(crate) enum WorkerCommand {
 }
 
 impl WorkerArgs {
-    /// Whether this is a worker, and no command about others.
+    /// Whether this process is a worker, and no command about others.
     pub(crate) fn runs(&self) -> bool {
         self.command.is_none()
     }
 
-    /// Who it is, as lists of workers and logs of Tasks name it.
+    /// Its name in lists of workers and in logs of Tasks.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.run.name, self.run.boot)
     }
 
-    /// How it logs.
+    /// The format of its log.
     pub(crate) fn log_format(&self) -> LogFormat {
         self.run.log.log_format
     }
 }
 
-/// Runs a worker, or does what is asked about others.
+/// Runs a worker, or a command about others.
 pub(crate) fn run(args: &WorkerArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     match &args.command {
         Some(WorkerCommand::List(args)) => list::run(args),

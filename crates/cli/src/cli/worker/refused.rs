@@ -1,4 +1,4 @@
-//! Workers that get no work, as a node cannot take what they say.
+//! Workers that get no work, because a node cannot accept their messages.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use tenure_wire::bus::operate::{NodeFacts, RefusedFacts};
 
 use crate::cli::answer::human;
 
-/// How many are named with their reasons.
+/// How many workers to name with their reasons.
 const NAMED: usize = 3;
 
-/// Each worker that a node has refused lately once, with what was said to it last.
+/// Each worker that a node has refused lately, once, with the last error that it got.
 pub(super) fn refused(heard: &Gather<NodeFacts>) -> Vec<RefusedFacts> {
     let mut all: BTreeMap<(&str, &str, &str), &RefusedFacts> = BTreeMap::new();
     for one in heard.answers.iter().flat_map(|node| &node.refused) {
@@ -36,7 +36,7 @@ pub(super) fn why(worker: &RefusedFacts) -> String {
     format!("{name} of pool {pool} was refused {ago} ago and gets no work: {error}")
 }
 
-/// What to look at, if any was refused.
+/// The finding about refused workers, if there are any.
 pub(crate) fn finding(heard: &Gather<NodeFacts>) -> Option<Finding> {
     let refused = refused(heard);
     let whys: Vec<String> = refused.iter().take(NAMED).map(why).collect();

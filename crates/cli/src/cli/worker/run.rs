@@ -1,4 +1,4 @@
-//! Runs Steps of a pool, until it is told to stop or to leave.
+//! Runs Steps of a pool, until a signal stops it or a node asks it to leave.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -53,7 +53,7 @@ pub(super) struct RunArgs {
     pub(super) boot: String,
 }
 
-/// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
+/// Runs a worker. It uses a runtime of one thread, because Steps are other processes or wait.
 pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let runtime = one_thread()?;
     runtime.block_on(async {
@@ -64,8 +64,8 @@ pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
         };
         let agent = name.agent().map_err(Rejection::from)?;
         output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
-        // Whoever is stopped has a time to do it in; whoever is told to leave finishes what it has; whoever
-        // is not let be this worker can say nothing of what it has.
+        // After a signal the worker has `--drain` seconds to finish; asked to leave, it finishes
+        // what it has; refused by the server, it cannot report what it has, so it stops at once.
         let (patience, ended) = tokio::select! {
             () = stop.asked() => (Duration::from_secs(args.drain), Ok(Exit::Ok)),
             () = pool.dismissed() => (Duration::MAX, Ok(Exit::Ok)),
@@ -93,13 +93,14 @@ async fn begin(
     Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
 }
 
-/// Commands can leave their output there: else each Step that came would go back (LEASE-18).
+/// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).
 fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
     let probe = files.join(format!(".probe-{boot}"));
     let tried = fs::create_dir_all(files).and_then(|()| fs::write(&probe, [0; 4_096]));
     let removed = fs::remove_file(&probe);
     let Err(error) = tried.and(removed) else { return Ok(()) };
-    // What is no directory, or somebody else's, is a wrong option; room may come, and a disk be mended.
+    // A path that is no directory, or that belongs to somebody else, is a wrong option; a full or
+    // broken disk may be repaired.
     let stays = matches!(
         error.kind(),
         ErrorKind::PermissionDenied
@@ -115,8 +116,8 @@ fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
     ))
 }
 
-/// Takes nothing more and lets Steps end; those that take too long are asked to stop, then ended by
-/// force, and go back. Whoever asks again does not want to wait.
+/// Takes nothing more and lets Steps end. It asks those that take too long to stop, then ends them
+/// by force, and gives them back. A second signal ends the wait.
 async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut StopSignals, patience: Duration) {
     output::say(format_args!("no more steps are taken; {} in hand", pool.in_hand()));
     let is_done = tokio::select! {

@@ -1,4 +1,4 @@
-//! Workers that nodes give nothing for a while, as they fail what others complete (DISP-19).
+//! Workers that nodes give nothing for a while, because they fail what others complete (DISP-19).
 
 use tenure_node::doctor::Finding;
 use tenure_sdk::nats::client::Gather;
@@ -7,10 +7,10 @@ use tenure_wire::bus::operate::{NodeFacts, SuspendedFacts};
 use super::facts::{WorkerSums, merged};
 use crate::cli::answer::human;
 
-/// How many are named.
+/// How many workers to name.
 const NAMED: usize = 3;
 
-/// Why a worker gets no work; none: it gets some.
+/// Why a worker gets no work; none if it gets work.
 pub(super) fn why(worker: &WorkerSums) -> Option<String> {
     let SuspendedFacts { handler, again_ms } = worker.suspended.as_ref()?;
     let WorkerSums { pool, principal, boot, .. } = worker;
@@ -23,7 +23,7 @@ pub(super) fn why(worker: &WorkerSums) -> Option<String> {
     ))
 }
 
-/// What to look at, if any is suspended.
+/// The finding about suspended workers, if there are any.
 pub(crate) fn finding(heard: &Gather<NodeFacts>) -> Option<Finding> {
     let all: Vec<String> = merged(heard).iter().filter_map(why).collect();
     let named = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(finding(&heard(&five[..1])), None);
     }
 
-    /// Of nodes that judge alike the one that waits longest is told.
+    /// If several nodes suspend a worker, the finding has the longest suspension.
     #[test]
     fn of_several_nodes_the_longest_pause_is_told() {
         let mut both = heard(&[("b", Some(1_000))]);

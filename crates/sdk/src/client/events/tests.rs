@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use super::super::tests::{Fake, task};
 use super::*;
 
-/// The `wal_seq` of the next events, until there is none for a while.
+/// The `wal_seq` of the next events, until none comes for a while.
 async fn next(events: &mut (impl Stream<Item = Result<TaskEvent, Rejection>> + Unpin)) -> Vec<u64> {
     let mut found = Vec::new();
     while let Ok(Some(event)) = timeout(Duration::from_millis(10), events.next()).await {
@@ -15,7 +15,7 @@ async fn next(events: &mut (impl Stream<Item = Result<TaskEvent, Rejection>> + U
     found
 }
 
-/// EVENT-04: from where somebody stopped, in order, all of them.
+/// EVENT-04: a client gets all events after the one where it stopped, in order.
 #[tokio::test(start_paused = true)]
 async fn events_are_read_page_by_page_and_then_as_they_happen() {
     let fake = Fake::default();
@@ -33,14 +33,14 @@ async fn events_are_read_page_by_page_and_then_as_they_happen() {
     assert!(events.next().await.is_none(), "it has ended");
 }
 
-/// EVENT-08: what is published may get lost, come twice, or reach back.
+/// EVENT-08: a published message may get lost, come twice, or repeat older events.
 #[tokio::test(start_paused = true)]
 async fn what_was_lost_is_read_and_what_comes_twice_is_passed_over() {
     let fake = Fake::default();
     fake.commit(2, false);
     let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
     assert_eq!(next(&mut events).await, [1, 2]);
-    fake.commit(2, false); // Nobody tells of these.
+    fake.commit(2, false); // Not published.
     fake.commit(1, false);
     fake.publish(4);
     assert_eq!(next(&mut events).await, [3, 3, 4, 5], "one is missing: all are read");
@@ -50,7 +50,7 @@ async fn what_was_lost_is_read_and_what_comes_twice_is_passed_over() {
     fake.commit(1, false);
     fake.publish(3);
     assert_eq!(next(&mut events).await, [6, 6], "the known part is left out");
-    fake.commit(1, false); // Nobody tells of this one, and nothing more happens.
+    fake.commit(1, false); // Not published, and nothing more happens.
     assert_eq!(next(&mut events).await, [0_u64; 0]);
     tokio::time::sleep(2 * LOOK).await;
     assert_eq!(next(&mut events).await, [0_u64; 0], "it is asked for, and something came before");
@@ -58,7 +58,8 @@ async fn what_was_lost_is_read_and_what_comes_twice_is_passed_over() {
     assert_eq!(next(&mut events).await, [7], "it is looked for");
 }
 
-/// Whoever hears that somebody has asked does not; and is told by that how far everything was told.
+/// A client that receives the announcement of another's request makes none itself, and learns from
+/// it up to where the owner has published everything.
 #[tokio::test(start_paused = true)]
 async fn of_many_who_follow_one_asks() {
     let fake = Fake::default();
@@ -68,11 +69,11 @@ async fn of_many_who_follow_one_asks() {
     let reads = fake.0.lock().reads;
     for _ in 0..20 {
         tokio::time::sleep(LOOK / 2).await;
-        fake.publish(1); // Nothing is behind it: somebody has asked.
+        fake.publish(1); // It has no events: it announces that another client has asked.
         assert_eq!(next(&mut events).await, [0_u64; 0]);
     }
     assert_eq!(fake.0.lock().reads, reads, "others did");
-    fake.commit(1, false); // Nobody tells of it.
+    fake.commit(1, false); // Not published.
     fake.publish(2);
     assert_eq!(next(&mut events).await, [2], "more was told than has come");
     let reads = fake.0.lock().reads;
@@ -107,7 +108,7 @@ async fn events_go_on_however_long_nobody_answers() {
     let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 1);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 2);
-    fake.commit(1, true); // Nobody tells of it.
+    fake.commit(1, true); // Not published.
     fake.falls_silent(100);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);

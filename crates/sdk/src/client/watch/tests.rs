@@ -55,7 +55,7 @@ async fn an_end_is_seen_at_the_first_look_by_a_hint_and_without_one() {
     assert_eq!(tokio::join!(lost, later).0, Ok(ended(4)));
 }
 
-/// CTRL-11: whoever waits outlasts elections and owners that change; a refusal that stands ends the wait.
+/// CTRL-11: a wait outlasts elections and changes of the owner; a final refusal ends it.
 #[tokio::test(start_paused = true)]
 async fn a_wait_and_a_watch_go_on_however_long_nobody_answers() {
     let fake = Fake::default();
@@ -81,7 +81,7 @@ async fn a_wait_and_a_watch_go_on_however_long_nobody_answers() {
     }
 }
 
-/// CTRL-11: nobody is waited for where nobody can come: the scheduler of this process has stopped.
+/// CTRL-11: a wait ends when the scheduler of this process has stopped, as no other can answer.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_the_scheduler_of_its_process() {
     let fake = Fake::default();

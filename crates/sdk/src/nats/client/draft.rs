@@ -1,7 +1,8 @@
-//! A long create, cut into a draft and patches (mechanisms 10, IDEM-07).
+//! Cuts a create that is too long for one message into a draft and patches (mechanisms 10,
+//! IDEM-07).
 //!
-//! The cut depends on what is created and by whom, and on nothing else: the same create again makes the
-//! same parts under the same ids, so it goes on where it was broken off.
+//! The parts depend only on the content of the create and on its author: a repeated create makes
+//! the same parts under the same ids, so it continues where an earlier one was broken off.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,20 +15,20 @@ use tenure_core::{Command, Rejection};
 use tenure_wire::bus::encode;
 use tenure_wire::digest::{DigestError, digest_command};
 
-/// What a Step costs in a patch beside itself.
+/// The bytes that a patch needs for a Step beside the Step itself.
 const AROUND_A_STEP: usize = 32;
 
 /// A create in parts, in the order in which they are sent.
 #[derive(Debug)]
 pub(super) struct CreateParts {
-    /// A draft with the first Steps; all of it, if it has no others.
+    /// A draft with the first Steps; the whole create, if one part is enough.
     pub(super) first: CreateTask,
-    /// Patches that add the others, and the ids of these commands.
+    /// Patches that add the other Steps, and the ids of these commands.
     pub(super) rest: Vec<(CommandId, Command)>,
 }
 
-/// Cuts a create by somebody into parts of about `most` bytes. A Step comes after those it waits for, and
-/// otherwise in its place.
+/// Cuts a create of this author into parts of about `most` bytes. A Step comes after those that it
+/// depends on, and otherwise in its place.
 pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<CreateParts, Rejection> {
     let of_digest = |error: DigestError| Rejection::invalid("steps", error.to_string());
     let draft = input.draft.unwrap_or(false);
@@ -65,8 +66,8 @@ fn patch(steps: Vec<StepInput>) -> Command {
     Command::TaskUpdate { operations: operations.collect() }
 }
 
-/// Steps in their order, but each behind those it waits for. Those that wait for each other stay
-/// at the end, where the scheduler refuses them.
+/// Steps in their order, but each behind those that it depends on. Steps that depend on each other
+/// stay at the end, where the scheduler refuses them.
 fn in_order(steps: Vec<StepInput>) -> Vec<StepInput> {
     let places: HashMap<StepId, usize> =
         steps.iter().enumerate().map(|(at, step)| (step.step_id.clone(), at)).collect();

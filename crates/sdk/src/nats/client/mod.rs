@@ -1,8 +1,8 @@
 //! A client's end of the bus over NATS: an orchestrator or an observer in its session.
 //!
-//! Every request goes to the owner of its partition and is repeated, with the same `command_id`,
-//! until it is answered for good or patience runs out (IDEM-01). A Task that is too long for one
-//! message is created in parts.
+//! The client sends every request to the owner of its partition and repeats it, with the same
+//! `command_id`, until there is a final answer or its patience runs out (IDEM-01). It creates a
+//! Task that is too long for one message in parts.
 
 mod draft;
 mod operate;
@@ -50,7 +50,7 @@ const UNANSWERED_MAX: usize = 256;
 /// A create that is longer goes in parts (mechanisms 10).
 const PART: usize = 512 << 10;
 
-/// Partitions that are asked for their Tasks at a time.
+/// How many partitions the client asks for their Tasks at a time.
 const LISTED_AT_ONCE: usize = 16;
 
 /// A client that is connected over NATS. Cheap to clone.
@@ -61,9 +61,9 @@ pub struct NatsClient(Arc<ClientShared>);
 struct ClientShared {
     connection: Connection,
     session: SessionId,
-    /// Who asks, as logs name it.
+    /// The principal of this client, as it is in logs.
     agent: AgentId,
-    /// What all subjects of this client begin with.
+    /// The beginning of all subjects of this client.
     root: String,
     partitions: u32,
     permits: Arc<Semaphore>,
@@ -78,13 +78,14 @@ impl fmt::Debug for NatsClient {
 }
 
 impl NatsClient {
-    /// Asks how the cluster is made. The connection's inbox is one of this client's
-    /// ([`inbox`](tenure_wire::bus::subject::inbox)).
+    /// Joins the cluster: asks a node for the number of partitions and their placement. The
+    /// connection's inbox must be this client's ([`inbox`](tenure_wire::bus::subject::inbox)).
     ///
     /// # Errors
-    /// `unavailable` if no node answers for as long as the patience lasts; `unauthenticated` if the server
-    /// does not let this login be this client; `validation_error` for another role than orchestrator or
-    /// observer, the inbox of another, or a cluster of another placement (OWN-01).
+    /// `unavailable` if no node answers before the patience runs out; `unauthenticated` if the
+    /// server does not let this login act as this client; `validation_error` for another role than
+    /// orchestrator or observer, the inbox of another principal, or a cluster of another placement
+    /// (OWN-01).
     pub async fn join(connection: Connection, name: &ClientName) -> Result<Self, Rejection> {
         if !matches!(name.role, Role::Orchestrator | Role::Observer) {
             return Err(Rejection::invalid("role", "a client is an orchestrator or an observer"));
@@ -110,7 +111,7 @@ impl NatsClient {
 }
 
 impl ClientShared {
-    /// Asks until there is an answer for good, or patience is over.
+    /// Repeats a request until there is a final answer, or patience runs out.
     async fn ask<T: DeserializeOwned>(
         &self,
         verb: String,
@@ -120,7 +121,7 @@ impl ClientShared {
         self.ask_within(self.connection.request_timeout(), verb, body, patience).await
     }
 
-    /// The same, of what may be answered only after a while.
+    /// The same, for a request whose answer may take longer.
     async fn ask_within<T: DeserializeOwned>(
         &self,
         within: Duration,
@@ -150,7 +151,7 @@ impl ClientShared {
         self.ask_owner(task, request.write()?.into()).await
     }
 
-    /// A request whose answer is no longer than this client takes.
+    /// The request with this client's limit for the length of the answer.
     fn limited(&self, mut request: Request) -> Request {
         request.head.max_bytes = self.max_bytes;
         request
@@ -166,7 +167,7 @@ impl ClientShared {
         self.ask(verb, body, self.connection.patience()).await
     }
 
-    /// A page of a log, a commit that comes in parts put together.
+    /// A page of a log. If a commit comes in parts, this puts them together.
     async fn page(&self, task: &TaskId, after: u64) -> Result<LogPageSent, Rejection> {
         let mut parts = LogLines(Vec::new());
         let mut from = 0;
@@ -196,9 +197,9 @@ impl ClientShared {
         self.ask_owner(task, request.write()?.into()).await
     }
 
-    /// Creates a long Task in parts (IDEM-07). Their commands are named after the content, so the same create
-    /// again goes on where it was broken off. What refuses a part leaves an unfinished creation, and is told
-    /// that it does.
+    /// Creates a long Task in parts (IDEM-07). The ids of their commands follow from the content,
+    /// so a repeated create continues where an earlier one was broken off. A refused part leaves an
+    /// unfinished creation, and the error says so.
     async fn create_in_parts(
         &self,
         task: &TaskId,
@@ -212,7 +213,7 @@ impl ClientShared {
             let context = Context { trace, ..Context::new(command_id) };
             let sent = self.write(task, context, command).await;
             last = sent.map_err(|refused| match refused.code {
-                Code::TaskTerminal => refused, // Somebody has ended it meanwhile.
+                Code::TaskTerminal => refused, // Somebody has ended the Task meanwhile.
                 _ => refused.with("unfinished_creation", true),
             })?;
         }
@@ -239,7 +240,7 @@ impl ClientShared {
         }
     }
 
-    /// What all partitions answer, and which of them do not.
+    /// The answers of all partitions, and which partitions gave none.
     async fn everywhere<T, F: Future<Output = Result<T, Rejection>>>(
         &self,
         ask: impl Fn(u32) -> F,
@@ -365,7 +366,7 @@ impl ClientPort for NatsClient {
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
         let told = self.0.connection.subscribe(runtime(&self.0.session, task)).await?;
-        // One that cannot be read is one that got lost.
+        // An event that cannot be decoded counts as lost.
         let event = |message: Message| decode(&message.payload).ok().map(|it: Runtime| it.event);
         Ok(told.filter_map(move |message| ready(event(message))).boxed())
     }

@@ -1,4 +1,5 @@
-//! What operators ask: of every node at once, of the leases of each partition, and to take a log in.
+//! The requests of operators: those to every node at once, the leases of each partition, and the
+//! import of a log.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,19 +20,20 @@ use tokio::time::timeout;
 use super::{LISTED_AT_ONCE, NatsClient};
 use crate::nats::patience::unavailable;
 
-/// How long nodes are waited for whose partitions were not heard of.
+/// How long to wait for answers as long as the owners of some partitions have not answered.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// How long one is waited for that may have no partition, once all partitions were heard of.
+/// How long to wait for nodes that may own no partition, once the owners of all partitions have
+/// answered.
 const STRAGGLERS: Duration = Duration::from_millis(250);
 
 /// A part of a log in one message.
 const PART: usize = 512 << 10;
 
-/// How often a log is begun again whose owner has changed.
+/// How often an import begins again because the owner has changed.
 const BEGUN_MAX: u32 = 5;
 
-/// What nodes have answered.
+/// The answers of all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gather<T> {
     /// One answer for each node.
@@ -40,7 +42,7 @@ pub struct Gather<T> {
     pub missing_partitions: Vec<u32>,
 }
 
-/// An answer of a node.
+/// The answer of one node.
 trait OfNode: DeserializeOwned {
     fn partitions(&self) -> u32;
     fn owned(&self) -> &[u32];
@@ -67,7 +69,7 @@ impl OfNode for Drained {
 }
 
 impl NatsClient {
-    /// What every node knows of workers.
+    /// The facts of every node about itself, its workers and its pools.
     ///
     /// # Errors
     /// `unavailable` if no node answers.
@@ -75,7 +77,7 @@ impl NatsClient {
         self.ask_nodes("nodes", encode(&Nodes { v: V, audit: false })?.into()).await
     }
 
-    /// The same, and what each keeps for work that is under way.
+    /// The same, and what each node holds in memory for work under way.
     ///
     /// # Errors
     /// As [`nodes`](Self::nodes).
@@ -83,11 +85,11 @@ impl NatsClient {
         self.ask_nodes("nodes", encode(&Nodes { v: V, audit: true })?.into()).await
     }
 
-    /// Tells workers to take no more, to finish what they have, and to leave.
+    /// Asks workers to take no more Steps, to finish those that they have, and to leave.
     ///
     /// # Errors
-    /// `unavailable` if no node answers; `tool_not_available` to an observer, `unauthenticated` to whom
-    /// the server refuses it.
+    /// `unavailable` if no node answers; `tool_not_available` for an observer; `unauthenticated` if
+    /// the server refuses the subject to this login.
     pub async fn drain(&self, which: &Drain) -> Result<Gather<Drained>, Rejection> {
         self.ask_nodes("drain", encode(which)?.into()).await
     }
@@ -139,11 +141,11 @@ impl NatsClient {
         Ok(all)
     }
 
-    /// The Attempts with leases that were claimed first, as the owners know, at most so many of each
-    /// partition.
+    /// The Attempts with leases that were claimed first, as far as the owners know, at most so many
+    /// of each partition.
     ///
     /// # Errors
-    /// A refusal, which another try would get too.
+    /// A final refusal: another try would get it too.
     pub async fn oldest_leases(&self, most: usize) -> Result<Gather<LeaseRow>, Rejection> {
         let asked = stream::iter(0..self.0.partitions);
         let asked =
@@ -162,7 +164,7 @@ impl NatsClient {
         Ok(Gather { answers, missing_partitions })
     }
 
-    /// Those of a partition, page by page.
+    /// The oldest leases of one partition, read page by page.
     async fn oldest_leases_of(
         &self,
         partition: u32,
@@ -175,7 +177,7 @@ impl NatsClient {
             let body = Request::new(None, None, which).write()?.into();
             let page: LeasePage = self.0.ask(format!("cmd.{partition}"), body, ANSWERS).await?;
             let count = all.len();
-            // An older node knows of no pages, and begins again.
+            // An older node has no pages, and begins again.
             let is_behind = |row: &LeaseRow| after.is_none_or(|after| row.attempt_id > after);
             all.extend(page.leases.into_iter().filter(is_behind).take(most - count));
             if !page.more || all.len() == count || all.len() >= most {
@@ -184,12 +186,13 @@ impl NatsClient {
         }
     }
 
-    /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task. The
-    /// last part is answered once all of it is read and written: two seconds are waited for each mebibyte.
+    /// Imports the whole log of a Task into the cluster, and returns the Task's version. The owner
+    /// answers the last part once it has read and written the whole log: the client waits two
+    /// seconds for each mebibyte.
     ///
     /// # Errors
-    /// `task_id_conflict` if there is such a Task: perhaps by this very call, if an answer was lost.
-    /// `validation_error` if the lines are no history of it, or too many.
+    /// `task_id_conflict` if the Task exists: perhaps this very call made it, and its answer was
+    /// lost. `validation_error` if the lines are not the history of this Task, or too many.
     pub async fn import(&self, task: &TaskId, lines: &[u8]) -> Result<u64, Rejection> {
         let key = TaskKey { session_id: self.0.session.clone(), task_id: task.clone() };
         let verb = format!("import.{}", key.partition(self.0.partitions));

@@ -1,10 +1,11 @@
-//! A page of the Tasks of all partitions (LIST-06, OWN-08).
+//! Puts a page of a list together from the Tasks of all partitions (LIST-06, OWN-08).
 //!
-//! Only together do partitions know which Tasks are before a page. Those are not asked for one by one: each
-//! partition names the last of its next so many, and all that the one which names the earliest has up to
-//! there are before the page. That one names its next, the others have said theirs; when few are left to be
-//! passed over, all name the last of half as many. So a page costs its own Tasks of each partition, and of
-//! each at most three single ones for each doubling of the offset.
+//! No partition knows by itself how many of its Tasks are before a page. The client does not read
+//! all those Tasks to find out. Each partition names one Task, the last of its next share of so
+//! many; the Tasks of the share that ends first are all before the page, so the client skips them,
+//! and asks that partition for the end of its next share. When few Tasks are left to skip, all
+//! partitions name the last Task of a share half as large. So a page costs its own Tasks of each
+//! partition, and of each at most three single ones for each doubling of the offset.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use tenure_wire::bus::request::Request;
 
 use super::{ClientShared, LISTED_AT_ONCE};
 
-/// Where a Task stands in a list: live ones first, the oldest of them; then ended ones, the newest first.
+/// The position of a Task in a list: live ones first, the oldest of them; then ended ones, the
+/// newest first.
 type ListPosition = (bool, Millis, TaskId);
 
 fn place(task: TaskSummary) -> ListPosition {
@@ -28,18 +30,20 @@ fn place(task: TaskSummary) -> ListPosition {
     }
 }
 
-/// How many Tasks of each partition are before a page, as far as that is known.
+/// Finds out how many Tasks of each partition are before a page; `starts` has as many of them as
+/// are known so far.
 struct Search {
     starts: Vec<usize>,
-    /// As many more are before the page.
+    /// How many more Tasks are before the page.
     left: usize,
-    /// That few are looked at with the page.
+    /// With so few or fewer left, the search ends, and the client reads them together with the
+    /// page.
     enough: usize,
-    /// So many of a partition are passed over at a time.
+    /// The share: how many Tasks of a partition to skip at a time.
     share: usize,
     /// The last Task of the next share of each partition that has so many.
     named: BTreeSet<(ListPosition, u32)>,
-    /// Of which partition Tasks were passed over last.
+    /// The partition whose Tasks were skipped last.
     last: u32,
 }
 
@@ -55,7 +59,7 @@ impl Search {
         self.left > self.enough
     }
 
-    /// Of which partitions the Task at which offset is to be named.
+    /// Which partitions to ask next, each for the Task at this offset.
     fn asks(&mut self) -> Vec<(u32, usize)> {
         let count = self.starts.len();
         let are_all_asked = self.left / count < self.share;
@@ -67,12 +71,12 @@ impl Search {
         offsets.filter(|(of, _)| are_all_asked || *of == self.last).collect()
     }
 
-    /// Passes over the share that ends first: of each other at most `share` - 1 are before that end,
-    /// with its own no more than are left.
+    /// Skips the share that ends first. At most `share` - 1 Tasks of each other partition are
+    /// before that end; together with the share itself these are no more than are left.
     fn told(&mut self, named: impl Iterator<Item = (ListPosition, u32)>) {
         self.named.extend(named);
         let Some((_, partition)) = self.named.pop_first() else {
-            self.enough = self.left; // The page is behind the last Task.
+            self.enough = self.left; // The page begins after the last Task.
             return;
         };
         if let Some(start) = self.starts.get_mut(partition as usize) {
@@ -84,7 +88,7 @@ impl Search {
 
 impl ClientShared {
     pub(super) async fn page_of_tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
-        let limits = Limits::default(); // The largest page is no setting.
+        let limits = Limits::default(); // The size of the largest page is not configurable.
         let limit = input.limit(&limits)?;
         let starts = self.starts(&input, limit).await?;
         let passed: usize = starts.iter().sum();
@@ -101,7 +105,7 @@ impl ClientShared {
             all.unreadable.extend(part.unreadable);
             all.truncated |= part.truncated;
         }
-        // A page is a look of its own: what changed meanwhile may come twice.
+        // Each page is of its own moment: a Task that changed meanwhile may come twice.
         let mut seen = BTreeSet::new();
         all.tasks.retain(|task| seen.insert(task.task_id.clone()));
         all.unreadable.sort();
@@ -115,8 +119,9 @@ impl ClientShared {
         })
     }
 
-    /// How many Tasks of each partition are before the page, and need not be looked at: none where
-    /// that does not pay, where it is not known without reading their logs, or not everybody answers.
+    /// How many Tasks of each partition are before the page and need not be read. None if the
+    /// search does not pay, if only the logs tell which Tasks belong in the list, or if a partition
+    /// does not answer.
     async fn starts(&self, input: &ListInput, limit: usize) -> Result<Vec<usize>, Rejection> {
         let mut search = Search::new(self.partitions.max(1), input.offset, limit);
         while input.is_settled_by_index(false) && search.pays() {
@@ -142,7 +147,7 @@ impl ClientShared {
         Ok(one.tasks.into_iter().next().map(|task| (place(task), partition)))
     }
 
-    /// Tasks of a partition that belong into a list, from this one on, at most so many.
+    /// At most so many Tasks of a partition that belong in the list, from this offset on.
     async fn tasks_of(
         &self,
         partition: u32,
@@ -162,7 +167,8 @@ impl ClientShared {
             match page.next_offset.filter(|next| *next > offset && all.tasks.len() < most) {
                 Some(next) => offset = next,
                 None => {
-                    // It has looked at as many as it does, and all of them were others.
+                    // The owner has checked as many as it does at a time, and none of them belongs
+                    // in the list.
                     all.truncated = page.next_offset == Some(offset);
                     return Ok(all);
                 }
@@ -178,7 +184,7 @@ mod tests {
     /// Tasks of each partition, in order.
     type Tasks = Vec<Vec<ListPosition>>;
 
-    /// Rows of the page, and how many Tasks are named for it.
+    /// Rows of the page, and how many Tasks the partitions named for it.
     fn page(tasks: &Tasks, offset: usize, limit: usize) -> (Vec<ListPosition>, usize) {
         let count = u32::try_from(tasks.len()).unwrap();
         let (mut search, mut asked) = (Search::new(count, offset, limit), 0);
@@ -197,15 +203,15 @@ mod tests {
         (rest.into_iter().skip(search.left).take(limit).collect(), asked)
     }
 
-    /// LIST-06, LIST-07: each Task is on one page, however the partitions share them; and for a page far
-    /// behind, few are named.
+    /// LIST-06, LIST-07: each Task is on one page, however the Tasks are spread over the
+    /// partitions; and a page with a large offset needs few named Tasks.
     #[test]
     fn what_is_before_a_page_is_found_by_few_names() {
         let all: Vec<ListPosition> = (0..2_000)
             .map(|number| (number >= 1_500, number / 3, format!("t{number:04}").parse().unwrap()))
             .collect();
         for count in [1, 2, 3, 8, 64] {
-            // Alike, as it comes, most in one, one after another, all in the last.
+            // Evenly, at random, most in one, one partition after another, all in the last.
             let ways: [fn(usize, usize) -> usize; 5] = [
                 |number, count| number % count,
                 |number, count| number * 48_271 % 65_537 % count,

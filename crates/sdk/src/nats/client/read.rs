@@ -1,4 +1,5 @@
-//! Answers as the port gives them: commits out of lines, entries, hints.
+//! Converts answers from the wire into the types of the client port: commits from lines, entries,
+//! hints.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -32,7 +33,7 @@ impl Stream for NatsChanges {
         loop {
             match self.0.poll_next_unpin(cx) {
                 Poll::Ready(Some(message)) => {
-                    // A hint that cannot be read is one that got lost.
+                    // A hint that cannot be decoded counts as lost.
                     if let Some(changed) = changed(&message) {
                         return Poll::Ready(Some(changed));
                     }
@@ -67,7 +68,8 @@ impl Stream for NatsEvents {
         loop {
             match self.0.poll_next_unpin(cx) {
                 Poll::Ready(Some(message)) => {
-                    // What cannot be read is missed, and read from the log.
+                    // The reader notices a message that cannot be decoded as a gap, and reads the
+                    // log.
                     if let Ok(published) = decode(&message.payload) {
                         return Poll::Ready(Some(published));
                     }
@@ -79,7 +81,7 @@ impl Stream for NatsEvents {
     }
 }
 
-/// A page with its commits decoded, which follow event `after` without a gap.
+/// Decodes the commits of a page, which must follow event `after` without a gap.
 pub(super) fn log_page(
     session: &SessionId,
     task: &TaskId,
@@ -112,7 +114,7 @@ fn damaged(task: &TaskId, error: &LineError) -> Rejection {
     Rejection::new(Code::StorageError, message).with("task_id", task.as_str())
 }
 
-/// An entry as the port has it.
+/// Converts an entry to the port's type.
 pub(super) fn entry(sent: SentEntry) -> Entry {
     Entry {
         key: TaskKey { session_id: sent.session_id, task_id: sent.task_id },

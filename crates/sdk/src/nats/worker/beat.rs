@@ -1,4 +1,5 @@
-//! Heartbeats: one message for all Attempts, and answers from whoever owns some of them.
+//! Sends the heartbeats of a worker: one message for all Attempts, and an answer from every node
+//! that owns some of their Tasks.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -16,13 +17,13 @@ use super::Inner;
 /// Attempts in a message: with the longest ids it is well below the longest message.
 const HOLDINGS_MAX: usize = 1000;
 
-/// How long answers are waited for; less if a lease is short.
+/// How long to wait for answers; less if a lease is short.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// The part of a lease that a heartbeat may take: there is time for another.
+/// A heartbeat may take this part of a lease, so that there is time for another.
 const PART_OF_LEASE: u64 = 6;
 
-/// Renews leases. What nobody mentions is unknown.
+/// Renews leases. An Attempt that no answer mentions is neither renewed nor lost.
 pub(super) async fn heartbeat(inner: &Inner, holdings: &[Holding]) -> Vec<Pulse> {
     let parts = holdings.chunks(HOLDINGS_MAX).map(|part| beat(inner, part));
     join_all(parts).await.concat()
@@ -45,7 +46,8 @@ async fn ask_all(inner: &Inner, holdings: &[Holding], roll: &mut Roll) -> Result
     while roll.missing > 0 {
         let said = tokio::select! {
             said = asked.next::<Pulses>() => said,
-            // The next is not to wait for what will not be answered.
+            // No more answers come over the old connection, so the next heartbeat need not wait for
+            // them.
             () = &mut replaced => break,
         };
         match said {
@@ -62,7 +64,7 @@ fn patience(holdings: &[Holding]) -> Duration {
     ANSWERS.min(Duration::from_millis((shortest / PART_OF_LEASE).max(1)))
 }
 
-/// Who has been mentioned.
+/// Which Attempts the answers have mentioned.
 #[derive(Debug)]
 struct Roll {
     places: HashMap<AttemptId, usize>,
@@ -78,7 +80,7 @@ impl Roll {
     }
 
     fn take(&mut self, said: Said) {
-        // The first word counts: a former owner that speaks late is no better informed.
+        // The first answer counts: a former owner that answers late knows no more.
         if let Some(at) = self.places.remove(&said.attempt_id) {
             self.pulses[at] = Pulse::of(said);
             self.missing -= 1;

@@ -1,4 +1,5 @@
-//! A link with one node: what came on it, and what was said of the capacity on it.
+//! The counts of a worker's link with one node: the deliveries that came, and the capacity that the
+//! worker has stated.
 
 use smol_str::SmolStr;
 use tenure_wire::bus::V;
@@ -10,24 +11,24 @@ pub(super) struct LinkCounts {
     name: SmolStr,
     /// Number of the next delivery.
     next: u64,
-    /// Grants and Runs that came.
+    /// How many grants and Runs came.
     seen: u64,
     /// Statements of capacity so far.
     said: u64,
-    /// Free capacity, as it was last stated.
+    /// The free capacity that was last stated.
     free: u64,
-    /// Attempts in hand on Steps that were lost before, as was last stated.
+    /// The number of Attempts in hand on Steps that were lost before, as last stated.
     lost: u64,
-    /// The node does not know all of this yet.
+    /// The worker owes the node a statement: the node does not know all of this yet.
     owes: bool,
 }
 
-/// What is to be done with a batch of deliveries.
+/// What to do with a batch of deliveries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
-    /// Handled but for so many at its front, which came before.
+    /// Handle it without so many at its front, which came before.
     After(usize),
-    /// Dropped: some before it are missing, and all come again when the node learns that.
+    /// Drop it: deliveries before it are missing, and the node sends all again when it learns that.
     Early,
 }
 
@@ -40,7 +41,7 @@ impl LinkCounts {
         &self.name
     }
 
-    /// Judges a batch, and takes note of it.
+    /// Decides what to do with a batch, and counts it.
     pub(super) fn came(&mut self, first: u64, count: usize) -> Came {
         if first > self.next {
             self.owes = true;
@@ -57,12 +58,12 @@ impl LinkCounts {
         self.seen += 1;
     }
 
-    /// The node shall hear how it is, even if nothing has changed.
+    /// Makes the worker state its capacity to the node, even if nothing has changed.
     pub(super) fn owe(&mut self) {
         self.owes = true;
     }
 
-    /// Whether the node knows less than this.
+    /// Whether this is news to the node.
     pub(super) fn has_news(&self, free: u64, lost: u64) -> bool {
         self.owes || (self.free, self.lost) != (free, lost)
     }

@@ -1,4 +1,5 @@
-//! What a worker knows of the nodes: links, who owns what, who is hungry, and what each is owed.
+//! A worker's state of all nodes: its links with them, which partitions they own, which have
+//! waiting work, and what the worker must tell each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,56 +15,60 @@ use super::link::{Came, LinkCounts};
 use super::share::shares;
 use crate::clock::Moment;
 
-/// A node that says nothing for so long has no part of the capacity.
+/// A node that sends nothing for so long gets no part of the capacity.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// A node drops a worker that says nothing for 5 s: then there is no link any more.
+/// A node drops the link of a worker that sends nothing for 5 s.
 const MUTE: Duration = Duration::from_millis(4_500);
 
-/// Capacity is stated at least so often.
+/// The worker states its capacity at least so often.
 const RESTATED: Duration = Duration::from_secs(2);
 
-/// A node is hungry for so long after it said so.
+/// A node counts as hungry for so long after it said so.
 const HUNGER: Duration = Duration::from_secs(1);
 
-/// A worker that no node has answered for so long says so.
+/// A worker that no node has answered for so long logs a warning.
 const UNANSWERED: Duration = Duration::from_secs(2);
 
-/// A node that was not heard of for so long is forgotten with its counts.
+/// The worker forgets a node that has sent nothing for so long, with its counts.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// Hellos come no faster than this, and as often as this while there is no node.
+/// The shortest time between two hellos, and the time between them while there is no link.
 const HELLOS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 
-/// A node that gives a Step that was lost so soon after another node did may not have heard of that yet.
+/// If two nodes each give a Step that was lost before within this time, neither may know of the
+/// other's yet.
 const UNAWARE: Duration = Duration::from_millis(500);
 
-/// So many of the last Steps that were lost before are remembered, with whether they went back.
+/// How many of the last Steps that were lost before the worker remembers, and whether it gave them
+/// back.
 const JUDGED_KEPT: usize = 16;
 
-/// Names of earlier links that are remembered: what still comes on one is late.
+/// How many names of earlier links the worker remembers: a delivery on one of them is late.
 const LINKS_KEPT: usize = 8;
 
 /// The worker's side of all its links.
 #[derive(Debug)]
 pub(super) struct WorkerLinks {
     nodes: BTreeMap<SmolStr, KnownNode>,
-    /// The capacity there is, as its pool last said.
+    /// The capacity that the pool last stated.
     credit: Credit,
-    /// Grants and Runs that were handed to the pool.
+    /// How many grants and Runs were handed to the pool.
     handed: u64,
-    /// Which of them, counted from 1, are on Steps that were lost before, and not yet counted by the pool.
+    /// Which of them, counted from 1, are on Steps that were lost before, and are not yet counted
+    /// by the pool.
     lost: VecDeque<u64>,
-    /// Which nodes gave Steps that were lost before, and when: those of which others may not have heard yet.
+    /// Which nodes lately gave a Step that was lost before, and when: other nodes may not know of
+    /// these yet.
     lost_from: Vec<(SmolStr, Moment)>,
-    /// Attempts that were judged so, the last of them last.
+    /// The Attempts for which this was decided, the latest last.
     judged: VecDeque<Judged>,
     owners: BTreeMap<u32, SmolStr>,
     began: Moment,
     last_hello: Option<Moment>,
     wants_hello: bool,
     has_left: bool,
-    /// A node has opened a link, or it was said that none has.
+    /// A node has opened a link, or the warning that none has was logged.
     is_answered: bool,
 }
 
@@ -72,13 +77,14 @@ pub(super) struct WorkerLinks {
 struct Judged {
     attempt_id: AttemptId,
     step: (SessionId, TaskId, StepId),
-    /// It goes back, as another such Step is here. The Step is kept when it comes again.
+    /// It goes back, because the worker has another such Step. If the Step comes again, the worker
+    /// keeps it.
     is_crossed: bool,
 }
 
 #[derive(Debug)]
 struct KnownNode {
-    /// Kept while the node is silent: it may go on where it was.
+    /// Held while the node is silent, as it may continue with the same link.
     link: Option<LinkCounts>,
     /// Whether the link is in use.
     is_linked: bool,
@@ -106,7 +112,7 @@ impl WorkerLinks {
         }
     }
 
-    /// Nothing more is said to anybody.
+    /// Sends nothing more to any node.
     pub(super) fn leave(&mut self) {
         self.has_left = true;
         self.nodes.values_mut().for_each(|node| node.is_linked = false);
@@ -117,11 +123,11 @@ impl WorkerLinks {
         self.is_answered = true;
     }
 
-    /// Takes what the pool says of its capacity; an older word that comes later says nothing.
+    /// Takes the pool's statement of its capacity; ignores one that is older than the last.
     pub(super) fn note(&mut self, credit: Credit) {
         if credit.number > self.credit.number {
             self.credit = credit;
-            self.lost.retain(|number| *number > credit.seen); // It counts the others now.
+            self.lost.retain(|number| *number > credit.seen); // The pool counts the others now.
         }
     }
 
@@ -139,13 +145,13 @@ impl WorkerLinks {
     /// Takes a batch from a node, and answers with what is new in it.
     pub(super) fn take(&mut self, now: Moment, batch: Deliveries) -> Vec<Delivery> {
         if self.has_left {
-            return Vec::new(); // Unheard of, what is in it goes to another worker.
+            return Vec::new(); // Not acknowledged, its content goes to another worker.
         }
         self.is_answered = true;
         let from = batch.node.clone();
         let node = self.nodes.entry(batch.node).or_insert_with(|| KnownNode::new(now));
-        // Opened by another word than a hello, a link brings nothing: the node does not know the
-        // handlers. Said to one that was, the hello changes nothing.
+        // On a link that another message than a hello opened, the node sends no work: it does not
+        // know the handlers. If a hello did open it, another one changes nothing.
         self.wants_hello |= node.link.as_ref().is_none_or(|link| *link.name() != batch.link);
         let Some(link) = node.link_named(batch.link, now) else { return Vec::new() };
         let Came::After(known) = link.came(batch.first, batch.deliveries.len()) else {
@@ -169,16 +175,17 @@ impl WorkerLinks {
         }
     }
 
-    /// Whether a Step that was lost before goes back: another node gave such a Step so lately that neither may
-    /// have heard of the other's, and one of both may be what ends this worker (LEASE-19). A Step that comes
-    /// again stays. An Attempt that a node repeats is judged as it was.
+    /// Whether a Step that was lost before goes back: another node gave such a Step so lately that
+    /// neither node may know of the other's, and one of both Steps may end this worker (LEASE-19).
+    /// A Step that comes again stays. For an Attempt that a node repeats the decision stays the
+    /// same.
     fn judge_lost(&mut self, now: Moment, from: &SmolStr, claim: &ClaimResult) -> bool {
         let known = self.judged.iter().find(|it| it.attempt_id == claim.attempt_id);
         if let Some(known) = known {
             return known.is_crossed;
         }
         if self.lost() == 0 {
-            self.lost_from.clear(); // Those before it are over.
+            self.lost_from.clear(); // The earlier ones have ended.
         }
         self.lost_from.retain(|(_, since)| now.since(since) < UNAWARE);
         let step = (claim.session_id.clone(), claim.task_id.clone(), claim.step.step_id.clone());
@@ -196,7 +203,7 @@ impl WorkerLinks {
         is_crossed
     }
 
-    /// Takes what a node says of itself.
+    /// Takes the announcement of a node.
     pub(super) fn alive(&mut self, now: Moment, alive: Alive) {
         self.owners.retain(|_, owner| *owner != alive.node);
         self.owners.extend(alive.owned.into_iter().map(|one| (one, alive.node.clone())));
@@ -205,19 +212,19 @@ impl WorkerLinks {
         self.wants_hello |= !node.is_linked;
     }
 
-    /// A node has work that waits for capacity.
+    /// Notes that a node has work that waits for capacity.
     pub(super) fn hungry(&mut self, now: Moment, node: &str) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.hungry = Some(now);
         }
     }
 
-    /// Every node is asked for a link again.
+    /// Makes the worker send another hello to every node.
     pub(super) fn want_hello(&mut self) {
         self.wants_hello = true;
     }
 
-    /// What was to be said to a node could not be: it may have dropped this worker meanwhile.
+    /// A message to a node could not be sent: the node may have dropped this worker meanwhile.
     pub(super) fn unsaid(&mut self, node: &str) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.is_linked = false;
@@ -225,7 +232,7 @@ impl WorkerLinks {
         self.wants_hello = true;
     }
 
-    /// Whether it is time to ask for links; then it counts as done.
+    /// Whether to send a hello now; if so, counts it as sent.
     pub(super) fn take_hello(&mut self, now: Moment) -> bool {
         let none = !self.nodes.values().any(|node| node.is_linked);
         let since = self.last_hello.map(|last| now.since(&last));
@@ -241,14 +248,14 @@ impl WorkerLinks {
         due
     }
 
-    /// Whether no node has answered for as long as that should take, which is said once.
+    /// Whether no node has answered for longer than that should take; true only once.
     pub(super) fn take_unanswered(&mut self, now: Moment) -> bool {
         let is_news = !self.is_answered && !self.has_left && now.since(&self.began) >= UNANSWERED;
         self.is_answered |= is_news;
         is_news
     }
 
-    /// Gives up links on which one side has been silent for too long.
+    /// Ends links on which one side has been silent for too long.
     pub(super) fn sweep(&mut self, now: Moment) {
         for node in self.nodes.values_mut().filter(|node| node.is_linked) {
             let silent = now.since(&node.heard) >= SILENT;
@@ -261,7 +268,7 @@ impl WorkerLinks {
         self.nodes.retain(|_, node| node.is_linked || now.since(&node.heard) < FORGOTTEN);
     }
 
-    /// What is to be said now, to which nodes.
+    /// The statements of capacity that are due now, by node.
     pub(super) fn capacities(&mut self, now: Moment) -> Vec<(SmolStr, Capacity)> {
         let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
@@ -275,13 +282,13 @@ impl WorkerLinks {
         capacities
     }
 
-    /// The capacity to go with reports to the owner of a partition.
+    /// The statement of capacity that goes with reports to the owner of a partition.
     pub(super) fn capacity_for_owner(&mut self, now: Moment, partition: u32) -> Option<Capacity> {
         let owner = self.owners.get(&partition)?.clone();
         self.capacity_for(now, &owner)
     }
 
-    /// What is to be said to a node now: with it goes what came from there.
+    /// The statement of capacity for one node, which also acknowledges its deliveries.
     pub(super) fn capacity_for(&mut self, now: Moment, node: &str) -> Option<Capacity> {
         let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
@@ -290,9 +297,10 @@ impl WorkerLinks {
         node.room(now, (free, lost), true)
     }
 
-    /// The part of each linked node, in their order.
+    /// The part of the capacity for each linked node, in their order.
     fn parts(&self, now: Moment) -> Vec<u64> {
-        // What was handed over and is not taken yet is capacity that the pool still counts as free.
+        // The pool still counts as free the capacity for Steps that were handed over and that it
+        // has not taken yet.
         let untaken = self.handed.saturating_sub(self.credit.seen);
         let free = self.credit.free.saturating_sub(untaken);
         let linked = self.nodes.values().filter(|node| node.is_linked);
@@ -308,7 +316,8 @@ impl KnownNode {
         Self { link: None, is_linked: false, past, heard: now, spoken: now, hungry: None }
     }
 
-    /// The link of this name, which is in use from now on; none if another took its place before.
+    /// The counts of the link of this name, which is in use from now on; none if a later link has
+    /// replaced it.
     fn link_named(&mut self, name: SmolStr, now: Moment) -> Option<&mut LinkCounts> {
         if self.past.contains(&name) {
             return None;
@@ -355,7 +364,7 @@ pub(super) fn was_lost(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Grant(claim) | Delivery::Crossed(claim) if claim.was_lost)
 }
 
-/// A message as its pool takes it; none if it says nothing known.
+/// Converts a delivery to the port's type; none if its kind is unknown.
 fn delivery(sent: Sent) -> Option<Delivery> {
     let known = Delivery::of(sent);
     if known.is_none() {

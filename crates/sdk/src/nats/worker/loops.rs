@@ -1,4 +1,5 @@
-//! The loops of a worker: what comes from nodes, what is said to them, reports on their way.
+//! The loops of a worker: one takes deliveries from nodes, one states capacity to them, one sends
+//! reports.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,19 +32,20 @@ use crate::clock::Moment;
 use crate::nats::connect::PendingRequest;
 use crate::nats::patience::{ambiguous, unavailable};
 
-/// What is said of capacity, and acknowledged where much comes, waits so long for more of it.
+/// A statement of capacity, and an acknowledgement when many deliveries come, waits so long for
+/// more, to go together.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// How long an acknowledgement may take to leave.
+/// How long sending an acknowledgement may take.
 const ACKNOWLEDGED: Duration = Duration::from_millis(200);
 
-/// So many messages of nodes are taken in together, if they are there.
+/// How many messages of nodes to take together, if they are there.
 const TOGETHER: usize = 64;
 
-/// Links are looked after this often if nothing happens.
+/// How often to check the links if nothing happens.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Listens, then asks every node for a link: nobody answers into nothing.
+/// Subscribes, then asks every node for a link, so that no answer is lost.
 pub(super) async fn start(
     inner: &Arc<Inner>,
     name: &WorkerName,
@@ -62,8 +64,8 @@ pub(super) async fn start(
     Ok((tokio::spawn(supervise(loops)).abort_handle(), deliveries))
 }
 
-/// Half a worker would hold leases and do nothing: one loop ends all, and with them the channel to
-/// the pool.
+/// When one loop ends, ends all, and with them the channel to the pool: a worker with half of its
+/// loops would hold leases and do nothing.
 async fn supervise(mut loops: JoinSet<()>) {
     if let Some(ended) = loops.join_next().await {
         tracing::error!(?ended, "a loop of the worker ended; it gets no more work");
@@ -71,7 +73,7 @@ async fn supervise(mut loops: JoinSet<()>) {
 }
 
 async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: UnboundedSender<Delivery>) {
-    // What has come meanwhile is acknowledged together.
+    // Deliveries that have come meanwhile are acknowledged together.
     let mut sent = sent.ready_chunks(TOGETHER);
     let mut acknowledged = Instant::now();
     while let Some(messages) = sent.next().await {
@@ -85,24 +87,24 @@ async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: Unbounded
             new.extend(came);
         }
         if new.iter().any(was_lost) {
-            nodes.extend(inner.links.lock().linked()); // None is to send what may end it (LEASE-19).
+            nodes.extend(inner.links.lock().linked()); // All learn of the lost Step at once (LEASE-19).
         }
         let is_acknowledged = !nodes.is_empty();
         join_all(nodes.iter().map(|node| inner.acknowledge(node))).await;
         for one in new {
-            drop(to_pool.unbounded_send(one)); // The pool may have gone: then nodes soon hear that.
+            drop(to_pool.unbounded_send(one)); // The pool may have ended: then the nodes soon learn that.
         }
         inner.room.notify_one();
         if is_acknowledged {
             let last = std::mem::replace(&mut acknowledged, Instant::now());
             if last.elapsed() < GATHER {
-                sleep(GATHER).await; // Much comes: more of it then goes together.
+                sleep(GATHER).await; // Many deliveries come: wait, so that more of them go together.
             }
         }
     }
 }
 
-/// Deliveries of a node. It may be a refusal instead, or nothing that can be read.
+/// Decodes the deliveries of a node. The message may be a refusal instead, or malformed.
 fn read_batch(inner: &Inner, message: &Message) -> Option<Deliveries> {
     let bad = match decode(&message.payload) {
         Ok(batch) => return Some(batch),
@@ -129,7 +131,7 @@ async fn take_news(inner: Arc<Inner>, alive: Subscriber, hungry: Subscriber, poo
     }
 }
 
-/// States capacity where it is due, and asks for links where there are none.
+/// States capacity to nodes when it is due, and asks for links where there are none.
 async fn speak(inner: Arc<Inner>) {
     let mut connects = inner.connection.connects();
     connects.mark_unchanged();
@@ -137,7 +139,8 @@ async fn speak(inner: Arc<Inner>) {
         tokio::select! {
             () = inner.room.notified() => sleep(GATHER).await,
             () = sleep(TICK) => {}
-            // Whatever was sent meanwhile is lost, and some nodes may have given this worker up.
+            // After a reconnect: messages sent meanwhile are lost, and some nodes may have dropped
+            // this worker.
             () = changed(&mut connects) => inner.links.lock().want_hello(),
         }
         inner.warn_if_unanswered();
@@ -161,14 +164,15 @@ async fn changed(connects: &mut watch::Receiver<u64>) {
 async fn send_reports(inner: Arc<Inner>) {
     loop {
         inner.reports.notified().await;
-        tokio::task::yield_now().await; // Whoever reports at the same time goes with it.
+        tokio::task::yield_now().await; // Reports that are made at the same time go together.
         while let Some((partition, items)) = inner.next_reports() {
             inner.send(partition, items).await;
         }
     }
 }
 
-/// A login that is not let in just now may be let in again while the Attempt counts: its result waits.
+/// Makes the refusal of the login retryable: the server may let the login in again while the
+/// Attempt still counts, so its result waits.
 fn let_in_later(refused: Rejection) -> Rejection {
     match refused.code {
         Code::Unauthenticated => unavailable(refused.message),
@@ -197,18 +201,18 @@ impl Inner {
         self.room.notify_one();
     }
 
-    /// The cluster is not for this worker: from then on it takes nothing.
+    /// The cluster has another placement than this worker computes: the worker takes no more work.
     fn turn_away(&self, other: OtherPlacement) {
         tracing::error!(%other, advice = other.advice(), "this worker takes no work");
         self.links.lock().leave();
         self.partitions.send_replace(Some(Err(other)));
     }
 
-    /// A node gives this worker no link. What it says will be no better when it is said again; but a node that
+    /// A node gives this worker no link. Repeating the same message does not help; but a node that
     /// has too many links may have capacity for another later.
     fn take_refusal(&self, refused: Rejection) {
         let is_news = |known: &mut Option<Rejection>| match known {
-            Some(last) if !last.code.is_retryable() => false, // That one ends this worker.
+            Some(last) if !last.code.is_retryable() => false, // That refusal ends this worker.
             _ => known.replace(refused.clone()) != *known,
         };
         self.links.lock().note_answer();
@@ -221,7 +225,8 @@ impl Inner {
         }
     }
 
-    /// Says once that nobody has answered: else a worker that nobody hears looks like one without work.
+    /// Logs once that no node has answered: otherwise such a worker would look like one without
+    /// work.
     fn warn_if_unanswered(&self) {
         if self.links.lock().take_unanswered(Moment::now()) {
             tracing::warn!(
@@ -241,7 +246,8 @@ impl Inner {
 
     fn what_to_say(&self) -> (bool, Vec<(SmolStr, Capacity)>) {
         let now = Moment::now();
-        // Before it is known where reports go there is no capacity.
+        // The worker states no capacity before it knows the partitions, because without them it
+        // cannot report.
         let is_placed = matches!(*self.partitions.borrow(), Some(Ok(_)));
         let mut links = self.links.lock();
         links.sweep(now);
@@ -256,12 +262,14 @@ impl Inner {
         }
     }
 
-    /// Says that what came from a node is here, before any of it begins: a handler that ends its process, or holds
-    /// it up, is not to be given out again and again as if it had reached nobody.
+    /// Acknowledges the deliveries of a node before any of their handlers begins. Otherwise the
+    /// node would dispatch a Step whose handler ends or blocks the process again and again, as if
+    /// no worker had received it.
     async fn acknowledge(&self, node: &str) {
         let room = self.links.lock().capacity_for(Moment::now(), node);
         if let Some(room) = room {
-            // Until it has left, but not for long: leases of what came run, with or without a connection.
+            // Waits until the message is sent, but not for long: the leases of these Attempts run,
+            // with or without a connection.
             let left = async {
                 self.state(node, &room).await;
                 self.connection.flush().await
@@ -324,19 +332,19 @@ impl Inner {
         self.connection.ask(subject, encode(message)?.into(), within).await
     }
 
-    /// Tells everybody what became of a report.
+    /// Passes the outcome of each report to the caller that waits for it.
     fn settle(&self, partition: u32, items: Vec<Item>, answer: Result<Reported, Rejection>) {
         let mut outbox = self.outbox.lock();
         outbox.answered(partition);
         match answer {
-            // One report that cannot be taken must not cost the others: each is judged alone.
+            // One malformed report must not cost the others: send each alone.
             Err(refused) if items.len() > 1 && refused.code == Code::ValidationError => {
                 items.into_iter().for_each(|item| outbox.push(Item { alone: true, ..item }));
             }
             answer => {
                 let outcomes = outcomes(answer, items.len());
                 for (item, outcome) in items.into_iter().zip(outcomes) {
-                    drop(item.waiter.send(outcome)); // Nobody may care any more.
+                    drop(item.waiter.send(outcome)); // The caller may have stopped waiting.
                 }
             }
         }

@@ -1,16 +1,16 @@
 //! A worker's end of the bus over NATS.
 //!
 //! ```text
-//!            deliveries        ┌───────┐ grants, signals
-//!  nodes ─────────────────────►│ Desk  │────────────────► the pool
-//!        ◄─ capacity, hello ───────│ links │◄──────────────── credits
-//!                              └───────┘
-//!        ◄─ reports, by partition ── Outbox ◄──────────── reports
+//!            deliveries        ┌─────────────┐ grants, signals
+//!  nodes ─────────────────────►│             │────────────────► the pool
+//!        ◄─ capacity, hello ───│ WorkerLinks │◄──────────────── credits
+//!                              └─────────────┘
+//!        ◄─ reports, by partition ── Outbox ◄────────────────── reports
 //! ```
 //!
-//! [`WorkerLinks`] and [`Outbox`] decide without waiting for anything; the loops carry it out. What nodes
-//! send on a link is numbered: a gap drops what came behind it, and the statement of capacity that
-//! follows at once says what is missing.
+//! [`WorkerLinks`] and [`Outbox`] decide without waiting for anything; the loops carry out what
+//! they decide. Deliveries on a link are numbered: the worker drops those behind a gap, and at once
+//! states its capacity, which also tells the node what is missing.
 
 mod beat;
 mod link;
@@ -50,36 +50,37 @@ use super::connect::Connection;
 use super::patience::{Patience, unavailable};
 use crate::clock::Moment;
 
-/// How long a worker looks for a Step or claims one before it lets the Run go.
+/// How long a worker looks for a Step or tries to claim one before it leaves the Run alone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest report: capacity for what goes around it is left.
+/// The longest report: the rest of the message is for the fields around it.
 const REPORT_MAX: usize = MESSAGE_MAX - 4096;
 
-/// A worker that is connected over NATS. Dropping it leaves the pool.
+/// A worker that is connected over NATS. When it is dropped, it leaves its pool.
 pub struct NatsWorker {
     inner: Arc<Inner>,
     loops: AbortHandle,
 }
 
-/// What the loops share.
+/// The state that the loops share.
 struct Inner {
     connection: Connection,
     agent: AgentId,
     pool: PoolId,
-    /// What all subjects of this worker begin with.
+    /// The beginning of all subjects of this worker.
     root: String,
     handlers: Option<Vec<HandlerName>>,
     links: Mutex<WorkerLinks>,
     outbox: Mutex<Outbox>,
-    /// Partitions of the cluster; none while nobody has said. Of another placement it is not for this
-    /// worker (OWN-01).
+    /// The number of partitions of the cluster; none until a node has said it. An error if the
+    /// cluster has another placement than this worker computes (OWN-01).
     partitions: watch::Sender<Option<Result<u32, OtherPlacement>>>,
-    /// Why a node gives this worker no link, as was said last: it takes no work if that is for good.
+    /// The last reason why a node gives this worker no link: if it is final, the worker takes no
+    /// work.
     refused: watch::Sender<Option<Rejection>>,
-    /// A node may not know how much capacity there is.
+    /// Notified when a statement of capacity may be due to a node.
     room: Notify,
-    /// A report waits, or may go now.
+    /// Notified when a report waits, or may be sent now.
     reports: Notify,
 }
 
@@ -90,11 +91,12 @@ impl fmt::Debug for NatsWorker {
 }
 
 impl NatsWorker {
-    /// Joins a pool: every node is asked for a link, and gives work as soon as it hears of capacity.
-    /// The connection's inbox is the worker's ([`WorkerName::inbox`]).
+    /// Joins a pool: asks every node for a link. A node sends work as soon as the worker has stated
+    /// its capacity. The connection's inbox must be the worker's ([`WorkerName::inbox`]).
     ///
     /// # Errors
-    /// `unavailable` without a connection; `validation_error` if the inbox is another's.
+    /// `unavailable` without a connection; `validation_error` if the inbox is that of another
+    /// principal.
     pub async fn join(
         connection: Connection,
         name: &WorkerName,
@@ -121,7 +123,8 @@ impl NatsWorker {
         Ok((Self { inner, loops }, deliveries))
     }
 
-    /// Leaves the pool: nothing more comes. What is in hand can still be reported.
+    /// Leaves the pool: no more deliveries come. The worker can still report on the Attempts that
+    /// it has.
     ///
     /// # Errors
     /// `unavailable`: nodes notice by themselves then, after some seconds.
@@ -129,9 +132,9 @@ impl NatsWorker {
         self.inner.leave().await
     }
 
-    /// Waits until this worker cannot be one of the cluster, or answers at once if that is so. The server
-    /// refuses a subject to it: then it is not the worker that its name says. Or the cluster is of another
-    /// placement (OWN-01), or a node cannot take what this worker says. It gets no work then.
+    /// Waits until it is certain that this worker gets no work in the cluster, and returns the
+    /// reason: the server refuses it a subject, because its login is not the worker that its name
+    /// says; or the cluster has another placement (OWN-01); or a node cannot accept its messages.
     pub async fn denied(&self) -> Rejection {
         let mut partitions = self.inner.partitions.subscribe();
         let mut refused = self.inner.refused.subscribe();
@@ -146,7 +149,7 @@ impl NatsWorker {
             }
             Ok(known) = partitions.wait_for(is_other) => match &*known {
                 Some(Err(other)) => other.clone().into(),
-                _ => unavailable("no node has been heard of yet"), // It is not waited for.
+                _ => unavailable("no node has been heard of yet"), // The caller does not wait for one.
             }
         }
     }
@@ -203,7 +206,7 @@ impl Inner {
         self.connection.flush().await
     }
 
-    /// Asks the owner of a Task's partition until it answers, for a while.
+    /// Repeats a request to the owner of a Task's partition until it answers, for a while.
     async fn ask_owner<T: DeserializeOwned>(
         &self,
         verb: &str,
@@ -249,7 +252,7 @@ fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
 
-/// Waits for what becomes of a report.
+/// Waits for the outcome of a report.
 #[derive(Debug)]
 pub struct PendingReport(Result<oneshot::Receiver<Result<Recorded, Rejection>>, Option<Rejection>>);
 

@@ -1,7 +1,7 @@
-//! Reports that wait to be sent, by partition.
+//! Holds the reports that wait to be sent, by partition.
 //!
-//! A report goes out at once while few messages to its partition are unanswered; else those that
-//! come meanwhile gather, and go together (the more there is to do, the fewer messages).
+//! A report is sent at once while few messages to its partition are unanswered. Otherwise reports
+//! gather and go together, so the number of messages for each report falls under load.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,21 +22,21 @@ const REPORTS_MAX: usize = 256;
 /// Bytes of reports in a message, but for one that is longer by itself.
 const BYTES_MAX: usize = 256 << 10;
 
-/// A report and who waits for what becomes of it.
+/// A report and the caller that waits for its outcome.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) task: TaskKey,
     pub(super) report: Report,
     pub(super) bytes: usize,
-    /// Sent by itself: together with others it was refused.
+    /// To be sent alone, because the message with it and others was refused.
     pub(super) alone: bool,
     pub(super) waiter: oneshot::Sender<Result<Recorded, Rejection>>,
 }
 
-/// What waits.
+/// The reports that wait.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Partitions of the cluster; 0 while nobody has said.
+    /// The number of partitions of the cluster; 0 until a node has said it.
     partitions: u32,
     unplaced: Vec<Item>,
     lanes: BTreeMap<u32, OutboxLane>,
@@ -58,7 +58,7 @@ impl Outbox {
         self.lanes.entry(partition).or_default().waiting.push_back(item);
     }
 
-    /// Learns how many partitions there are. A cluster keeps their number.
+    /// Sets the number of partitions, which never changes in a cluster.
     pub(super) fn place(&mut self, partitions: u32) {
         if self.partitions == 0 {
             self.partitions = partitions;
@@ -68,7 +68,8 @@ impl Outbox {
         }
     }
 
-    /// What is to be sent now, and to which partition. [`answered`](Self::answered) follows.
+    /// The reports to send now, and their partition. The caller then calls
+    /// [`answered`](Self::answered).
     pub(super) fn next(&mut self) -> Option<(u32, Vec<Item>)> {
         let mut lanes = self.lanes.iter_mut();
         let is_open = |lane: &OutboxLane| lane.in_flight < IN_FLIGHT && !lane.waiting.is_empty();
@@ -77,7 +78,7 @@ impl Outbox {
         Some((*partition, lane.gather()))
     }
 
-    /// A message to a partition is not waited for any more.
+    /// The message to a partition was answered, or nobody waits for its answer any more.
     pub(super) fn answered(&mut self, partition: u32) {
         if let Some(lane) = self.lanes.get_mut(&partition) {
             lane.in_flight -= 1;
@@ -104,7 +105,7 @@ impl OutboxLane {
     }
 }
 
-/// What became of each of `count` reports.
+/// The outcome of each of `count` reports.
 pub(super) fn outcomes(
     answer: Result<Reported, Rejection>,
     count: usize,

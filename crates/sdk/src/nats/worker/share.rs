@@ -1,10 +1,11 @@
-//! How the capacity of a worker is shared out among nodes.
+//! Divides the capacity of a worker among nodes.
 
-/// A part for each node, all of it together. `hungry` says which nodes have work that waits.
+/// The part of each node; together the parts are `free`. `hungry` says which nodes have work that
+/// waits.
 ///
-/// Equal parts, where nobody is hungry or everybody is; what does not divide goes round with
-/// `turn`. Else hungry nodes share everything but one for each of the others, who come second where
-/// there is less than one each.
+/// The parts are equal if no node is hungry or all are; the remainder goes to one node after
+/// another, by `turn`. Otherwise every hungry node gets at least one first, as far as there is
+/// enough, then each other node one, and the hungry nodes share the rest.
 pub(super) fn shares(free: u64, hungry: &[bool], turn: u64) -> Vec<u64> {
     let with = hungry.iter().filter(|is| **is).count() as u64;
     let without = hungry.len() as u64 - with;
@@ -19,7 +20,7 @@ pub(super) fn shares(free: u64, hungry: &[bool], turn: u64) -> Vec<u64> {
     hungry.iter().map(part).collect()
 }
 
-/// A number in parts that differ by at most one.
+/// Divides a number into parts that differ by at most one.
 struct EvenSplit {
     each: u64,
     more: u64,

@@ -1,4 +1,4 @@
-//! The last word on a Step, kept until its handler returns (CTX-10).
+//! Holds the final report on a Step until its handler returns (CTX-10).
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use tenure_core::{Code, Rejection};
 use super::super::words::{cut, reason};
 use super::{Refused, StepContext};
 
-/// The last word on a Step.
+/// The final report on a Step.
 pub(in crate::worker) enum Final {
-    /// It is completed, failed, or waits.
+    /// The Step is completed, failed or blocked.
     Report(Box<StepReport>),
-    /// It goes back.
+    /// The Step goes back to other workers.
     GiveBack(GiveBack),
 }
 
 impl StepContext {
-    /// LEASE-18: this worker cannot run the Step for what it lacks itself, such as room on its disk, and not
-    /// for what the Step asks. The Step goes to others, after this time at the earliest (an hour at most),
-    /// and no failure is counted.
+    /// LEASE-18: gives the Step back, because this worker itself lacks something that the Step
+    /// needs, such as disk space. The fault is not the Step's: no failure is counted, and the Step
+    /// goes to other workers, after this time at the earliest (an hour at most).
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -48,7 +48,7 @@ impl StepContext {
         Ok(())
     }
 
-    /// The final word with everything attached; none if the handler said none.
+    /// The final report with everything attached; none if the handler made none.
     pub(in crate::worker) fn take_final(&self) -> Option<Final> {
         let mut last = self.shared.spoken.lock().take()?;
         if let Final::Report(report) = &mut last {
@@ -58,17 +58,18 @@ impl StepContext {
         Some(last)
     }
 
-    /// What the Run says in the end, whether there is a final word or not.
+    /// The result of the Run itself, with or without a final report.
     pub(in crate::worker) fn run_result(&self) -> Option<String> {
         self.shared.run_result.lock().clone()
     }
 
-    /// The final word of a handler that broke (CTX-03). What it had said before stands.
+    /// Makes the final report for a handler that broke (CTX-03), unless it has made one before.
     pub(in crate::worker) fn fail_if_silent(&self, message: &str) {
-        let _ = self.fail("unhandled_exception", &cut(message), None); // Refused if it had spoken.
+        let _ = self.fail("unhandled_exception", &cut(message), None); // Refused if there is one.
     }
 
-    /// The final word where the handler's own can never be recorded. Trying again would say the same.
+    /// The final report to send if the handler's own can never be recorded. The Step is not
+    /// retried, because it would report the same.
     pub(in crate::worker) fn failed_by(&self, refused: &Rejection) -> StepReport {
         let mut report = self.report();
         report.status = Some(StepStatus::Failed);

@@ -1,4 +1,4 @@
-//! What can go wrong around a command, as opposed to what a command can do.
+//! The errors around a command: those of running it, not the failures of the command itself.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use super::output::OUTPUT_BYTES_MAX;
 use super::spec::SpecError;
 
-/// The command could not be run, or its end could not be told.
+/// Why a command could not be run, or why its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
-    /// The extra environment breaks the rules that hold for the one of the spec.
+    /// The extra environment breaks the rules for the environment of a spec.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The program is missing, may not be executed, or the system is out of processes.
@@ -63,7 +63,7 @@ pub enum ExecError {
         /// The command's first process.
         pid: i32,
     },
-    /// The command exited with 0 and left an output that cannot be taken.
+    /// The command exited with 0 and left an invalid output.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The tokio runtime shut down under the command.
@@ -72,7 +72,7 @@ pub enum ExecError {
 }
 
 impl ExecError {
-    /// Whether the same command may well run another time: nothing is wrong with what was asked.
+    /// Whether the same command may succeed another time, because its spec is not at fault.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Guard { .. } | Self::GuardLost | Self::RuntimeShutDown => true,
@@ -82,8 +82,9 @@ impl ExecError {
         }
     }
 
-    /// Whether the command has not begun for what the worker lacks: a place for its files, processes,
-    /// descriptors, memory. Another worker may have it, and the command did nothing wrong.
+    /// Whether the command has not begun because the worker lacks something: space for its files,
+    /// processes, file descriptors, memory. Another worker may have it, and the command is not at
+    /// fault.
     pub fn is_of_worker(&self) -> bool {
         match self {
             Self::Guard { .. } | Self::File { .. } => true,
@@ -93,7 +94,7 @@ impl ExecError {
         }
     }
 
-    /// As [`file`](Self::file), for what is done once the command has ended.
+    /// As [`file`](Self::file), for actions after the command has ended.
     pub(super) fn left(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Left { action, path, source }
@@ -106,21 +107,21 @@ impl ExecError {
     }
 }
 
-/// Shortages pass: of processes, file descriptors, memory or disk space.
+/// Whether it is a shortage that may pass: of processes, file descriptors, memory or disk space.
 fn is_shortage(error: &io::Error) -> bool {
     use nix::libc::{EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY};
     let errno = error.raw_os_error();
     [EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY].iter().any(|short| errno == Some(*short))
 }
 
-/// The disk fails, or what was a directory of the worker's is one no more.
+/// Whether the disk fails, or the worker's directory is no longer a directory.
 fn is_of_disk(error: &io::Error) -> bool {
     use nix::libc::{EIO, ENOTDIR, EROFS, ESTALE};
     let errno = error.raw_os_error();
     [EIO, ENOTDIR, EROFS, ESTALE].iter().any(|failed| errno == Some(*failed))
 }
 
-/// Somebody is writing the program.
+/// Whether another process has the program open for writing.
 fn is_busy(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ETXTBSY)
 }
@@ -150,8 +151,8 @@ pub enum OutputError {
 mod tests {
     use super::*;
 
-    /// A command whose output cannot be read for what happened to the worker's disk may run once more; one that
-    /// has made it unreadable would do so again.
+    /// A command whose output cannot be read because of the worker's disk may run once more; a
+    /// command that made its output unreadable itself would do so again.
     #[test]
     fn what_the_disk_has_lost_is_tried_again() {
         let left = |errno| {

@@ -1,4 +1,4 @@
-//! The runner's side of the guard: starts it, tells it what to run, and listens.
+//! The runner's side of the guard: starts it, sends it the command, and reads its reports.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,8 +21,8 @@ use super::logs::OutputFiles;
 use super::supervise::{CommandProcess, Status};
 use super::{ExecError, blocking};
 
-/// Where the kernel keeps the running executable, also when its file was replaced or removed by an
-/// upgrade: guard and runner are always of one build.
+/// The path at which the kernel gives the running executable, even if an upgrade has replaced or
+/// removed its file: so guard and runner are always of one build.
 const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// How long guard and command may take to start. It is milliseconds, or seconds on a machine that
@@ -72,7 +72,7 @@ impl Guarded {
         self.socket.write_all(&encode(order)?).await
     }
 
-    /// The next report. May be dropped and called again: nothing read is lost.
+    /// The next report. The future may be dropped and made again: no bytes that were read are lost.
     async fn next_report(&mut self) -> Result<GuardReport, ExecError> {
         loop {
             match self.inbox.take() {
@@ -87,10 +87,10 @@ impl Guarded {
         }
     }
 
-    /// The kernel has killed the leader along with its guard; the rest of the group is up to us.
+    /// The kernel has killed the leader along with its guard; this kills the rest of the group.
     fn guard_lost(&mut self) -> ExecError {
         if self.pid > 0 && !self.is_cleared {
-            let _ = killpg(Pid::from_raw(self.pid), Signal::SIGKILL); // Nobody left is fine.
+            let _ = killpg(Pid::from_raw(self.pid), Signal::SIGKILL); // An empty group is fine.
         }
         ExecError::GuardLost
     }
@@ -133,7 +133,8 @@ impl CommandProcess for Guarded {
         Ok(())
     }
 
-    // An order that cannot be sent needs no handling: the guard is gone, which reading will tell.
+    // An order that cannot be sent needs no handling: the guard is gone, and the next read shows
+    // that.
 
     async fn terminate(&mut self) {
         let _ = self.send(&Order::Terminate).await;

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::spec::{self, Program};
 use super::{ExecError, ExecPaths, ExecSpec};
 
-/// Names the file where the command may leave its result as one JSON value.
+/// The variable with the path of the file in which the command may leave its result, as one JSON
+/// value.
 pub const OUTPUT_ENV: &str = "TENURE_OUTPUT";
-/// Names the file with the inputs of the step.
+/// The variable with the path of the file that has the inputs of the step.
 pub const INPUTS_ENV: &str = "TENURE_INPUTS";
 
 /// A command ready to be started. The environment is what is *added* to the starter's own.
@@ -23,7 +24,8 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// What `spec` asks for. Later variables win, and ours come last: a step cannot redirect them.
+    /// Makes the launch of a `spec`. Later variables win, and ours come last, so that a step cannot
+    /// redirect them.
     pub(super) fn new(
         spec: &ExecSpec,
         paths: &ExecPaths,
@@ -38,7 +40,7 @@ impl Launch {
         Ok(Self { program, args, env, cwd: spec.cwd().map(Path::to_owned) })
     }
 
-    /// The command with nothing on its standard input; where its output goes is up to the caller.
+    /// The command with an empty standard input; the caller sets where its output goes.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null());
@@ -52,7 +54,7 @@ impl Launch {
 
 fn words(program: &Program) -> (String, Vec<String>) {
     match program {
-        // The dashes end the options of the shell, for a line that begins with one.
+        // The dashes end the options of the shell, as the line may begin with a dash.
         Program::Shell(line) => {
             ("/bin/sh".to_owned(), vec!["-c".to_owned(), "--".to_owned(), line.clone()])
         }
@@ -60,7 +62,7 @@ fn words(program: &Program) -> (String, Vec<String>) {
     }
 }
 
-/// The command may run in another directory, so the paths it is told are absolute.
+/// Makes a path absolute, as the command may run in another directory.
 fn absolute(path: &Path) -> Result<String, ExecError> {
     std::path::absolute(path)
         .and_then(|path| {

@@ -1,4 +1,4 @@
-//! The files that receive standard output and standard error, and the lines worth showing.
+//! The files that receive standard output and standard error, and their last lines for the summary.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{ExecError, ExecPaths};
 
-/// A summary is for people and travels with every result, so it is kept to a screenful.
+/// The summary is for people and goes with every result, so it has at most a screenful of lines.
 const TAIL_LINES_MAX: usize = 20;
 const TAIL_BYTES_MAX: usize = 2 * 1024;
 
@@ -40,7 +40,8 @@ fn size(path: &Path) -> Result<u64, ExecError> {
     fs::metadata(path).map(|file| file.len()).map_err(ExecError::left("read the log", path))
 }
 
-/// The last lines of standard output and then standard error, which says more about a failure.
+/// The last lines of standard output, and then those of standard error, which say more about a
+/// failure.
 pub(super) fn tail(paths: &ExecPaths) -> Result<String, ExecError> {
     let mut text = String::new();
     if paths.stdout != paths.stderr {

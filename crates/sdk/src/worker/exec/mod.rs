@@ -1,19 +1,20 @@
-//! Runs one command of the built-in `exec` handler: its own processes, its output in files, and
-//! nothing left behind, whatever happens to the command or to us.
+//! Runs one command of the built-in `exec` handler: it writes the command's output to files, and
+//! leaves no process behind, whatever happens to the command or to the worker.
 //!
 //! # Who holds the leash
 //!
-//! A worker that is killed with `kill -9` runs no clean-up code, so what ends its commands has to
-//! live outside of it. Each command therefore gets a *guard*: a tiny process, the same executable
-//! started again as `exec-guard`, that holds one end of a socket whose other end only the
-//! runner has. The guard starts the command in a process group of its own. When the socket closes,
-//! because the runner died, dropped the future or is done, the guard kills every descendant and
-//! ends. The kernel closes the socket however the runner dies, so there is no case to forget.
+//! A worker that is killed with `kill -9` runs no clean-up code, so another process has to end its
+//! commands. Each command therefore gets a *guard*: a tiny process, the same executable started
+//! again as `exec-guard`, that holds one end of a socket whose other end only the runner has. The
+//! guard starts the command in a process group of its own. When the socket closes, because the
+//! runner died, dropped the future or is done, the guard kills every descendant and ends. The
+//! kernel closes the socket however the runner dies, so there is no case to forget.
 //!
 //! The guard is a *child subreaper*: a process that loses its parent becomes the guard's child and
-//! not init's. A daemon that escaped by `setsid` and a double fork is thus still found, and "all
-//! gone" is a fact told by the kernel (no children are left to wait for), not a guess from a scan.
-//! One guard per command rather than one per runner keeps that fact about one command only.
+//! not init's. A daemon that escaped by `setsid` and a double fork is thus still found, and the
+//! guard knows from the kernel that all processes are gone (no children are left to wait for), not
+//! from a scan. There is one guard per command, not one per runner, so that this holds for each
+//! command by itself.
 //!
 //! `PR_SET_PDEATHSIG` alone would not do: it reaches the direct child only, and it fires when the
 //! *thread* that started the child ends, which a pool of threads does at will. The guard uses it
@@ -25,8 +26,8 @@
 //! it still works, with a weaker leash: a small `/bin/sh` leads the command's process group and
 //! kills that group when its pipe from the runner closes. That covers the group, also on `kill -9`
 //! of the runner, but not a process that left the group (`setsid`, job control), and the group gets
-//! no part of the grace once its leader has ended, and what was killed may take a moment longer to
-//! be gone than the call takes to return. It is also slower in a large program, which has to fork
+//! no part of the grace once its leader has ended, and killed processes may take a moment longer to
+//! disappear than the call takes to return. It is also slower in a large program, which has to fork
 //! itself (some 40 ms for each GiB in use). Other unixes than Linux always use it.
 //!
 //! # What is deliberately absent
@@ -75,7 +76,7 @@ pub struct ExecPaths {
     pub inputs: PathBuf,
 }
 
-/// What became of a command that ran.
+/// The outcome of a command that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutcome {
     /// How it ended.
@@ -87,7 +88,7 @@ pub struct ExecOutcome {
     /// The last lines of both, standard error last, for people to read.
     pub tail: String,
     /// The JSON value the command left in `$TENURE_OUTPUT`, without surrounding white space. After
-    /// anything but exit code 0 this is a courtesy: what cannot be read is `None`, never an error.
+    /// anything but exit code 0 this is a courtesy: an invalid output is `None`, never an error.
     pub output: Option<Vec<u8>>,
     /// From the call until the command ran.
     pub startup: Duration,
@@ -108,7 +109,8 @@ pub enum CommandEnd {
     Cancelled,
 }
 
-/// Runs the command of `spec` to its end, kills what it leaves behind, and tells what became of it.
+/// Runs the command of `spec` to its end, kills the processes that it leaves behind, and returns
+/// its outcome.
 ///
 /// The environment is the runner's, then that of `spec`, then `env_extra`, later ones winning.
 /// Cancelling `cancel` asks the command to end and, after its grace, kills it; dropping the future
@@ -134,7 +136,8 @@ pub async fn run(
     conclude(paths, ended, startup, duration).await
 }
 
-/// Starts the command under the best leash there is and sees it through. Also tells when it began.
+/// Starts the command under the best leash there is, and supervises it to its end. Also returns
+/// when it began.
 async fn execute(
     launch: Launch,
     logs: OutputFiles,
@@ -152,7 +155,7 @@ async fn execute(
     }
 }
 
-/// Readies the files, and refuses a bad `cwd`, which would look like a missing program later.
+/// Prepares the files, and refuses a bad `cwd`, which would look like a missing program later.
 async fn prepare(spec: &ExecSpec, paths: &ExecPaths) -> Result<OutputFiles, ExecError> {
     let (cwd, paths) = (spec.cwd().map(Path::to_owned), paths.clone());
     blocking(move || {
@@ -184,7 +187,7 @@ async fn conclude(
     .await
 }
 
-/// Runs file and process calls where they may block. Panics there are panics here.
+/// Runs file and process calls on a thread that may block. A panic there panics here.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ExecError> + Send + 'static,
 ) -> Result<T, ExecError> {

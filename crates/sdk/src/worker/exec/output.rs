@@ -42,7 +42,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// One JSON value without the white space around it. It is parsed in full, which also bounds its
-/// nesting, so that nobody downstream chokes on what was accepted here.
+/// nesting, so that later readers can parse every value that was accepted here.
 fn check(bytes: &[u8]) -> Result<Option<&[u8]>, OutputError> {
     if bytes.len() as u64 > OUTPUT_BYTES_MAX {
         return Err(OutputError::TooLarge);

@@ -1,7 +1,7 @@
-//! What a step says about its command, and the rules it has to keep.
+//! The description of a command in a step's input, and the rules for it.
 //!
-//! Two types on purpose: [`ExecFields`] is what people write, [`ExecSpec`] is what has been checked.
-//! Deserialising gives the second one or an error that says what would be right.
+//! There are two types on purpose: people write [`ExecFields`], and [`ExecSpec`] is checked.
+//! Deserialising gives an `ExecSpec`, or an error that says what would be right.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct ExecSpec {
     grace: Duration,
 }
 
-/// What is run.
+/// The program of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// A line for `/bin/sh -c`.
@@ -32,7 +32,7 @@ pub enum Program {
     Direct {
         /// The name or path.
         program: String,
-        /// What follows it.
+        /// Its arguments.
         args: Vec<String>,
     },
 }
@@ -101,17 +101,17 @@ pub enum SpecError {
 }
 
 impl ExecSpec {
-    /// What to run.
+    /// The program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// What is added to the worker's environment.
+    /// The variables that are added to the worker's environment.
     pub fn env(&self) -> &BTreeMap<String, String> {
         &self.env
     }
 
-    /// Where it runs, if it says.
+    /// The working directory, if the spec has one.
     pub fn cwd(&self) -> Option<&Path> {
         self.cwd.as_deref().map(Path::new)
     }
@@ -228,7 +228,7 @@ fn refuse_nul(text: &str, place: impl FnOnce() -> String) -> Result<(), SpecErro
     if text.contains('\0') { Err(SpecError::Nul { place: place() }) } else { Ok(()) }
 }
 
-/// The way back of `Duration::from_millis`: nothing is lost, since every value came from a `u64`.
+/// The inverse of `Duration::from_millis`: it loses nothing, since every value came from a `u64`.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,5 @@
-//! When a running command is left alone, asked to end, and killed: the same for both leashes.
+//! Decides when a running command is asked to end and when it is killed, in the same way for both
+//! leashes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CommandEnd, ExecError, ExecSpec};
 
-/// How long killed processes may take to be gone. The kernel needs milliseconds, except for one
-/// that hangs in a broken file system or device, and then nobody can tell how long.
+/// How long killed processes may take to be gone. The kernel needs milliseconds, except for a
+/// process that hangs in a broken file system or device, which may take any time.
 const CLEAR_MAX: Duration = Duration::from_secs(10);
 
 /// The limits a command runs under.
@@ -53,8 +54,7 @@ impl From<Status> for CommandEnd {
     }
 }
 
-/// A started command on its leash. Dropping it kills the command; every wait may be dropped and
-/// begun again.
+/// A started command. Dropping this kills the command; every wait may be dropped and begun again.
 pub(super) trait CommandProcess {
     /// The process id of the command's first process, its leader.
     fn pid(&self) -> i32;
@@ -62,8 +62,8 @@ pub(super) trait CommandProcess {
     fn status(&self) -> Option<Status>;
     /// Waits for the leader's end.
     fn ended(&mut self) -> impl Future<Output = Result<Status, ExecError>> + Send;
-    /// Waits until nothing of the command is left. Once the leader has ended, what remains is
-    /// killed; after `terminate`, what remains of its group keeps the grace where the leash can.
+    /// Waits until nothing of the command is left. Once the leader has ended, the rest is killed;
+    /// after `terminate`, the rest of its group keeps the grace if this kind of leash can give it.
     fn cleared(&mut self) -> impl Future<Output = Result<(), ExecError>> + Send;
     /// Asks the group to end.
     fn terminate(&mut self) -> impl Future<Output = ()> + Send;
@@ -71,7 +71,7 @@ pub(super) trait CommandProcess {
     fn kill(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Sees a command through until nothing of it is left.
+/// Supervises a command until no process of it is left.
 pub(super) async fn supervise<P: CommandProcess>(
     mut process: P,
     limits: ExecLimits,
@@ -85,7 +85,8 @@ pub(super) async fn supervise<P: CommandProcess>(
     Ok(ended)
 }
 
-/// Waits for the leader's own end, or for a reason to stop it. An end that is there already wins.
+/// Waits for the leader's own end, or for a reason to stop it. If the leader has ended already,
+/// that counts.
 async fn end_or_stop<P: CommandProcess>(
     process: &mut P,
     limits: ExecLimits,
@@ -105,7 +106,7 @@ async fn end_or_stop<P: CommandProcess>(
     }
 }
 
-/// Asks, waits for the grace, and kills.
+/// Asks the command to end, waits for the grace, and kills it.
 async fn stop<P: CommandProcess>(process: &mut P, grace: Duration) -> Result<(), ExecError> {
     if !grace.is_zero() {
         process.terminate().await;
@@ -117,8 +118,9 @@ async fn stop<P: CommandProcess>(process: &mut P, grace: Duration) -> Result<(),
     Ok(())
 }
 
-/// Waits until all is gone. A leader that does not go is an error. Leftovers of a leader that ended
-/// are not, since its outcome is known: they are still being killed when this gives up on them.
+/// Waits until all processes are gone. A leader that does not end is an error. Leftovers of a
+/// leader that ended are not, since its outcome is known: they are still being killed when this
+/// stops waiting.
 async fn clear<P: CommandProcess>(process: &mut P) -> Result<(), ExecError> {
     if let Ok(cleared) = timeout(CLEAR_MAX, process.cleared()).await {
         return cleared;

@@ -1,4 +1,4 @@
-//! The leash for programs that cannot start a guard: a shell that leads the process group.
+//! Runs commands in programs that cannot start a guard: a shell leads the process group.
 //!
 //! The shell waits on a pipe from us and kills its own group, itself included, when the pipe
 //! closes. It exists before the command joins its group, so there is no moment in which our death
@@ -18,7 +18,7 @@ use super::logs::OutputFiles;
 use super::supervise::{CommandProcess, Status};
 use super::{ExecError, blocking};
 
-/// Deaf to the signals the group is asked to end with; only reads, so it costs nothing.
+/// The shell ignores the signals that ask the group to end. It only reads, so it costs nothing.
 const WATCHDOG: &str = "trap '' TERM INT HUP QUIT; read -r _; kill -KILL 0";
 
 /// A command whose group is led by a shell.
@@ -28,7 +28,8 @@ pub(super) struct Unguarded {
     status: Option<Status>,
     watchdog: Child,
     group: Pid,
-    /// Closing it is what the watchdog waits for. Dropped with us, or by the kernel.
+    /// The watchdog waits until this pipe closes: when we drop it, or the kernel closes it after
+    /// our death.
     _leash: Option<ChildStdin>,
 }
 
@@ -50,7 +51,7 @@ impl Unguarded {
         Ok(Self { leader, pid, status: None, watchdog, group, _leash: leash })
     }
 
-    /// Failing means that nobody is left in the group, which is what a signal is for.
+    /// An error means that no process is left in the group, as the signal was to achieve.
     fn signal(&self, signal: Signal) {
         let _ = killpg(self.group, signal);
     }

@@ -1,4 +1,4 @@
-//! Each judgement, by what nodes say.
+//! Tests of each finding, by the answers of nodes.
 
 use tenure_node::doctor::Verdict::{self, Bad, Good, Unknown};
 use tenure_wire::bus::operate::PoolFacts;
@@ -32,7 +32,7 @@ fn at_rest() -> Gather<NodeFacts> {
     look(vec![node("n1", 0), node("n2", 1)])
 }
 
-/// What is found where the first node is changed like this at two looks.
+/// The findings when the first node's answers are changed like this, both times.
 fn changed(change: impl Fn(&mut NodeFacts)) -> Vec<(&'static str, Verdict, String)> {
     let mut looks = [at_rest(), at_rest()];
     looks.iter_mut().for_each(|look| change(&mut look.answers[0]));
@@ -44,7 +44,7 @@ fn found(looks: &[Gather<NodeFacts>]) -> Vec<(&'static str, Verdict, String)> {
     found.map(|finding| (finding.check, finding.verdict, finding.found)).collect()
 }
 
-/// The one thing that is not good.
+/// The only finding that is not good.
 #[track_caller]
 fn only(found: Vec<(&'static str, Verdict, String)>) -> (&'static str, Verdict, String) {
     let mut not = found.into_iter().filter(|(_, verdict, _)| *verdict != Good);
@@ -115,7 +115,7 @@ fn each_thing_that_stays_is_left_over() {
     );
 }
 
-/// What comes and goes is there at one look and not at another.
+/// State that comes and goes is there one time and not another.
 #[test]
 fn what_is_not_there_at_every_look_is_not_left_over() {
     let mut looks = [at_rest(), at_rest()];
@@ -129,7 +129,8 @@ fn what_is_not_there_at_every_look_is_not_left_over() {
     assert!(found.iter().all(|(_, verdict, _)| *verdict == Good), "{found:?}");
 }
 
-/// What goes with Tasks is not left over while one lives, and what goes with work while some is under way.
+/// State that belongs to Tasks is not left over while one lives, nor state that belongs to work
+/// while some is under way.
 #[test]
 fn what_belongs_to_work_is_not_judged_while_there_is_work() {
     let waits = |node: &mut NodeFacts| {
@@ -146,7 +147,7 @@ fn what_belongs_to_work_is_not_judged_while_there_is_work() {
         node.kept.as_mut().unwrap().leases = 1;
     };
     assert_eq!(only(changed(works)).0, "audit.live");
-    // Nothing runs: a lease is nobody's, and a Task that is not alive is not to be in memory.
+    // Nothing runs: so no lease belongs to work, and no ended Task should be in memory.
     let leaks = |node: &mut NodeFacts| {
         waits(node);
         node.tasks = Some(3);
@@ -157,7 +158,7 @@ fn what_belongs_to_work_is_not_judged_while_there_is_work() {
     assert_eq!(bad.collect::<Vec<_>>(), ["audit.tasks", "audit.leases"]);
 }
 
-/// Nobody knows what lives in a partition that nobody answers for.
+/// Without an answer for a partition, it is unknown which Tasks live there.
 #[test]
 fn nothing_has_ended_for_sure_while_a_partition_is_not_heard_of() {
     let look = || Gather { answers: vec![node("n1", 0)], missing_partitions: vec![1] };
@@ -205,7 +206,7 @@ fn nodes_that_come_or_go_or_are_older_are_told() {
     assert_eq!(old[0].2, "n1 does not tell what it keeps: it is of an older version");
 }
 
-/// Where nobody was looked at for long enough, nothing is said to be good.
+/// If no node answered long enough, no check is good.
 #[test]
 fn nothing_is_good_where_nobody_was_looked_at() {
     let none = || look(Vec::new());

@@ -1,16 +1,16 @@
-//! Steps by how long the longest way to them is.
+//! Puts the Steps of a graph into layers, by the length of the longest path to each.
 
 use std::collections::HashMap;
 
 use tenure_core::id::StepId;
 use tenure_core::view::Graph;
 
-/// A graph in layers: a Step stands below everything it waits for. Steps are named by their place
-/// in the graph.
+/// A graph in layers: a Step stands below everything that it depends on. Steps are numbered by
+/// their place in the graph.
 pub(super) struct Layers {
     /// First layer first, Steps in creation order.
     pub(super) rows: Vec<Vec<usize>>,
-    /// What each Step waits for.
+    /// The dependencies of each Step.
     pub(super) dependencies: Vec<Vec<usize>>,
 }
 
@@ -56,7 +56,7 @@ fn rows(dependencies: &[Vec<usize>], dependents: &[Vec<usize>]) -> Vec<Vec<usize
 mod tests {
     use super::*;
 
-    /// The rows of a graph given by what each Step waits for.
+    /// The rows of a graph, given by the dependencies of each Step.
     fn of(dependencies: &[&[usize]]) -> Vec<Vec<usize>> {
         let dependencies: Vec<Vec<usize>> = dependencies.iter().map(|d| d.to_vec()).collect();
         let mut dependents = vec![Vec::new(); dependencies.len()];

@@ -13,7 +13,7 @@ use crate::cli::answer::{human, output};
 /// Edges that Mermaid draws unless told otherwise (`maxEdges`).
 const EDGES_MAX: usize = 500;
 
-/// Says so where Mermaid will refuse.
+/// Warns if Mermaid will refuse the graph.
 pub(super) fn warn_if_large(graph: &Graph) {
     if graph.edges.len() > EDGES_MAX {
         let edges = human::plural(graph.edges.len(), "edge");

@@ -1,4 +1,4 @@
-//! `tenure task graph`: the DAG as a picture.
+//! `tenure task graph`: draws the DAG of a Task.
 
 mod dot;
 mod layers;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Draws the DAG for people; every Step, if it is to be full.
+/// Draws the DAG for people; with `full`, every Step.
 pub(crate) fn print(drawn: &Graph, full: bool) -> std::io::Result<()> {
     let layers = layers::Layers::of(drawn);
     stream(|out| text::write(out, drawn, &layers, full))

@@ -1,7 +1,7 @@
-//! The DAG as lines of text: a line per Step, layer by layer.
+//! Draws the DAG as lines of text: a line per Step, layer by layer.
 //!
-//! A large graph is abbreviated to what fits some screens: of each layer the Steps at work or in
-//! trouble come first, and the others are counted.
+//! A large graph is abbreviated to some screens: of each layer it shows first the Steps that run or
+//! have trouble, and counts the rest.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use tenure_core::view::graph::GraphNode;
 use super::layers::Layers;
 use crate::cli::answer::{Paint, Stream, Tone, human, output, status};
 
-/// A graph of so many Steps is drawn in full.
+/// A graph of at most so many Steps is drawn in full.
 const FULL_MAX: usize = 200;
 /// Steps drawn of a layer of a larger one.
 const LAYER_MAX: usize = 8;
@@ -58,7 +58,7 @@ struct Picture<'a> {
     layers: &'a Layers,
     paint: Paint,
     is_full: bool,
-    /// Of the ids.
+    /// Width of the ids.
     width: usize,
 }
 
@@ -147,7 +147,7 @@ impl Picture<'_> {
     }
 }
 
-/// What a line says beside mark and time.
+/// The rest of a line, after mark and time.
 fn remarks(node: &GraphNode) -> String {
     let mut out = String::new();
     if node.attempts > 1 {
@@ -164,7 +164,7 @@ fn remarks(node: &GraphNode) -> String {
     out
 }
 
-/// What is shown first where not all is.
+/// The order in which Steps of an abbreviated layer are shown.
 fn urgency(status: StepStatus) -> u8 {
     match status {
         StepStatus::Failed => 0,

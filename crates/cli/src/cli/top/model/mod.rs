@@ -1,7 +1,6 @@
-//! What is known of a cluster: the answers of its nodes put together, and what earlier ones say about
-//! it.
+//! The model of a cluster: the last answers of its nodes, and what earlier ones add to them.
 //!
-//! It is told of answers and asked for [`TopSnapshot`]s; times are given to it.
+//! It takes answers and gives [`TopSnapshot`]s; it reads no clock.
 
 mod rates;
 #[cfg(test)]
@@ -25,18 +24,18 @@ use super::snapshot::{
 };
 use crate::cli::pool;
 
-/// How long a node is shown that answers no more, though others do.
+/// How long to show a node that no longer answers, though others do.
 const NODE_KEPT: Duration = Duration::from_secs(60);
 
-/// Attempts that are shown.
+/// How many Attempts to show.
 const ATTEMPTS_MAX: usize = 200;
 
-/// What is known of a cluster.
+/// The model of a cluster.
 #[derive(Debug)]
 pub(super) struct Model {
     address: String,
     session: SessionId,
-    /// The last answers, and when they had come.
+    /// The last answers, and when they came.
     heard: Option<(Gather<NodeFacts>, Instant)>,
     trouble: Option<String>,
     nodes: BTreeMap<SmolStr, NodeBoot>,
@@ -45,7 +44,7 @@ pub(super) struct Model {
     leases_trouble: Option<String>,
 }
 
-/// A boot of a node, as it answered last.
+/// A boot of a node, with its last answer.
 #[derive(Debug)]
 struct NodeBoot {
     counted: BootCounts,
@@ -54,7 +53,7 @@ struct NodeBoot {
 }
 
 impl Model {
-    /// Of a cluster that nothing was heard of.
+    /// The model of a cluster that has not answered yet.
     pub(super) fn new(address: impl Into<String>, session: SessionId) -> Self {
         Self {
             address: address.into(),
@@ -68,7 +67,7 @@ impl Model {
         }
     }
 
-    /// Nodes have answered.
+    /// Takes the answers of nodes.
     pub(super) fn note_nodes(&mut self, heard: Gather<NodeFacts>, now: Instant) {
         for facts in &heard.answers {
             let before = self.nodes.get(&facts.node).map(|node| &node.counted);
@@ -82,12 +81,12 @@ impl Model {
         self.trouble = None;
     }
 
-    /// No node has answered, and why.
+    /// Notes why no node has answered.
     pub(super) fn note_silence(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// The Attempts that were claimed first, or why they are not known.
+    /// Takes the Attempts that were claimed first, or why there is no answer.
     pub(super) fn note_leases(
         &mut self,
         leases: Result<Gather<LeaseRow>, Rejection>,
@@ -107,7 +106,7 @@ impl Model {
         }
     }
 
-    /// Whether there is all that there can be: two answers, so that there are rates, and Attempts.
+    /// Whether everything is there: two answers, so that there are rates, and the Attempts.
     pub(super) fn is_whole(&self) -> bool {
         let has_rates = self.nodes.values().any(|node| node.counted.rates.is_some());
         let has_none = self
@@ -118,7 +117,7 @@ impl Model {
         (has_rates || has_none) && has_attempts
     }
 
-    /// Everything at this moment, `clock` being that of this machine.
+    /// The snapshot at this moment; `clock` is the time of this machine.
     pub(super) fn snapshot(&self, now: Instant, clock: Millis) -> TopSnapshot {
         let answers = self.heard.as_ref().map_or(&[][..], |(heard, _)| &heard.answers);
         let (missing, partitions) = self.partitions();
@@ -152,13 +151,13 @@ impl Model {
         (heard.missing_partitions.clone(), partitions)
     }
 
-    /// Nodes that answered when it was last asked.
+    /// Nodes that answered the last request.
     fn present(&self) -> impl Iterator<Item = (&SmolStr, &NodeBoot)> {
         let last = self.heard.as_ref().map(|(_, then)| *then);
         self.nodes.iter().filter(move |(_, node)| Some(node.counted.heard) == last)
     }
 
-    /// Silent ones first.
+    /// The rows of nodes, silent ones first.
     fn node_rows(&self, now: Instant) -> Vec<NodeRow> {
         let last = self.heard.as_ref().map(|(_, then)| *then);
         let mut rows: Vec<NodeRow> = self
@@ -180,7 +179,8 @@ impl Model {
         rows
     }
 
-    /// The sickest first: what waits without a worker, then what has waited longest.
+    /// The rows of pools, the worst first: those with waiting Steps and no worker, then those that
+    /// have waited longest.
     fn pool_rows(&self) -> Vec<PoolRow> {
         let Some((heard, _)) = &self.heard else { return Vec::new() };
         let merged = pool::merged(heard);
@@ -221,7 +221,7 @@ impl Model {
         LongestAttempts { age_ms: Some(ms(now - *asked)), trouble, missing_partitions, oldest }
     }
 
-    /// What time it was where Attempts begin.
+    /// The time on the clock of the nodes, by which Attempts begin.
     fn clock_of_nodes(&self, when: Instant) -> Option<Millis> {
         let (heard, then) = self.heard.as_ref()?;
         let at = heard.answers.iter().filter_map(|node| node.at).max()?;
@@ -230,7 +230,7 @@ impl Model {
     }
 }
 
-/// None: it has just ended.
+/// The row of an Attempt; none if it has just ended.
 fn attempt(row: &LeaseRow, clock: Millis) -> Option<AttemptRow> {
     let open = row.open.as_ref()?;
     Some(AttemptRow {

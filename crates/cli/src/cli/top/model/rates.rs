@@ -1,4 +1,4 @@
-//! How fast work goes: what a node has counted between two of its answers.
+//! Computes the rates of work from what a node has counted between two of its answers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tenure_wire::bus::operate::NodeFacts;
 
 use crate::cli::top::snapshot::Rates;
 
-/// What a boot of a node has counted until its last answer, and how fast it went.
+/// The counts of a boot of a node at its last answer, and its rates.
 #[derive(Debug, Clone)]
 pub(super) struct BootCounts {
     /// When it answered, by the clock here.
@@ -18,13 +18,13 @@ pub(super) struct BootCounts {
     at: Option<Millis>,
     counts: Option<Counts>,
     ended: BTreeMap<PoolId, u64>,
-    /// None: it has answered once.
+    /// None if it has answered only once.
     pub(super) rates: Option<Rates>,
     pub(super) steps: BTreeMap<PoolId, f64>,
 }
 
 impl BootCounts {
-    /// What is known of a node after an answer; `before` is what was known of the same boot.
+    /// The state of a node after an answer; `before` is the earlier state of the same boot.
     pub(super) fn after(before: Option<&Self>, facts: &NodeFacts, heard: Instant) -> Self {
         let ended = facts.pools.iter();
         let ended = ended.filter_map(|pool| Some((pool.pool.clone(), pool.ended?))).collect();
@@ -39,7 +39,8 @@ impl BootCounts {
         now
     }
 
-    /// The node's own clock knows better than we do when it counted.
+    /// The time between two answers, by the node's own clock, which is more exact about when it
+    /// counted.
     fn passed(&self, before: &Self) -> Duration {
         let by_its_clock = self.at.zip(before.at).and_then(|(now, then)| now.checked_sub(then));
         let by_its_clock = by_its_clock.and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0);
@@ -69,7 +70,7 @@ impl Rates {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             claims: self.claims + other.claims,
@@ -82,7 +83,7 @@ impl Rates {
     }
 }
 
-/// To hundredths: there is nothing behind that.
+/// Rounds to hundredths.
 #[allow(clippy::cast_precision_loss)] // What happened in a second is far below 2^53.
 fn per_second(count: u64, seconds: f64) -> f64 {
     (count as f64 / seconds * 100.0).round() / 100.0

@@ -1,4 +1,4 @@
-//! What follows from answers, and from those before them.
+//! Tests of the model by the answers of nodes.
 
 use tenure_core::id::AttemptId;
 use tenure_core::{Code, Rejection};
@@ -59,7 +59,7 @@ fn rates_are_of_two_answers_of_one_boot() {
     model.note_nodes(heard(vec![node("n1-a", 10_000, 100)]), now);
     assert_eq!(claims(&model, now), None, "one answer says nothing");
     assert!(!model.is_whole());
-    // Answers take their time on the way: the node's clock says what lies between them.
+    // Answers take different times on the way: the node's clock gives the time between them.
     model.note_nodes(heard(vec![node("n1-a", 12_000, 130)]), now + 3 * SECOND);
     assert_eq!(claims(&model, now + 3 * SECOND), Some(15.0));
     // Another boot has counted from the beginning; it gives no rate, and takes none from others.
@@ -74,10 +74,10 @@ fn rates_are_of_two_answers_of_one_boot() {
     let rows: Vec<_> = snapshot.nodes.iter().map(|row| (row.node.as_str(), row.state)).collect();
     let (here, silent) = (NodeState::Here, NodeState::Silent);
     assert_eq!(rows, [("n1-a", silent), ("n1-b", here), ("n2", here)]);
-    // One that was away comes back: the rate is of the whole time.
+    // A node that did not answer comes back: the rate is of the whole time.
     model.note_nodes(heard(vec![node("n1-a", 22_000, 230)]), now + 13 * SECOND);
     assert_eq!(claims(&model, now + 13 * SECOND), Some(10.0));
-    // And one that stays away is forgotten.
+    // A node that stays silent is forgotten.
     model.note_nodes(heard(vec![node("n1-a", 90_000, 230)]), now + 80 * SECOND);
     assert_eq!(model.snapshot(now + 80 * SECOND, 0).nodes.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! The workers of a cluster, those that have just gone among them.
+//! The workers of a cluster, including those that have just gone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use super::rates::ms;
 use crate::cli::top::snapshot::{WorkerRow, WorkerState};
 use crate::cli::worker::{self, WorkerSums};
 
-/// A worker says something every 2 s.
+/// A worker counts as silent after this, as it sends something every 2 s.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// How long a worker is shown that has gone without being told to.
+/// How long to show a worker that has gone although nobody sent it away.
 const GONE_KEPT: Duration = Duration::from_secs(15);
 
-/// Workers as they were last heard of.
+/// The workers in the last answers.
 #[derive(Debug, Default)]
 pub(super) struct LastWorkers {
     all: BTreeMap<AgentId, SeenWorker>,
@@ -46,7 +46,7 @@ impl LastWorkers {
         self.last = Some(now);
     }
 
-    /// The sickest first.
+    /// The rows of workers, the worst first.
     pub(super) fn rows(&self, now: Instant) -> Vec<WorkerRow> {
         let mut rows: Vec<WorkerRow> =
             self.all.iter().map(|(name, seen)| self.row(name, seen, now)).collect();

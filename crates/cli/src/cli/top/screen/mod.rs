@@ -1,8 +1,8 @@
-//! What is known of a cluster, as lines on a screen.
+//! Draws a snapshot of a cluster as lines on a screen.
 //!
-//! A screen is a function of what is known, what was chosen, and its size. The first lines say how the
-//! cluster is; what is left is shared out among the sections, so that each has as much as it needs
-//! where there is enough, and the one in focus is the last to go where there is not.
+//! A screen is a function of the snapshot, the user's choices, and its size. The first lines show
+//! the state of the cluster. The sections divide the rest: each gets as many lines as it needs if
+//! there are enough, and otherwise the one in focus is the last to disappear.
 
 mod sections;
 mod table;
@@ -23,13 +23,13 @@ use crate::cli::answer::{Tone, human};
 /// Lines of a section that has one row: its title, the names of its columns, the row.
 const SECTION_MIN: usize = 3;
 
-/// With less than this of its title a section has no name.
+/// If less than this fits of a section's title, the section has no name.
 const TITLE_MIN: usize = 10;
 
-/// From this height on there is room for more than rates.
+/// From this height on, there is space for more than rates.
 const TALL: usize = 16;
 
-/// From this height on there is room for rates.
+/// From this height on, there is space for rates.
 const LOW: usize = 9;
 
 const KEYS: &str = "q leave   Tab section   j k scroll   p pause   ? help";
@@ -40,16 +40,16 @@ const HELP: [&str; 3] = [
     "SILENT: since a node has heard of it, nothing more comes after 5 s   LEASE: was left when it was asked",
 ];
 
-/// What a screen is made of.
+/// The input of a screen.
 pub(super) struct ScreenInput<'a> {
     pub(super) snapshot: &'a TopSnapshot,
     pub(super) ui: &'a Ui,
-    /// How often the cluster is asked; none: this is all that will be shown.
+    /// How often the cluster is asked; none if this is printed once.
     pub(super) every: Option<Duration>,
     pub(super) has_colour: bool,
 }
 
-/// Draws everything. Answers how much of each section is shown.
+/// Draws everything. Returns how much of each section is shown.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &ScreenInput<'_>) -> [Shown; 4] {
     let area = frame.area();
     let (lines, shown) = view.lines(area.width.into(), Some(area.height.into()));
@@ -107,7 +107,7 @@ impl ScreenInput<'_> {
         Theme { has_colour: self.has_colour }
     }
 
-    /// Which cluster this is, and how it is looked at.
+    /// The title: the cluster, and how often it is asked.
     fn title(&self, width: usize) -> Line<'static> {
         let theme = self.theme();
         let how = match self.every {
@@ -124,7 +124,7 @@ impl ScreenInput<'_> {
         apart(vec![theme.span(Tone::Strong, name), address.into()], how, width)
     }
 
-    /// How the cluster is, in one line, and in another one what is wrong with it.
+    /// The state of the cluster in one line, and its troubles in another.
     fn state(&self, width: usize) -> Vec<Line<'static>> {
         let (snapshot, theme) = (self.snapshot, self.theme());
         let ago = snapshot.age_ms.map(human::duration);
@@ -158,7 +158,7 @@ impl ScreenInput<'_> {
         lines
     }
 
-    /// Why Steps wait, in one line; none: nodes do not tell.
+    /// Why Steps wait, in one line; none if nodes do not report it.
     fn waits(&self, width: usize) -> Option<Line<'static>> {
         let (theme, waits) = (self.theme(), waits(self.snapshot));
         self.snapshot.waits.as_ref()?;
@@ -195,7 +195,7 @@ impl ScreenInput<'_> {
         let wanted = |at: usize| SECTION_MIN - 1 + parts[at].table.rows.len().max(1);
         let mut heights = [0; 4];
         let mut left = room;
-        // The order in which they are needed.
+        // In the order of their importance.
         let others = [Section::Pools, Section::Workers, Section::Attempts, Section::Nodes];
         let others = others.into_iter().filter(|section| *section != self.ui.focus);
         for section in [self.ui.focus].into_iter().chain(others) {
@@ -204,7 +204,7 @@ impl ScreenInput<'_> {
                 left -= SECTION_MIN;
             }
         }
-        // What is left goes to whichever has least and wants more.
+        // Each further line goes to the section that has least and wants more.
         let wants = |heights: &[usize; 4], at: usize| heights[at] > 0 && heights[at] < wanted(at);
         while left > 0 {
             let least = (0..4).filter(|at| wants(&heights, *at)).min_by_key(|at| heights[*at]);
@@ -297,7 +297,7 @@ fn apart(one: Vec<Span<'static>>, other: Span<'static>, width: usize) -> Line<'s
     line
 }
 
-/// At most so many characters: a sentence says most at its start.
+/// Cuts a sentence to so many characters, at its end.
 fn squeezed_end(text: &str, max: usize) -> String {
     human::cut(text, max)
 }

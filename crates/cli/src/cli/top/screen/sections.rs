@@ -1,4 +1,4 @@
-//! What the sections of the screen say.
+//! Makes the content of the sections of the screen.
 
 use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
@@ -12,19 +12,19 @@ use crate::cli::top::snapshot::{
 };
 use crate::cli::top::ui::Section;
 
-/// From here on a Step has waited for long.
+/// From this time on, a Step has waited for long.
 const LONG_WAIT_MS: u64 = 60_000;
 
-/// What renews a lease comes three times while it lasts: with less than this it comes late.
+/// Heartbeats renew a lease three times while it lasts: with less than this left, one is late.
 const SHORT_LEASE_MS: u64 = 5_000;
 
 /// A part of the screen.
 pub(super) struct ScreenSection {
     pub(super) title: String,
-    /// What is to be known of all of it.
+    /// A note about the whole section.
     pub(super) note: Option<(Tone, String)>,
     pub(super) table: TextTable,
-    /// What is said where there are no rows.
+    /// The text if there are no rows.
     pub(super) nothing: &'static str,
 }
 
@@ -77,7 +77,7 @@ const COUNTS: &[Column] = &[
     number("TASKS OUT", 1),
 ];
 
-/// A section as it is now.
+/// Makes a section from a snapshot.
 pub(super) fn part(section: Section, snapshot: &TopSnapshot) -> ScreenSection {
     match section {
         Section::Nodes => ScreenSection {
@@ -163,7 +163,7 @@ fn pool(pool: &PoolRow) -> Vec<Cell> {
     ]
 }
 
-/// What Steps wait for, the most first, and how bad that is.
+/// What Steps wait for, the most first, each with its tone.
 pub(super) fn waits(snapshot: &TopSnapshot) -> Vec<(Option<Tone>, String)> {
     let all = snapshot.waits.iter().flat_map(most_first);
     let each = all.map(|(why, count)| {
@@ -219,7 +219,7 @@ fn attempt(attempt: &AttemptRow) -> Vec<Cell> {
     ]
 }
 
-/// What is done for each second, and what was since nodes began.
+/// The rates, and the counts since the nodes began.
 pub(super) fn counts(snapshot: &TopSnapshot) -> TextTable {
     let per_second = match snapshot.rates {
         Some(rates) => rates_row(rates),

@@ -1,17 +1,18 @@
-//! Tables that fit: what is not needed gives way, and long names lose their middles.
+//! Tables that fit the width: less important columns are left out, and long names lose their
+//! middles.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use crate::cli::answer::Tone;
 
-/// Between columns.
+/// The space between columns.
 const GAP: usize = 2;
 
-/// A column that may shrink keeps so many characters.
+/// A column that may shrink keeps at least so many characters.
 const SHRUNK: usize = 8;
 
-/// How meanings look.
+/// The styles of tones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Theme {
     pub(super) has_colour: bool,
@@ -41,11 +42,11 @@ impl Theme {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     name: &'static str,
-    /// It stands to the right.
+    /// Whether it is right-aligned.
     is_number: bool,
-    /// Those with the highest are left out first where there is no room.
+    /// If the width is too small, columns with the highest rank are left out first.
     rank: u8,
-    /// Its texts may be abbreviated.
+    /// Whether its texts may be abbreviated.
     shrinks: bool,
 }
 
@@ -102,7 +103,7 @@ impl TextTable {
         joined(line)
     }
 
-    /// Some of the rows.
+    /// The lines of some of the rows.
     pub(super) fn lines(
         &self,
         width: usize,
@@ -120,8 +121,8 @@ impl TextTable {
         self.rows.iter().skip(first).take(count).map(line).collect()
     }
 
-    /// The columns that there is room for, and the room of each. It is the same for all rows, so that
-    /// nothing jumps when they are scrolled.
+    /// The columns that fit, and the width of each. They are the same for all rows, so that nothing
+    /// jumps when the user scrolls.
     fn places(&self, width: usize) -> Vec<(usize, usize)> {
         let mut places: Vec<(usize, usize)> =
             (0..self.columns.len()).map(|at| (at, self.natural(at))).collect();
@@ -144,7 +145,7 @@ impl TextTable {
         }
     }
 
-    /// The widest column loses a character, until all fits.
+    /// Takes a character from the widest column again and again, until all fit.
     fn shrunk(&self, mut places: Vec<(usize, usize)>, width: usize) -> Vec<(usize, usize)> {
         while total(&places) > width {
             let shrinking = places.iter_mut().filter(|(at, _)| self.columns[*at].shrinks);
@@ -154,7 +155,7 @@ impl TextTable {
         places
     }
 
-    /// What the longest text of a column takes.
+    /// The width of the longest text of a column.
     fn natural(&self, at: usize) -> usize {
         let texts = self.rows.iter().map(|row| row[at].text.chars().count());
         texts.max().unwrap_or_default().max(self.columns[at].name.len())
@@ -180,7 +181,7 @@ fn joined(cells: impl Iterator<Item = (Style, String, usize, bool)>) -> Line<'st
     line
 }
 
-/// At most so many characters: the start and the end of a name say most.
+/// Cuts a name to so many characters, in its middle.
 pub(super) fn squeezed(text: &str, max: usize) -> String {
     let count = text.chars().count();
     if count <= max {

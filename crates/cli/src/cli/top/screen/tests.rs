@@ -1,4 +1,4 @@
-//! What the screen looks like, in every size.
+//! Tests of the screen in every size.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -165,8 +165,8 @@ fn hellos_go_until_there_is_a_link_and_not_too_often() {
     assert!(!links.take_hello(now + 9 * SECOND));
 }
 
-/// A node that was paused has forgotten the worker, and opens a link for whatever it says next: on that
-/// it brings nothing, until it hears a hello.
+/// A node that was paused has forgotten the worker, and opens a link for its next message: on that
+/// link it sends no work before it receives a hello.
 #[test]
 fn a_link_of_another_name_is_answered_with_a_hello() {
     let (mut links, now) = worker_links();
@@ -220,8 +220,7 @@ fn who_has_left_says_and_takes_nothing() {
     assert_eq!(said(links.capacities(now + 60 * SECOND)), []);
 }
 
-/// Whoever looks at a worker that nobody hears must not take it for one without work; and not be told again and
-/// again.
+/// A worker that no node receives must not look like one without work, and must log that only once.
 #[test]
 fn that_nobody_has_answered_is_news_once() {
     let (mut links, now) = worker_links();
@@ -236,8 +235,8 @@ fn that_nobody_has_answered_is_news_once() {
     assert!(!links.take_unanswered(now + 9 * SECOND), "it waits no longer");
 }
 
-/// LEASE-19: which Steps that were lost go back, as another node gave one that it may not have heard of. Each
-/// goes back once, and a Step of the same name in another session is another.
+/// LEASE-19: which lost Steps go back because another node gave one too, of which this node may not
+/// know. Each goes back once, and a Step of the same name in another session is another.
 #[test]
 fn what_was_lost_goes_back_where_another_node_gave_such_a_step_just_now() {
     let (mut links, now) = worker_links();
@@ -268,7 +267,7 @@ fn what_was_lost_goes_back_where_another_node_gave_such_a_step_just_now() {
     assert!(!gives(&mut links, 1_501, "n1", "s", "f"), "what n3 gave is over");
 }
 
-/// LEASE-19: a Step that was lost is stated once, by the links until the pool counts it.
+/// LEASE-19: a Step that was lost is counted once: by the links until the pool counts it.
 #[test]
 fn a_step_that_was_lost_is_stated_once_while_others_are_handed_over() {
     let (mut links, now) = worker_links();
@@ -281,7 +280,8 @@ fn a_step_that_was_lost_is_stated_once_while_others_are_handed_over() {
     assert_eq!(links.lost(), 2, "and now both");
 }
 
-/// LEASE-19: the new owner of a partition repeats Attempts that are in hand, and those that went back.
+/// LEASE-19: the new owner of a partition repeats Attempts that the worker has, and those that it
+/// gave back.
 #[test]
 fn an_attempt_that_another_node_repeats_is_judged_as_it_was() {
     let (mut links, now) = worker_links();
@@ -295,7 +295,7 @@ fn an_attempt_that_another_node_repeats_is_judged_as_it_was() {
     assert!(matches!(links.take(now, again)[..], [Delivery::Grant(_)]), "another Attempt stays");
 }
 
-/// Only so many Steps that went back are remembered.
+/// The worker remembers only so many Steps that it gave back.
 #[test]
 fn steps_that_went_back_long_ago_are_forgotten() {
     let (mut links, now) = worker_links();

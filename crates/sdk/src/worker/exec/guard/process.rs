@@ -1,4 +1,5 @@
-//! The life of a guard: take the post, start the command, watch, sweep, report.
+//! What a guard does, in order: it prepares its own process, starts the command, watches it, kills
+//! what is left, and reports.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -19,7 +20,7 @@ use super::sweep;
 use super::sys::{self, Reaped};
 use super::wire::{GuardReport, Inbox, Order, encode};
 
-/// Guards one command to its end and says with which code to exit. Never prints: the standard
+/// Guards one command to its end and returns the exit code of the guard. Never prints: the standard
 /// outputs are the command's. A guard that fails closes the socket, and the runner takes over.
 pub(super) fn serve() -> i32 {
     let served = take_post().and_then(|children| {
@@ -80,7 +81,7 @@ struct Leader {
     has_ended: bool,
 }
 
-/// What the runner wants.
+/// What the runner has ordered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     NotAsked,
@@ -111,8 +112,9 @@ impl Guard {
         Ok(())
     }
 
-    /// The leader's end is the end of all, except that a group that was asked to end keeps its
-    /// grace: a shell dies of SIGTERM at once, while the program it started may be saving work.
+    /// When the leader has ended, the guard ends the rest, except that a group that was asked to
+    /// end keeps its grace: a shell dies of SIGTERM at once, while the program it started may be
+    /// saving work.
     fn is_over(&self) -> bool {
         match self.stop {
             Stop::NotAsked => self.leader.has_ended,
@@ -121,7 +123,7 @@ impl Guard {
         }
     }
 
-    /// Waits for the runner or for a child, and tells which.
+    /// Waits for the runner or for a child, and returns which of them is ready.
     fn wait(&self) -> io::Result<(bool, bool)> {
         let mut polled = [
             PollFd::new(self.runner.socket.as_fd(), PollFlags::POLLIN),
@@ -177,8 +179,9 @@ impl Guard {
     }
 
     /// Kills until the kernel says that there are no children. Killing a process hands its children
-    /// to us, so every round reaches one generation further; and whoever is a child of ours has
-    /// been killed by the time we wait, so every wait ends and shows who came after.
+    /// to us, so every round reaches one generation further; and every child of ours has been
+    /// killed by the time we wait, so every wait ends and shows which processes became children
+    /// after it.
     fn clear_up(&mut self) -> io::Result<()> {
         loop {
             if let Reaped::NoneLeft = self.reap_ended()? {
@@ -205,7 +208,8 @@ impl Runner {
         Ok(Self { socket, inbox: Inbox::default() })
     }
 
-    /// A runner that is gone needs no report; that it is gone shows when reading.
+    /// A failed write needs no handling: a runner that is gone needs no report, and the next read
+    /// shows that it is gone.
     fn report(&mut self, report: &GuardReport) {
         let _ = encode(report).and_then(|line| self.socket.write_all(&line));
     }
@@ -224,7 +228,7 @@ impl Runner {
         Ok(self.inbox.take().transpose()?)
     }
 
-    /// Takes in what has arrived, or waits for it. `false` when the runner is gone.
+    /// Reads the bytes that have arrived, or waits for some. `false` when the runner is gone.
     fn receive(&mut self) -> io::Result<bool> {
         let mut chunk = [0; 16 * 1024];
         loop {
@@ -234,7 +238,7 @@ impl Runner {
                     return Ok(length > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A reset is a close with words of ours unread.
+                // A reset means that the runner closed the socket with reports of ours unread.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
                 Err(error) => return Err(error),
             }

@@ -38,8 +38,8 @@ pub(in super::super) fn default_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Everything Rust opens closes itself on exec; this is for what other libraries opened. Not
-/// possible before Linux 5.11, where those files stay open.
+/// Files that Rust opens close themselves on exec; this is for those that other libraries opened.
+/// Not possible before Linux 5.11, where those files stay open.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn close_other_files_on_exec() {
@@ -63,7 +63,7 @@ fn die_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// What waiting for children told.
+/// The result of waiting for children.
 #[derive(Debug)]
 pub(in super::super) enum Reaped {
     /// This child ended and is gone now.

@@ -1,6 +1,6 @@
-//! What runner and guard say to each other: JSON values, one a line, both ways over one socket.
+//! The messages between runner and guard: JSON values, one a line, both ways over one socket.
 //!
-//! They are of one build, so there are no versions to agree on.
+//! Runner and guard are of one build, so the messages have no version.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::launch::Launch;
 use super::super::supervise::Status;
 
-/// From the runner. The closed socket is the order to kill all.
+/// An order of the runner. A closed socket means the same as `Kill`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in super::super) enum Order {
@@ -22,7 +22,7 @@ pub(in super::super) enum Order {
     Kill,
 }
 
-/// From the guard: either `NotStarted`, or `Started`, `Ended`, `Cleared` in this order.
+/// A report of the guard: either `NotStarted`, or `Started`, `Ended`, `Cleared` in this order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in super::super) enum GuardReport {
@@ -43,7 +43,7 @@ pub(in super::super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> 
     Ok(line)
 }
 
-/// What was received and not yet understood.
+/// The bytes that were received and not yet decoded.
 #[derive(Debug, Default)]
 pub(in super::super) struct Inbox(Vec<u8>);
 
