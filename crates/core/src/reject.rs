@@ -83,8 +83,8 @@ names! {
 }
 
 impl Code {
-    /// The codes with which every operation may be refused: those of K1 to K6, K11 and K14 of 5.1,
-    /// and those of the transport.
+    /// The codes with which every operation may be refused: those of K1 to K5, K7, K11 and K14 of
+    /// 5.1, and those of the transport.
     pub const COMMON: &'static [Self] = &[
         Self::ValidationError,
         Self::Unauthenticated,

@@ -162,6 +162,10 @@ proptest! {
 /// Mechanisms 17: a commit says the version that it is written in: what all nodes read, of those known here.
 #[test]
 fn a_commit_is_written_in_the_version_that_every_node_reads() {
+    assert_eq!(
+        SCHEMA_VERSION, 1,
+        "a newer version: `encode_packed` has to write the older one too, and to read both"
+    );
     let of = |level| version_at(level);
     assert_eq!((of(0), of(1)), (1, 1), "a stream without a record is of the first version");
     assert_eq!(

@@ -103,5 +103,5 @@ fn what_is_no_state_is_refused() {
     let mut other = whole[..8].to_vec();
     other.extend_from_slice(&crc32fast::hash(b"\x80").to_le_bytes());
     other.extend_from_slice(b"\x80"); // A map of nothing.
-    assert!(matches!(decode_snapshot(&other), Err(SnapshotError::TaskSnapshot(_))));
+    assert!(matches!(decode_snapshot(&other), Err(SnapshotError::Records(_))));
 }

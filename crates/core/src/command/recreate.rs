@@ -20,6 +20,18 @@ impl Task {
         defaults: &Defaults,
         parent: Option<&Parent>,
     ) -> Result<Outcome, Rejection> {
+        let decided = self.judge_again(cx, given, defaults, parent);
+        Operator::TaskCreate.check_refusal(&decided);
+        decided
+    }
+
+    fn judge_again(
+        &mut self,
+        cx: &Cx<'_>,
+        given: &CreateTask,
+        defaults: &Defaults,
+        parent: Option<&Parent>,
+    ) -> Result<Outcome, Rejection> {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;

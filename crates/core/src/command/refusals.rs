@@ -1,5 +1,6 @@
 //! The codes with which each operation may be refused (5.1 to 5.4). With debug assertions, and so
-//! in every test, [`Task::decide`](crate::Task::decide) checks its refusals against this list.
+//! in every test, [`Task::decide`](crate::Task::decide) and
+//! [`Task::create`](crate::Task::create) check their refusals against this list.
 
 use super::Operator;
 use crate::reject::{Code, Rejection};
@@ -28,7 +29,9 @@ impl Operator {
         );
     }
 
-    const fn own_refusals(self) -> &'static [Code] {
+    /// The codes of the operation itself: what a worker reports is refused with no others beside
+    /// [`Code::COMMON`], as it carries neither an id nor a version.
+    pub const fn own_refusals(self) -> &'static [Code] {
         use Code as C;
         match self {
             Self::TaskCreate => &[

@@ -263,8 +263,7 @@ impl Task {
         }
     }
 
-    /// After K7: checks rights by state: content fields, and that the worker's Run has claimed the Step
-    /// (3.2).
+    /// After K7: checks the right that depends on the state: the worker's Run has claimed the Step (3.2).
     pub(super) fn check_rights(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         match command {
             Command::TaskUpdateStep(report) if cx.caller.role == Role::Worker => {

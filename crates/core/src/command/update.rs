@@ -236,7 +236,7 @@ fn check_fields(status: StepStatus, fields: &StepFields) -> Result<(), Rejection
     }
 }
 
-/// PATCH-22: once a Step has ended, only its title and summary can change.
+/// PATCH-22: of a completed or cancelled Step only title and summary can change.
 fn check_topology_may_change(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Completed => Err(immutable()),

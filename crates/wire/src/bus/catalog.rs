@@ -50,7 +50,7 @@ pub struct OperationEntry {
     pub names: Vec<&'static str>,
     /// The last part of its subject, before the partition.
     pub subject: &'static str,
-    /// Whether it changes a Task; if so, it takes a `command_id`.
+    /// Whether it changes a Task; if so, a request of it (`cmd`) takes a `command_id`.
     pub writes: bool,
     /// What it reads or changes.
     pub on: Reads,
@@ -221,7 +221,7 @@ impl Schemas {
                 roles: vec![Role::Worker],
                 input,
                 output,
-                refusals: if writes { operator.refusals().collect() } else { Vec::new() },
+                refusals: if writes { operator.own_refusals().to_vec() } else { Vec::new() },
             });
         }
         all

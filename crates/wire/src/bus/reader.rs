@@ -49,6 +49,9 @@ pub(super) enum Unknown {
 #[derive(Debug, Default)]
 pub(super) struct FieldPath(RefCell<Vec<PathPart>>);
 
+/// So many characters of a name are shown in an error.
+const FIELD_SHOWN: usize = 80;
+
 /// A step on the path to a value.
 #[derive(Debug)]
 enum PathPart {
@@ -63,8 +66,12 @@ impl FieldPath {
         for part in &*self.0.borrow() {
             match part {
                 PathPart::Element(at) => name.push_str(&format!("[{at}]")),
-                PathPart::Field(field) if name.is_empty() => name.push_str(field),
-                PathPart::Field(field) => name.push_str(&format!(".{field}")),
+                PathPart::Field(field) => {
+                    if !name.is_empty() {
+                        name.push('.');
+                    }
+                    name.extend(field.chars().take(FIELD_SHOWN)); // A sender may have chosen it.
+                }
             }
         }
         (!name.is_empty()).then_some(name)

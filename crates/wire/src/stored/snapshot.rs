@@ -36,7 +36,7 @@ pub enum SnapshotError {
     Damaged,
     /// The records cannot be read, or have no form in MessagePack.
     #[error("its records: {0}")]
-    TaskSnapshot(String),
+    Records(String),
 }
 
 /// A Task's records as bytes.
@@ -49,7 +49,7 @@ pub fn encode_snapshot(records: &TaskSnapshot) -> Result<Vec<u8>, SnapshotError>
     let place = out.len();
     out.extend_from_slice(&[0; 4]);
     let written = records.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
-    written.map_err(|error| SnapshotError::TaskSnapshot(error.to_string()))?;
+    written.map_err(|error| SnapshotError::Records(error.to_string()))?;
     let crc = crc32fast::hash(&out[place + 4..]);
     out[place..place + 4].copy_from_slice(&crc.to_le_bytes());
     Ok(out)
@@ -69,5 +69,5 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<TaskSnapshot, SnapshotError> {
     if crc32fast::hash(records) != crc {
         return Err(SnapshotError::Damaged);
     }
-    rmp_serde::from_slice(records).map_err(|error| SnapshotError::TaskSnapshot(error.to_string()))
+    rmp_serde::from_slice(records).map_err(|error| SnapshotError::Records(error.to_string()))
 }

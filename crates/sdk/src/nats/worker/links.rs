@@ -198,7 +198,9 @@ impl WorkerLinks {
         }
         self.judged.push_back(Judged { attempt_id: claim.attempt_id, step, is_crossed });
         if self.judged.len() > JUDGED_KEPT {
-            self.judged.pop_front();
+            // Those that stayed first: a Step that went back is to be known when it comes again.
+            let kept = self.judged.iter().position(|it| !it.is_crossed).unwrap_or(0);
+            self.judged.remove(kept);
         }
         is_crossed
     }

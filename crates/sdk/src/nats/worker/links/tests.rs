@@ -309,3 +309,16 @@ fn steps_that_went_back_long_ago_are_forgotten() {
     assert_eq!(links.judged.len(), JUDGED_KEPT);
     assert!(links.judged.iter().all(|it| it.step.2.as_str() != "s0"));
 }
+
+/// LEASE-19: however many lost Steps stay meanwhile, one that went back is known when it comes again.
+#[test]
+fn a_step_that_went_back_is_known_behind_many_that_stayed() {
+    let (mut links, now) = worker_links();
+    links.take(now, lost("n1", 1, "s", "a"));
+    assert!(matches!(links.take(now, lost("n2", 1, "s", "b"))[..], [Delivery::Crossed(_)]));
+    for (first, step) in (2..).zip((0..=JUDGED_KEPT).map(|step| format!("s{step}"))) {
+        let came = links.take(now, lost("n1", first, "s", &step));
+        assert!(matches!(came[..], [Delivery::Grant(_)]), "the same node knows of them");
+    }
+    assert!(matches!(links.take(now, lost("n2", 2, "s", "b"))[..], [Delivery::Grant(_)]));
+}
