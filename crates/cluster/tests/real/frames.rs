@@ -13,9 +13,9 @@ use tenure_ports::journal::AppendError;
 use tenure_testkit::conformance::History;
 use tenure_wire::stored::frame::{Chunk, decode};
 
+use crate::capacity::{ask, len};
 use crate::damage::frame;
 use crate::journal::{assert_holds, connect, create, owner, settings, work};
-use crate::room::{ask, len};
 use crate::servers::{Server, nats, nats_with};
 
 type Write<'a> = Pin<Box<dyn Future<Output = Result<(), AppendError>> + Send + 'a>>;

@@ -1,9 +1,11 @@
 //! The adapters on real servers: NATS with JetStream, and Redis.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
+mod capacity;
 mod checkpoints;
 mod damage;
 mod deployed;
+mod fitness;
 mod frames;
 mod journal;
 mod leases;
@@ -15,10 +17,8 @@ mod parts;
 mod proxy;
 mod record;
 mod redis_at;
-mod room;
 mod scheduler;
 mod servers;
-mod standing;
-mod states;
+mod snapshots;
 mod takeover;
 mod unheard;
