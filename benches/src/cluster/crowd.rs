@@ -43,7 +43,7 @@ impl Crowd {
         };
         let workers = (0..count).map(name).collect::<Result<_>>()?;
         let mut crowd = Self { client, sent, workers, links: HashMap::new(), number: 0 };
-        let hello = encode(&Hello { v: V, handlers: None })?;
+        let hello = encode(&Hello { v: V, handlers: None, worker_build: None, worker_host: None })?;
         for worker in &crowd.workers {
             crowd.client.publish(format!("{}.hello", worker.root()), hello.clone().into()).await?;
         }

@@ -15,16 +15,18 @@ use smol_str::SmolStr;
 
 use crate::creation::Creation;
 use crate::id::{
-    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId,
+    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId,
+    StepId, TaskId,
 };
 use crate::patch::Operation;
 use crate::record::{
     Acceptance, ArtifactInput, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec,
     Value,
 };
+use crate::rules::Rules;
 use crate::status::{
-    DeliveryState, End, EndReason, FailedAs, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
-    WaitKind,
+    DeliveryState, End, EndReason, FactKind, FailedAs, Intent, Outcome, ReplyKind, StepStatus,
+    TaskStatus, WaitKind,
 };
 
 /// Version of the stored form (P02).
@@ -190,6 +192,10 @@ bodies! {
     RunDispatched(Box<RunDispatched>) = "task_run_dispatched",
     /// A Run that holds no Step ended (R04, R08, R09).
     RunEnded(RunEnded) = "task_run_ended",
+    /// A gateway keeps a fact with the Task (FACT-01).
+    TaskFact(Box<TaskFact>) = "task_fact",
+    /// A completed Step of the Task that this one runs again counts here, too (RETRY-15).
+    StepTakenOver(Box<StepTakenOver>) = "task_step_taken_over",
 }
 
 /// An empty payload.
@@ -209,6 +215,9 @@ pub struct TaskCreated {
     /// Key of a repeated create (IDEM-03).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<SmolStr>,
+    /// The edition of the contract by which the Task lives (EVOLVE-01).
+    #[serde(default, skip_serializing_if = "Rules::are_first")]
+    pub rules: Rules,
 }
 
 /// A Task moved to another live status.
@@ -314,6 +323,24 @@ pub struct Ended {
     /// Evidence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence_refs: Vec<Ref>,
+    /// The result, as the command that completed the Task gives it (TASK-22).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The Step whose output is the result (TASK-22).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<StepId>,
+}
+
+/// A gateway keeps a fact with the Task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskFact {
+    /// What kind of fact it is.
+    pub kind: FactKind,
+    /// What it is about, in the gateway's words.
+    pub key: SmolStr,
+    /// The fact itself.
+    pub payload: Value,
 }
 
 /// An ended Task was archived.
@@ -346,6 +373,9 @@ pub struct StepSnapshot {
     pub summary: SmolStr,
     /// Dependencies then.
     pub depends_on_step_ids: Vec<StepId>,
+    /// Ancestors then whose results the claim hands on, if the Step names them (STEP-37).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_from: Option<Vec<StepId>>,
     /// Version of the Task then.
     pub version: u64,
 }
@@ -357,8 +387,15 @@ impl StepSnapshot {
             title: spec.title.clone(),
             summary: spec.summary.clone(),
             depends_on_step_ids: spec.depends_on_step_ids.clone(),
+            inputs_from: spec.inputs_from.clone(),
             version,
         }
+    }
+
+    /// The Steps whose results the claim hands on, and whether the Step names them itself (STEP-37).
+    pub fn inputs(&self) -> (&[StepId], bool) {
+        let named = self.inputs_from.as_deref();
+        (named.unwrap_or(&self.depends_on_step_ids), named.is_some())
     }
 }
 
@@ -393,6 +430,12 @@ pub struct StepClaimed {
     /// The policy in force at the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// The worker's machine, if its `hello` named it (ATT-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_host: Option<SmolStr>,
+    /// The build of the worker's program, if its `hello` named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_build: Option<SmolStr>,
 }
 
 /// Optional fields of every report (R in 2.8): an absent field changes nothing, lists are added to.
@@ -505,7 +548,7 @@ report! {
 report! {
     /// A Step completed.
     StepCompleted {
-        /// The Attempt that ended.
+        /// The Attempt that ended, or whose late result was adopted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_id: Option<AttemptId>,
         /// Its outcome.
@@ -520,6 +563,9 @@ report! {
         /// What kind of answer it is (CTX-01).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reply: Option<ReplyKind>,
+        /// Whether it is the late result of an Attempt that had ended as lost (REPORT-14).
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        adopted: bool,
     }
 }
 report! {
@@ -536,6 +582,9 @@ report! {
         /// Failed Attempts that count, including this one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_count: Option<u32>,
+        /// The shortest wait before a retry that its worker asked for, in milliseconds (RETRY-02).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
     }
 }
 report! {
@@ -559,7 +608,7 @@ report! {
 pub struct StepReopened {
     /// Status before.
     pub from: StepStatus,
-    /// Why: `auto_retry`, `input_received` or the caller's own code.
+    /// Why: `auto_retry`, `input_received`, `marked` (STEP-36) or the caller's own code.
     pub reason: Reason,
     /// End of the backoff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -569,6 +618,26 @@ pub struct StepReopened {
     pub input_refs: Vec<Ref>,
     /// Whether failures and losses count from 0 again (RETRY-09).
     pub counters_reset: bool,
+}
+
+/// A completed Step of the Task that this one runs again counts here, too (RETRY-15).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTakenOver {
+    /// The Task in which it ran.
+    pub from_task_id: TaskId,
+    /// The Attempt that completed it there; absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_attempt_id: Option<AttemptId>,
+    /// Its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The result in prose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_summary: Option<String>,
+    /// Its artifacts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactInput>,
 }
 
 /// An Attempt ended without a final report: lost, given back, or its host restarted.
@@ -583,7 +652,7 @@ pub struct StepLeaseExpired {
     pub lease_expires_at: Millis,
     /// Losses that count, including this one.
     pub lost_count: u32,
-    /// `lease_expired`, `released` or `host_restarted`.
+    /// Why.
     pub reason: LeaseEnd,
     /// Why the worker gave it back; absent: the scheduler ended it, or the event is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -632,6 +701,8 @@ crate::status::names! {
         Released = "released",
         /// An embedded host was started again.
         HostRestarted = "host_restarted",
+        /// Nobody renewed it, and the owner itself saw a gap since the last renewal (LEASE-14).
+        Outage = "outage",
     }
 }
 
@@ -639,7 +710,7 @@ impl LeaseEnd {
     /// Outcome of the Attempt.
     pub const fn outcome(self) -> Outcome {
         match self {
-            Self::LeaseExpired => Outcome::Lost,
+            Self::LeaseExpired | Self::Outage => Outcome::Lost,
             Self::Released | Self::HostRestarted => Outcome::Abandoned,
         }
     }
@@ -676,8 +747,9 @@ pub struct RunDispatched {
     /// Thread and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Bindings>,
-    /// When it ends if nobody uses it.
-    pub expires_at: Millis,
+    /// When it ends if nobody uses it; absent: never (DISP-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Millis>,
 }
 
 /// A Run that holds no Step ended.
@@ -691,7 +763,7 @@ pub struct RunEnded {
     /// Why, in the worker's or orchestrator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The worker that declined it.
+    /// The worker that declined it, or found nothing to claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
 }

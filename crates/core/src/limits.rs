@@ -1,14 +1,21 @@
-//! The limits and durations of P30, all in one place.
+//! The limits and durations of P30, all in one place, and the edition of the contract for new Tasks.
 
 use crate::record::RetryPolicy;
+use crate::rules::Rules;
 
 /// Limits and durations that the core uses. All durations in milliseconds, all sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// The edition of the contract by which new Tasks live (EVOLVE-01).
+    pub rules: Rules,
     /// Steps that a Task may hold, including deleted ones.
     pub steps_max: usize,
     /// Inline `input`, `output` or artifact data.
     pub value_bytes_max: usize,
+    /// A blob, and so any value (VALUE-01).
+    pub blob_bytes_max: u64,
+    /// The inline payload of a fact (FACT-01).
+    pub fact_bytes_max: usize,
     /// `result_summary`, reason text and the progress of one report.
     pub progress_bytes_max: usize,
     /// Titles, summaries and other prose.
@@ -23,7 +30,10 @@ pub struct Limits {
     pub lease_ms: u64,
     /// The shortest lease, also if a policy asks for less.
     pub lease_ms_min: u64,
-    /// How long closing waits for runs to stop (`agents.child_cancel_timeout_ms`).
+    /// How many Attempts of a Step in a row may end with their host after they had started (RETRY-13).
+    pub max_host_deaths: u32,
+    /// How long closing waits for runs to stop (`agents.child_cancel_timeout_ms`), where no retry policy
+    /// says it (POL-12).
     pub cancel_wait_ms: u64,
     /// Life of an unused dispatched Run (`agents.run_ttl_ms`).
     pub run_ttl_ms: u64,
@@ -36,14 +46,18 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            rules: Rules::NEWEST,
             steps_max: 100_000,
             value_bytes_max: 64 * 1024,
+            blob_bytes_max: 16 << 20,
+            fact_bytes_max: 4 * 1024,
             progress_bytes_max: 8 * 1024,
             text_bytes_max: 64 * 1024,
             told_bytes_max: 960 * 1024,
             operations_max: 100_000,
             lease_ms: 30_000,
             lease_ms_min: 0,
+            max_host_deaths: 10,
             cancel_wait_ms: 10_000,
             run_ttl_ms: 300_000,
             page_max: 500,
@@ -60,6 +74,11 @@ impl Limits {
         self.lease_ms_min = self.lease_ms_min.max(15_000);
         self.lease_ms = self.lease_ms.max(self.lease_ms_min);
         self
+    }
+
+    /// How long a Run may take to stop under the policy of its Attempt (POL-12).
+    pub fn grace_ms_under(&self, policy: Option<&RetryPolicy>) -> u64 {
+        policy.and_then(|policy| policy.cancel_grace_ms).unwrap_or(self.cancel_wait_ms)
     }
 
     /// How long a lease lasts under a policy (LEASE-02).

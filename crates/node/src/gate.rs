@@ -97,6 +97,7 @@ impl Gate {
                 WorkerVerb::Query(partition) => self.query(&name, partition, bytes, reply),
                 WorkerVerb::Claim(partition) => self.claim(&name, partition, bytes, reply),
                 WorkerVerb::Look(partition) => self.look(&name, partition, bytes, reply),
+                WorkerVerb::Blob(partition) => self.blob(&name, partition, bytes, reply),
             },
             ParsedSubject::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // There is nowhere to send the answer.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
-use tenure_core::id::{HandlerName, PoolId};
+use tenure_core::id::PoolId;
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
@@ -27,7 +27,7 @@ use tenure_ports::observer::LinkEnd;
 use tenure_ports::supervise;
 use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
 use tenure_wire::bus::subject::{Token, WorkerName};
-use tenure_wire::bus::worker::{Capacity, Delivery};
+use tenure_wire::bus::worker::{Capacity, Delivery, Hello};
 use tenure_wire::bus::{V, encode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -84,8 +84,8 @@ pub(crate) struct NodeLink {
     pub(crate) port: NodeWorkerLink,
     id: SmolStr,
     inbox: String,
-    /// The handlers that the worker stated in its hello. None before that: then it is sent no Steps.
-    said: Option<Option<Vec<HandlerName>>>,
+    /// The worker's hello. None before that: then it is sent no Steps.
+    said: Option<Hello>,
     state: Mutex<LinkState>,
     /// Held while a message is sent, so that messages keep their order.
     sending: tokio::sync::Mutex<()>,
@@ -124,13 +124,13 @@ impl Links {
         self.get_or_open(name, |_| true, None)
     }
 
-    /// The link of a worker that states its handlers; a new link if they have changed.
+    /// The link of a worker that says hello; a new link if it says something else than before.
     pub(crate) fn open(
         self: &Arc<Self>,
         name: &WorkerName,
-        handlers: Option<Vec<HandlerName>>,
+        hello: Hello,
     ) -> Result<Arc<NodeLink>, Rejection> {
-        let said = Some(handlers);
+        let said = Some(hello);
         self.get_or_open(name, |link| link.said == said, said.clone())
     }
 
@@ -138,7 +138,7 @@ impl Links {
         self: &Arc<Self>,
         name: &WorkerName,
         fits: impl Fn(&NodeLink) -> bool,
-        said: Option<Option<Vec<HandlerName>>>,
+        said: Option<Hello>,
     ) -> Result<Arc<NodeLink>, Rejection> {
         let mut all = self.all.lock();
         let All { links, leaving, opened, .. } = &mut *all;
@@ -159,8 +159,10 @@ impl Links {
             Entry::Vacant(_) if count >= self.most => return Err(tenure_scheduler::overloaded()),
             vacant @ Entry::Vacant(_) => vacant,
         };
-        let (port, inbox) =
-            self.scheduler.join(name.agent()?, name.pool.clone(), said.clone().flatten())?;
+        let handlers = said.as_ref().and_then(|hello| hello.handlers.clone());
+        let origin = said.as_ref().and_then(Hello::origin).map(Arc::new);
+        let (id, pool) = (name.agent()?, name.pool.clone());
+        let (port, inbox) = self.scheduler.join_from(id, pool, handlers, origin)?;
         *opened += 1;
         leaving.remove(name);
         let mut state =
@@ -461,7 +463,7 @@ impl NodeLink {
                 let (session_id, task_id) = (claim.session_id, claim.task_id);
                 self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
             }
-            Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => {
+            Some(signal @ (Sent::CancelRequested(..) | Sent::Lost(_))) => {
                 self.port.unacknowledged(signal)
             }
             // Only a worker sends `Crossed`, to itself; no node does.

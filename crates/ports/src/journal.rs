@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use tenure_core::Commit;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::{End, Visibility};
 use tenure_core::view::list::Listed;
 use tenure_core::view::snapshot::{Ends, RECENT_MAX};
@@ -327,6 +328,8 @@ pub struct Entry {
     pub wal_name: WalName,
     /// The title, for people to read.
     pub title: String,
+    /// Names and values by which listings find it (LABEL-01).
+    pub labels: Labels,
     /// When it was created.
     pub created_at: Millis,
     /// Time of the last event for an ended Task; for a live one, of the last event that the index knows.
@@ -341,15 +344,18 @@ pub struct Entry {
 
 impl Entry {
     /// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. Leaves out the
-    /// ended Tasks that, by what the index knows, `asked` does not ask for.
+    /// Tasks that, by what the index knows, `asked` does not ask for.
     pub fn in_order(entries: Vec<Self>, asked: &ListInput) -> Vec<Self> {
+        // Nobody knows the labels of a log that cannot be read.
+        let asked_for = entries.into_iter().filter(|e| e.damaged || asked.asks_for(&e.labels));
         let (mut ended, mut live): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| entry.ended.is_some());
+            asked_for.partition(|entry| entry.ended.is_some());
         ended.retain(|entry| {
             let listed = |end: End| Listed {
                 status: end.status(),
                 archived: entry.archived,
                 visibility: Visibility::Foreground, // The index does not know.
+                labels: &asked.labels,              // Asked for above.
             };
             entry.ended.is_some_and(|end| asked.admits(listed(end)))
         });

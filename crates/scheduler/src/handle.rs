@@ -8,7 +8,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, ActorStatus};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
-use tenure_core::id::{AttemptId, Millis, RunId};
+use tenure_core::id::{AttemptId, Digest, DigestForm, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Command, Rejection, RejectionKind};
@@ -112,6 +112,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         if let Some(keeping) = crate::snapshots::store_snapshots(&node) {
             end_with("the storing of snapshots", keeping);
         }
+        if let Some(sweeping) = crate::blobs::keep_sweeping(&node) {
+            end_with("the sweeping of blobs", sweeping);
+        }
         Ok(Self {
             node,
             root,
@@ -147,8 +150,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             task_id: input.task_id()?.clone(),
         };
         self.check_artifacts(&key.session_id, input.foreign_artifacts(&key.task_id)).await?;
-        let digest = crate::edge::create_digest(&envelope, &input)?;
-        let exists = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?.is_some();
+        let digest = crate::edge::create_digest(DigestForm::NEWEST, &envelope, &input)?;
+        let entry = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?;
+        let exists = entry.is_some();
+        // A create of a Task that has ended records nothing: it is a repetition, or a conflict.
+        if entry.is_none_or(|entry| entry.ended.is_none()) {
+            self.check_blobs(&key, input.blobs()).await?;
+        }
         let begin = if exists { Begin::Open } else { Begin::Create };
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
         let defaults = Defaults { policy, worker_pool_id };
@@ -186,7 +194,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         envelope: Envelope,
         command: Command,
     ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
-        let digest = crate::edge::digest(&envelope, &command)?;
+        let digest = crate::edge::digest(DigestForm::NEWEST, &envelope, &command)?;
         self.enqueue(key, Begin::Open, TaskOrder::Command(command), envelope, digest, permit)
     }
 
@@ -211,7 +219,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         begin: Begin,
         what: TaskOrder,
         envelope: Envelope,
-        digest: Option<tenure_core::id::Digest>,
+        digest: Option<Digest>,
         Permit { lane, permit }: Permit,
     ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
         let (reply_to, answer) = oneshot::channel();

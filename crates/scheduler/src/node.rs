@@ -10,7 +10,7 @@ use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::eligibility::{Wanted, WorkerCounts};
-use tenure_core::id::{AgentId, Millis, PoolId, SessionId};
+use tenure_core::id::{AgentId, BlobHash, Millis, PoolId, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
+use crate::blobs::BlobsTaken;
 use crate::cache::TaskCache;
 use crate::client::reads::EncodedCommit;
 use crate::clock::Clock;
@@ -111,6 +112,10 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) told: TaskCache<(TaskKey, u64), FollowedTask>,
     /// Commits that are sent in parts, by the event behind which they begin.
     pub(crate) long: TaskCache<(TaskKey, u64), EncodedCommit>,
+    /// Blobs that are read in parts.
+    pub(crate) read_blobs: TaskCache<(TaskKey, BlobHash), Arc<[u8]>>,
+    /// Blobs that come in parts.
+    pub(crate) taken_blobs: BlobsTaken,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<Workers>,
@@ -144,6 +149,8 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             ended: TaskCache::default(),
             told: TaskCache::default(),
             long: TaskCache::default(),
+            read_blobs: TaskCache::default(),
+            taken_blobs: BlobsTaken::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),

@@ -90,7 +90,17 @@ fn golden_bytes(name: &str, bytes: &[u8]) {
 /// CTRL-01
 #[test]
 fn the_bytes_of_every_message_stay_as_they_are() {
-    golden("hello", &Hello { v: V, handlers: Some(vec!["noop".parse().unwrap()]) });
+    golden(
+        "hello",
+        &Hello {
+            v: V,
+            handlers: Some(vec!["noop".parse().unwrap()]),
+            worker_host: None,
+            worker_build: None,
+        },
+    );
+    let (worker_host, worker_build) = (Some("rack-7".into()), Some("tenure 0.1.0".into()));
+    golden("hello-origin", &Hello { v: V, handlers: None, worker_host, worker_build });
     golden("room", &room());
     golden("room-lost", &Capacity { lost: 2, ..room() });
     let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
@@ -131,8 +141,14 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let reports = words.map(report).to_vec();
     golden("reports-run-result", &Reports { v: V, room: None, reports });
     let refused = Rejection::new(Code::StaleAttempt, "it is over").with("step_id", "a");
-    let good = ReportResult { version: Some(9), cancel_requested: true, error: None };
-    let bad = ReportResult { version: None, cancel_requested: false, error: Some(refused.clone()) };
+    let good =
+        ReportResult { version: Some(9), cancel_requested: true, time_left_ms: None, error: None };
+    let bad = ReportResult {
+        version: None,
+        cancel_requested: false,
+        time_left_ms: None,
+        error: Some(refused.clone()),
+    };
     golden("reported", &Answer::from(Ok(Reported { results: vec![good, bad] })));
     let holding = Holding {
         session_id: "s".parse().unwrap(),
@@ -143,8 +159,10 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     };
     golden("heartbeat", &Heartbeat { v: V, holdings: vec![holding] });
     let (attempt_id, cancel_requested) = (attempt(), false);
-    let renewed = Pulse { attempt_id, lease_ms: Some(30_000), cancel_requested, error: None };
-    let over = Pulse { attempt_id, lease_ms: None, cancel_requested, error: Some(refused.clone()) };
+    let time_left_ms = None;
+    let renewed =
+        Pulse { attempt_id, lease_ms: Some(30_000), cancel_requested, time_left_ms, error: None };
+    let over = Pulse { lease_ms: None, error: Some(refused.clone()), ..renewed.clone() };
     golden("pulses", &Answer::from(Ok(Pulses { pulses: vec![renewed, over] })));
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
     golden("query", &QuerySteps { v: V, session_id, task_id, run_id: run(), offset: 5 });
@@ -269,7 +287,10 @@ fn map(fields: &[(&str, Msg)]) -> Vec<u8> {
 fn unknown_fields_are_passed_over() {
     let more = Msg::Map(vec![(Msg::from("deep"), Msg::Binary(vec![1, 2]))]);
     let fields = [("new", more.clone()), ("v", Msg::from(1)), ("handlers", Msg::Nil)];
-    assert_eq!(decode::<Hello>(&map(&fields)).unwrap(), Hello { v: V, handlers: None });
+    assert_eq!(
+        decode::<Hello>(&map(&fields)).unwrap(),
+        Hello { v: V, handlers: None, worker_host: None, worker_build: None }
+    );
     let delivery = Msg::Map(vec![(Msg::from("something_new"), more)]);
     let fields = [
         ("v", Msg::from(1)),
@@ -341,7 +362,8 @@ fn what_is_not_understood_is_refused_with_a_reason() {
     }
     // A value, the beginning of a text, of an array and of a map, and what begins nothing.
     for more in [0xc0, 0xd9, 0x91, 0x81, 0xc1] {
-        let mut bytes = encode(&Hello { v: V, handlers: None }).unwrap();
+        let mut bytes =
+            encode(&Hello { v: V, handlers: None, worker_host: None, worker_build: None }).unwrap();
         bytes.push(more);
         let refused = decode::<Hello>(&bytes).unwrap_err();
         assert!(refused.why.contains("something follows"), "{more:x}: {refused}");
@@ -398,7 +420,7 @@ fn worker() -> WorkerName {
 fn a_subject_says_who_speaks() {
     let root = worker().root();
     assert_eq!(root, "tenure.v1.worker.gpu.alice.b01");
-    let verbs = [
+    for (verb, read) in [
         ("hello", WorkerVerb::Hello),
         ("bye", WorkerVerb::Bye),
         ("hb", WorkerVerb::Heartbeat),
@@ -406,9 +428,9 @@ fn a_subject_says_who_speaks() {
         ("report.3", WorkerVerb::Report(3)),
         ("query.0", WorkerVerb::Query(0)),
         ("look.7", WorkerVerb::Look(7)),
+        ("blob.7", WorkerVerb::Blob(7)),
         ("claim.7", WorkerVerb::Claim(7)),
-    ];
-    for (verb, read) in verbs {
+    ] {
         let heard = ParsedSubject::read(&format!("{root}.{verb}"));
         assert_eq!(heard, Some(ParsedSubject::Worker(worker(), read)), "{verb}");
     }

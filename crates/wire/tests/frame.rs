@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use proptest::prelude::*;
+use tenure_core::record::Labels;
 use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_wire::stored::frame::{
     Chunk, CommitHead, FRAME_VERSION, FrameError, Header, Named, decode, decode_chunk,
@@ -19,7 +20,11 @@ fn head(task: &str, len: u32) -> CommitHead {
         created_at: 1_700_000_000_000,
         prev: 0,
         len,
-        named: Some(Named { title: "Title".into(), wal_name: "t".parse().unwrap() }),
+        named: Some(Named {
+            title: "Title".into(),
+            wal_name: "t".parse().unwrap(),
+            labels: Labels::new(),
+        }),
         ended: None,
         failed_as: None,
         archived: false,

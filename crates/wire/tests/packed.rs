@@ -21,9 +21,13 @@ fn packed(commit: &Commit) -> Vec<u8> {
     out
 }
 
-/// Commits with every event type, each alone, and all together.
+/// How many event types the first edition of the contract has: those of the golden file.
+const FIRST_TYPES: usize = 29;
+
+/// Commits with every event type of the first edition, each alone, and all together.
 fn commits() -> Vec<Commit> {
-    let all: Vec<_> = full().into_iter().chain(least()).map(event).collect();
+    let first = full().into_iter().take(FIRST_TYPES).chain(least().into_iter().take(FIRST_TYPES));
+    let all: Vec<_> = first.map(event).collect();
     let alone = all.iter().map(|event| commit(7, vec![event.clone()], true));
     alone.chain([commit(1, all.clone(), false), commit(3, all.clone(), true)]).collect()
 }

@@ -139,6 +139,12 @@ impl History {
             }
             "task_step_claimed" => self.see_claim(line),
             "task_step_completed" => self.see_end(line, true),
+            "task_step_taken_over" => {
+                if self.step(line).is_some_and(|(_, is_free)| !is_free) {
+                    self.wrong(line, "comes before a parent has completed");
+                }
+                self.see_end(line, true);
+            }
             "task_step_failed" | "task_step_cancelled" | "task_step_blocked" => {
                 self.see_end(line, false)
             }

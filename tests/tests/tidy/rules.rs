@@ -4,20 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{assert_none, files, root};
 
-/// The rules of `docs/contract.md`, by group. A line of it that begins with `- CLAIM-08 ` is a rule.
+/// What a rule of `docs/contract.md` ends with that the code does not follow yet.
+const NOT_BUILT: &str = " *(not built yet)*";
+
+/// Group and number of the rule in a line of `docs/contract.md`: it begins with `- CLAIM-08 `.
+fn rule(line: &str) -> Option<(&str, u32)> {
+    let (group, number) = line.strip_prefix("- ")?.split(' ').next()?.rsplit_once('-')?;
+    Some((group, number.parse().ok()?))
+}
+
+/// The rules of `docs/contract.md`, by group.
 fn written() -> BTreeMap<String, BTreeSet<u32>> {
     let contract = std::fs::read_to_string(root().join("docs/contract.md")).unwrap();
     let mut rules: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
-    for line in contract.lines().filter_map(|line| line.strip_prefix("- ")) {
-        let id = line.split(' ').next().and_then(|id| id.rsplit_once('-'));
-        let Some((group, number)) = id.and_then(|(group, n)| Some((group, n.parse().ok()?))) else {
-            continue;
-        };
+    for (group, number) in contract.lines().filter_map(rule) {
         let is_new = rules.entry(group.to_owned()).or_default().insert(number);
         assert!(is_new, "docs/contract.md has {group}-{number:02} twice");
     }
     assert!(rules.len() > 30, "docs/contract.md names its rules in lists: {rules:?}");
     rules
+}
+
+/// Those of the rules that are not built yet, or not as they stand there.
+fn not_built() -> BTreeSet<(String, u32)> {
+    let contract = std::fs::read_to_string(root().join("docs/contract.md")).unwrap();
+    let marked = contract.lines().filter(|line| line.ends_with(NOT_BUILT));
+    marked.filter_map(rule).map(|(group, number)| (group.to_owned(), number)).collect()
 }
 
 /// Groups whose subject is not built, and why.
@@ -71,14 +83,15 @@ fn note(comment: &str, named: &mut BTreeMap<String, BTreeSet<u32>>) {
 
 #[test]
 fn every_rule_is_named_by_a_test() {
-    let named = named();
+    let (named, not_built) = (named(), not_built());
     let has = |group: &str, number| named.get(group).is_some_and(|all| all.contains(&number));
+    let is_built = |group: &str, number| !not_built.contains(&(group.to_owned(), number));
     let mut missing = Vec::new();
     for (group, numbers) in written() {
         if ABSENT.iter().any(|(absent, _)| *absent == group) {
             continue;
         }
-        let of_group = numbers.into_iter().filter(|&number| !has(&group, number));
+        let of_group = numbers.into_iter().filter(|&n| is_built(&group, n) && !has(&group, n));
         missing.extend(of_group.map(|number| format!("{group}-{number:02}")));
     }
     assert_none(&missing, "each rule has a test whose comment names it");

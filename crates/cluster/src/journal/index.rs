@@ -224,9 +224,11 @@ impl Index {
             (None, named) => {
                 let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
                 let wal_name = named.as_ref().map(|named| named.wal_name.clone());
+                let labels = named.as_ref().map(|named| named.labels.clone());
                 let mut row = TaskRow {
                     newest,
                     title,
+                    labels: labels.unwrap_or_default(),
                     wal_name: wal_name.unwrap_or_else(|| fallback(key)),
                     created_at: head.created_at,
                     updated_at: head.created_at,

@@ -68,6 +68,16 @@ impl LogSettings {
         format!("{}.wal.{partition}", self.name.to_lowercase())
     }
 
+    /// The stream of blobs.
+    pub(crate) fn blob_stream(&self) -> String {
+        format!("{}_BLOB", self.name)
+    }
+
+    /// The prefix of the subjects of that stream.
+    pub(crate) fn blob_subject(&self) -> String {
+        format!("{}.blob", self.name.to_lowercase())
+    }
+
     /// The stream of checkpoints.
     pub(crate) fn index_stream(&self) -> String {
         format!("{}_INDEX", self.name)

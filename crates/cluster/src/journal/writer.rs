@@ -69,7 +69,7 @@ impl PendingHead {
                     let task = &created.task;
                     let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
                     let (title, wal_name) = (task.title.to_string(), task.wal_name.clone());
-                    let named = Named { title, wal_name };
+                    let named = Named { title, wal_name, labels: task.labels.clone() };
                     head.named = Some((TaskKey { session_id, task_id }, named));
                 }
                 Body::TaskArchived(_) => head.archived = true,

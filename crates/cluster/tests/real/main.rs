@@ -1,6 +1,7 @@
 //! The adapters on real servers: NATS with JetStream, and Redis.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
+mod blobs;
 mod capacity;
 mod checkpoints;
 mod damage;

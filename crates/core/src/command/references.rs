@@ -79,7 +79,11 @@ impl Command {
         let (operations, plain): (&[Operation], Vec<&Ref>) = match self {
             Self::TaskUpdate { operations } => (operations, Vec::new()),
             Self::TaskUpdateStep(report) => (&[], report_refs(report).collect()),
-            Self::TaskComplete(complete) => (&[], complete.evidence_refs.iter().collect()),
+            Self::TaskComplete(complete) => {
+                let refs = complete.evidence_refs.iter();
+                (&[], refs.chain(value_ref(complete.output.as_ref())).collect())
+            }
+            Self::TaskFact(fact) => (&[], value_ref(Some(&fact.payload)).into_iter().collect()),
             Self::AppendTaskProgress(given) => {
                 let refs = given.evidence_refs.iter().chain(&given.input_refs);
                 (&[], refs.chain(progress_refs(&given.progress)).collect())
@@ -114,7 +118,7 @@ fn progress_refs(progress: &Option<Progress>) -> impl Iterator<Item = &Ref> {
 fn value_ref(value: Option<&Value>) -> Option<&Ref> {
     match &value?.body {
         ValueBody::Ref(reference) => Some(reference),
-        ValueBody::Data(_) => None,
+        ValueBody::Data(_) | ValueBody::Blob(_) => None,
     }
 }
 

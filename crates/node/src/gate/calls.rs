@@ -16,6 +16,7 @@ use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::ClientLink;
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::operate::{LeasePage, ListLeases};
 use tenure_wire::bus::request::{
@@ -218,6 +219,18 @@ macro_rules! serves {
 }
 
 tenure_wire::queries!(serves);
+
+impl ServeQuery<BlobGet> for Call<'_> {
+    async fn served(&self, head: &RequestHead, asked: BlobGet) -> Result<BlobPart, Rejection> {
+        self.link.blob_get(&self.task(head)?, asked).await
+    }
+}
+
+impl ServeQuery<BlobPut> for Call<'_> {
+    async fn served(&self, head: &RequestHead, part: BlobPut) -> Result<BlobTaken, Rejection> {
+        self.link.blob_put(&self.task(head)?, part).await
+    }
+}
 
 impl ServeQuery<ListInput> for Call<'_> {
     async fn served(&self, _: &RequestHead, input: ListInput) -> Result<TaskPage, Rejection> {

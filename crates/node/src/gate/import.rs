@@ -184,6 +184,9 @@ impl Gate {
         });
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
+        let events = log.commits.iter().flat_map(|commit| &commit.events);
+        let blobs = events.flat_map(|event| event.body.blobs()).collect();
+        self.scheduler.check_blobs(key, blobs).await?;
         let version = log.commits.last().map(|last| last.last_seq());
         let written = journal.import(key, &log.wal_name, log.commits).await;
         written.map_err(|error| not_written(key, &error))?;
@@ -279,7 +282,7 @@ fn not_owner() -> Rejection {
 #[cfg(test)]
 mod tests {
     use tenure_wire::bus::V;
-    use tenure_wire::bus::request::LogLines;
+    use tenure_wire::bus::request::RawBytes;
     use tenure_wire::bus::subject::Token;
 
     use super::*;
@@ -299,7 +302,7 @@ mod tests {
             task_id: "t".parse().unwrap(),
             len,
             from,
-            lines: LogLines(lines.to_vec()),
+            lines: RawBytes(lines.to_vec()),
         }
     }
 

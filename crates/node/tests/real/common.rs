@@ -235,7 +235,8 @@ impl Hand {
     }
 
     pub(crate) async fn hello(&mut self) {
-        self.say("hello", &Hello { v: V, handlers: None }).await;
+        let (worker_host, worker_build) = (Some("rack-7".into()), Some("hand 2".into()));
+        self.say("hello", &Hello { v: V, handlers: None, worker_host, worker_build }).await;
         let deliveries = self.next().await;
         (self.link, self.node) = (deliveries.link.to_string(), deliveries.node.to_string());
         (self.number, self.seen, self.got) = (0, 0, 0);

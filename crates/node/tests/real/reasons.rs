@@ -191,7 +191,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
             json!({"step_id": "check"}),
             json!({"step_id": "deploy", "depends_on_step_ids": ["build"]}),
             json!({"step_id": "load", "depends_on_step_ids": ["parse"]}),
-            json!({"step_id": "sign", "assignee": "bee"}),
+            json!({"step_id": "sign", "claim_only_by": "bee"}),
         ];
         self.create("steps", "manual", &steps, json!({})).await;
         for (step, status) in [("fetch", "completed"), ("parse", "failed"), ("ask", "blocked")] {
@@ -205,6 +205,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.expect_reason(Obstacle::DependencyUnsatisfiable, "steps", "load").await;
         let ant: Option<AgentId> = Some("ant".parse().unwrap());
         self.expect_reason_for(Obstacle::AssignedElsewhere, "steps", "sign", (None, ant)).await;
+        self.expect_reason(Obstacle::NeedsDispatch, "steps", "build").await;
     }
 
     async fn of_runs(&mut self) {

@@ -186,7 +186,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             // Rare work is boxed, as it would make the future of every message large.
             Msg::Again => Box::pin(self.try_again(myself)).await,
             Msg::AskParent => self.ask_parent(myself),
-            Msg::ParentCloses(intent) => self.gather(myself, Waiting::ParentCloses(intent)),
+            Msg::ParentCloses(end) => self.gather(myself, Waiting::ParentCloses(end)),
             Msg::Adopt(child) => self.gather(myself, Waiting::Adopt(child)),
             Msg::Read(reader) => self.read(reader),
             Msg::Asked(run, worker) => self.note_asked(myself, run, &worker),

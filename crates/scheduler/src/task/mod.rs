@@ -10,6 +10,7 @@ pub(crate) mod address;
 mod batch;
 mod family;
 pub(crate) mod host;
+mod lease_end;
 mod leave;
 mod offers;
 pub(crate) mod open;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use tenure_core::command::create::ParentEnd;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
@@ -67,8 +69,8 @@ pub(crate) enum Msg {
     Again,
     /// Ask the parent for its status.
     AskParent,
-    /// The parent is being closed, or was.
-    ParentCloses(Intent),
+    /// The parent is being closed, was, or has completed.
+    ParentCloses(ParentEnd),
     /// A Task was made as a child of this one.
     Adopt(TaskId),
     /// Read the Task.
@@ -127,7 +129,7 @@ pub(crate) enum Waiting {
     Credits(Credits),
     Expired(Vec<AttemptId>, LeaseEnd),
     Unacknowledged(AttemptId),
-    ParentCloses(Intent),
+    ParentCloses(ParentEnd),
     Adopt(TaskId),
     Due,
 }

@@ -8,7 +8,7 @@ use ractor::ActorProcessingErr;
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
-use tenure_core::status::EndReason;
+use tenure_core::status::{EndReason, Outcome as AttemptEnd};
 use tenure_core::suspension::Went;
 use tenure_core::table::Pos;
 use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
@@ -88,7 +88,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let mut flight = flight;
                 // The next scan finds ended leases again, unless their holders renewed them
                 // meanwhile.
-                flight.expired.retain(|(_, why)| *why != LeaseEnd::LeaseExpired);
+                flight.expired.retain(|(_, why)| why.outcome() != AttemptEnd::Lost);
                 self.undone.append(&mut flight.expired);
                 self.pause(myself);
                 self.refuse_all(flight, &refused);
@@ -234,7 +234,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 pool.note_end(&attempt.worker_id, handler, Went::of(attempt), now);
             }
             let run = task.run(attempt.run_id);
-            if run.is_none_or(|run| run.end_reason != Some(EndReason::Completed)) {
+            let is_reported = run.is_some_and(|run| run.end_reason == Some(EndReason::Completed));
+            let (who, token) = (&attempt.worker_id, attempt.fencing_token);
+            if !is_reported && !task.durable().may_go_on(who, *id, token) {
                 self.node.signal(&attempt.worker_id, Delivery::Lost(*id));
             }
         }
@@ -255,7 +257,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.told.push(attempt.attempt_id);
                 let (what, now) = (RuntimeName::CancelSignal, self.node.clock.now());
                 self.node.tell(|| Some(RuntimeEvent::of(&view, what, attempt.run, now)));
-                let stop = Delivery::CancelRequested(attempt.attempt_id);
+                let stop =
+                    Delivery::CancelRequested(attempt.attempt_id, view.time_to_stop(attempt, now));
                 self.node.signal(&attempt.worker_id, stop);
             }
         }
@@ -286,14 +289,14 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let decided = result?;
         let Life::Known(task) = &self.life else { return Err(ambiguous()) };
         let view = task.durable();
+        let now = self.node.clock.now();
         let summary = is_summarised.then(|| {
-            let now = self.node.clock.now();
             let known = |attempt| self.node.lease(attempt, now);
             let wal = self.node.wal_path(&view);
             let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
             write_summary(&view, caller, &decided.reply, &known)
         });
-        Ok(WriteAnswer::of(&view, caller, decided, summary))
+        Ok(WriteAnswer::of(&view, caller, decided, summary, now))
     }
 
     fn has_happened(&self, wait: Wait) -> bool {

@@ -13,11 +13,13 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::create::{CreateTask, Parent};
-use tenure_core::command::{Close, Link, StepReport};
+use tenure_core::command::{Close, Link, RetryEnded, StepReport};
 use tenure_core::id::{Ref, TaskId, WalName};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Value, ValueBody};
-use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, Policy, StepStatus, TaskStatus};
+use tenure_core::status::{
+    ArtifactKind, ArtifactState, EdgeKind, ParentClose, Policy, StepStatus, TaskStatus,
+};
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
@@ -208,6 +210,30 @@ async fn children_fail_with_their_parent() {
     until(&node, &child, |task| task.is_terminal()).await;
     drop(workers);
     assert_eq!(status(&node, &child).await, TaskStatus::Completed);
+}
+
+/// REL-09: a child that says so is cancelled when its parent has completed, as soon as it asks; nobody
+/// tells it.
+#[tokio::test(start_paused = true)]
+async fn a_child_may_end_with_the_completion_of_its_parent() {
+    let node = node().await;
+    let parent = create(&node, dag("p", "a")).await.unwrap();
+    let given = CreateTask { parent_close: Some(ParentClose::Cancel), ..dag("c", "x<-y y") };
+    let begun = Instant::now();
+    let child = create(&node, child_of("p", given)).await.unwrap();
+    let other = create(&node, child_of("p", dag("o", "x<-y y"))).await.unwrap();
+    let output = Command::TaskUpdateStep(StepReport {
+        status: Some(StepStatus::Completed),
+        ..StepReport::on(common::step_id("a"))
+    });
+    node.command(&parent, envelope(), output).await.unwrap();
+    until(&node, &parent, |task| task.is_terminal()).await;
+    until(&node, &child, |task| task.is_terminal()).await;
+    assert!(begun.elapsed() < ASKS * 2);
+    assert_eq!(status(&node, &child).await, TaskStatus::Cancelled);
+    assert_eq!(node.read(&child, reason).await.unwrap(), "parent_completed");
+    tokio::time::sleep(ASKS * 2).await;
+    assert_eq!(status(&node, &other).await, TaskStatus::Running);
 }
 
 /// CANCEL-03: a child whose parent was closed while nobody told it finds out when it is read.
@@ -425,10 +451,8 @@ async fn references_to_other_tasks_are_looked_up() {
 
     let reading = |task: &str, reference: &str| {
         let mut input = dag(task, "a");
-        input.steps[0].input = Some(Value {
-            content_type: "text/plain".into(),
-            body: ValueBody::Ref(Ref::new(reference).unwrap()),
-        });
+        input.steps[0].input =
+            Some(Value::of("text/plain", ValueBody::Ref(Ref::new(reference).unwrap())));
         input
     };
     for nothing in ["maker/lost", "nobody/found"] {
@@ -441,8 +465,15 @@ async fn references_to_other_tasks_are_looked_up() {
     create(&node, reading("reader", "maker/found")).await.unwrap();
 }
 
-fn why() -> ReasonInput {
-    ReasonInput { code: None, details: None, message: "again".into(), retryable: None }
+fn again_as() -> RetryEnded {
+    RetryEnded {
+        deadline_at: None,
+        deadline_ms: None,
+        keep_completed: false,
+        reason: ReasonInput { code: None, details: None, message: "again".into(), retryable: None },
+        retry_of: "old".parse().unwrap(),
+        wal_name: None,
+    }
 }
 
 /// RETRY-12, TERM-22: an ended Task is made again under a new id, and stays what it was.
@@ -450,14 +481,14 @@ fn why() -> ReasonInput {
 async fn an_ended_task_is_made_again() {
     let node = node().await;
     let old = create(&node, dag("old", "a b<-a")).await.unwrap();
-    let alive = node.retry(envelope(), &old, "new".parse().unwrap(), None, why()).await;
+    let alive = node.retry(envelope(), "new".parse().unwrap(), again_as()).await;
     assert_eq!(alive.unwrap_err().code, Code::InvalidTransition);
     cancel(&node, &old).await.unwrap();
     let before = events(&node, &old).await;
-    let again = envelope();
+    let asked = envelope();
     for _ in 0..2 {
         let id = "new".parse().unwrap();
-        node.retry(again.clone(), &old, id, None, why()).await.unwrap(); // IDEM-01: once.
+        node.retry(asked.clone(), id, again_as()).await.unwrap(); // IDEM-01: once.
     }
     assert_eq!(events(&node, &old).await, before);
     let _workers = completing(&node, 1);
@@ -465,6 +496,37 @@ async fn an_ended_task_is_made_again() {
     let made = node.read(&key("new"), |t| t.edges().next().unwrap().clone()).await;
     let made = made.unwrap();
     assert_eq!((made.kind, made.to.as_str()), (EdgeKind::RetryOf, "old"));
+}
+
+/// RETRY-15, IDEM-01: it takes over what is completed; a repetition that asks for something else is
+/// another command.
+#[tokio::test]
+async fn an_ended_task_is_made_again_from_where_it_stood() {
+    let node = node().await;
+    let old = create(&node, dag("old", "a b<-a")).await.unwrap();
+    let report = StepReport {
+        status: Some(StepStatus::Completed),
+        output: Some(Value::json(*b"1")),
+        ..StepReport::on(common::step_id("a"))
+    };
+    node.command(&old, envelope(), Command::TaskUpdateStep(report)).await.unwrap();
+    cancel(&node, &old).await.unwrap();
+    let again = |keep_completed| RetryEnded { keep_completed, ..again_as() };
+    let (asked, new) = (envelope(), || "new".parse().unwrap());
+    for _ in 0..2 {
+        node.retry(asked.clone(), new(), again(true)).await.unwrap();
+    }
+    let other = node.retry(asked.clone(), new(), again(false)).await;
+    assert_eq!(other.unwrap_err().code, Code::IdempotencyConflict);
+    let made = key("new");
+    let taken = node.read(&made, |task| {
+        let step = task.step(&common::step_id("a")).unwrap();
+        (step.facts().output.clone(), step.facts().taken_over_from.clone().unwrap().task_id)
+    });
+    assert_eq!(taken.await.unwrap(), (Some(Value::json(*b"1")), old.task_id.clone()));
+    let _workers = completing(&node, 1);
+    until(&node, &made, |task| task.is_terminal()).await;
+    assert_eq!(status(&node, &made).await, TaskStatus::Completed);
 }
 
 /// ART-05, RECOVER-04: a report may name an artifact that comes with it by its full name; one of a
@@ -487,8 +549,7 @@ async fn a_report_names_its_own_artifacts_in_full() {
             state: ArtifactState::Available,
         };
         ctx.attach(artifact);
-        let body = ValueBody::Ref(Ref::new(name)?);
-        let value = Value { content_type: "text/plain".into(), body };
+        let value = Value::of("text/plain", ValueBody::Ref(Ref::new(name)?));
         Ok(ctx.complete(Some(value))?)
     });
     let key = create(&node, dag("t", "a")).await.unwrap();

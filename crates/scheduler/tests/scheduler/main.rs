@@ -6,6 +6,7 @@ mod common;
 
 mod answers;
 mod append;
+mod blobs;
 mod bus;
 mod cache;
 mod capacity;
@@ -16,6 +17,7 @@ mod durable;
 mod family;
 mod isolation;
 mod leases;
+mod outages;
 mod ownership;
 mod pool;
 mod races;

@@ -16,7 +16,9 @@ mod pool;
 mod pulse;
 mod reporter;
 mod runs;
+mod stop;
 mod surplus;
+mod values;
 mod words;
 
 pub use context::StepContext;

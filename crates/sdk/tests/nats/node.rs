@@ -125,8 +125,12 @@ impl Node {
     /// Says the same of every report, and answers with the Attempts' number.
     pub(crate) async fn record(&self, message: &Message, version: u64) -> usize {
         let reports: Reports = decode(&message.payload).unwrap();
-        let recorded =
-            ReportResult { version: Some(version), cancel_requested: false, error: None };
+        let recorded = ReportResult {
+            version: Some(version),
+            cancel_requested: false,
+            time_left_ms: None,
+            error: None,
+        };
         let results = vec![recorded; reports.reports.len()];
         self.answer(message, Ok(Reported { results })).await;
         reports.reports.len()
@@ -138,6 +142,7 @@ impl Node {
             attempt_id,
             lease_ms: Some(1000),
             cancel_requested: false,
+            time_left_ms: None,
             error: None,
         };
         let attempts = heartbeat.holdings.into_iter().map(|held| held.attempt_id);
@@ -165,8 +170,11 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         worker_pool_id: PoolId::new("pool").unwrap(),
         handler: HandlerName::new(handler).unwrap(),
         input: None,
+        inputs_from: None,
         retry_policy: None,
         assignee: None,
+        claim_only_by: None,
+        ext: None,
     };
     let claim = ClaimResult {
         session_id: SessionId::new("s").unwrap(),
@@ -175,6 +183,7 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         attempt_id: AttemptId(Uuid::now_v7()),
         ordinal: 1,
         was_lost: false,
+        host_died: false,
         fencing_token: 3,
         lease_expires_at: 0,
         lease_ms,

@@ -9,7 +9,7 @@ use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, T
 use tenure_core::{Counts, Rejection};
 
 use super::V;
-use super::request::LogLines;
+use super::request::RawBytes;
 
 /// Asks every node for itself and its workers (`nodes`). Each answers with [`NodeFacts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -267,7 +267,7 @@ pub struct ImportLog {
     /// Where the part begins in the log, in bytes.
     pub from: u64,
     /// The part.
-    pub lines: LogLines,
+    pub lines: RawBytes,
 }
 
 /// How much of a log the owner has received.

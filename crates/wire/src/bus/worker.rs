@@ -9,6 +9,7 @@ use tenure_core::command::{Operator, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::record::WorkerOrigin;
 use tenure_core::view::{ClaimResult, GetInput, Look, RunOffer};
 
 use super::operation::{or_nothing, within};
@@ -25,6 +26,19 @@ pub struct Hello {
     /// The handlers that it has; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handlers: Option<Vec<HandlerName>>,
+    /// The machine that it runs on, for its Attempts (ATT-12); 64 characters of it are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_host: Option<SmolStr>,
+    /// The build of its program, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_build: Option<SmolStr>,
+}
+
+impl Hello {
+    /// Where the worker runs and what it is, if it says so.
+    pub fn origin(&self) -> Option<WorkerOrigin> {
+        WorkerOrigin::of(self.worker_host.as_deref(), self.worker_build.as_deref())
+    }
 }
 
 /// A worker leaves (`bye`): nodes send it nothing more.
@@ -92,6 +106,9 @@ pub struct Delivery {
     /// The handler of this Attempt should end soon (CANCEL-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<AttemptId>,
+    /// How long that handler has left, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
     /// This Attempt is over: no report on it counts any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<AttemptId>,
@@ -194,6 +211,9 @@ pub struct ReportResult {
     /// Whether the holder is asked to stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
+    /// How long it then has left, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
     /// Why it does not count, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Rejection>,
@@ -243,6 +263,9 @@ pub struct Pulse {
     /// Whether the holder is asked to stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
+    /// How long it then has left, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
     /// Why it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Rejection>,

@@ -27,6 +27,7 @@ use std::io::Cursor;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::{FailedAs, TaskStatus};
 
 /// Version of the form. A reader refuses a later one.
@@ -86,7 +87,7 @@ pub struct CommitHead {
     pub prev: u64,
     /// Bytes of the commit in the body.
     pub len: u32,
-    /// Title and log name of the Task, only with its first commit.
+    /// What lists show of the Task, only with its first commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named: Option<Named>,
     /// The terminal status after it.
@@ -107,6 +108,9 @@ pub struct Named {
     pub title: String,
     /// Name of its log.
     pub wal_name: WalName,
+    /// Names and values by which they find it (LABEL-01).
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 /// Why bytes are no frame.

@@ -64,7 +64,7 @@ fn write(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeE
     match &commit.command_digest {
         Some(digest) => {
             out.extend_from_slice(b",\"command_digest\":\"");
-            out.extend_from_slice(digest.hex(&mut [0; 64]).as_bytes());
+            out.extend_from_slice(digest.text(&mut [0; Digest::TEXT_MAX]).as_bytes());
             out.push(b'"');
         }
         None => out.extend_from_slice(b",\"command_digest\":null"),

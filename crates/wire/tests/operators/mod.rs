@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub)] // It is a part of a test.
 
+mod blobs;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -14,7 +16,7 @@ use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
     PoolFacts, RefusedFacts, RetainedWork, SuspendedFacts, WaitFacts, WorkerFacts,
 };
-use tenure_wire::bus::request::{Ask, LogLines, ReadParent, Request, Welcome};
+use tenure_wire::bus::request::{Ask, RawBytes, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -107,7 +109,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         left_ms: Some(29_000),
         open: Some(open),
     };
-    let lines = LogLines(b"{}\n".to_vec());
+    let lines = RawBytes(b"{}\n".to_vec());
     let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
     let mut all = vec![
         ("nodes", bytes(&Nodes { v: V, audit: false })),
@@ -126,6 +128,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
     ];
     all.extend(of_nodes());
+    all.extend(blobs::messages());
     all.extend(of_its_making());
     all
 }

@@ -201,11 +201,13 @@ impl Model {
             "pending" => &["blocked", "failed", "cancelled"],
             "ready" => &["blocked", "completed", "failed", "cancelled"],
             "claimed" | "running" => &["blocked", "completed", "failed"],
-            "blocked" => &["pending", "failed"],
-            "failed" => &["pending"],
+            "blocked" => &["pending", "failed", "completed"],
+            "failed" => &["pending", "completed"],
             _ => &[],
         };
+        let waits = step.deps.iter().any(|dep| !self.is_done(dep));
         match (step.status.as_str(), to) {
+            ("blocked" | "failed", "completed") if waits => no("step_not_ready"),
             (_, to) if may.contains(&to) => Writes(match to {
                 "pending" => &["task_step_reopened"],
                 "blocked" => &["task_step_blocked"],

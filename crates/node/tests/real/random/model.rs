@@ -185,7 +185,10 @@ impl Model {
                 self.step(&id, &["pending", "ready", "claimed", "running"], "blocked", line);
             }
             "task_step_completed" => {
-                self.step(&id, &["ready", "claimed", "running"], "completed", line);
+                // A pending one was blocked or failed, and its orchestrator completed it.
+                let is_done = self.steps[&id].deps.iter().all(|dep| self.is_done(dep));
+                let from = ["ready", "claimed", "running", "pending"];
+                self.step(&id, &from[..if is_done { 4 } else { 3 }], "completed", line);
             }
             "task_step_failed" | "task_step_cancelled" => {
                 let unfinished = ["pending", "ready", "claimed", "running", "blocked"];
@@ -199,7 +202,11 @@ impl Model {
                 self.step(&id, &["claimed", "running"], "pending", line);
                 self.steps.get_mut(&id).unwrap().later = payload["not_before"].is_number();
             }
-            "task_progress" | "task_linked" | "task_unlinked" | "task_delivery_updated" => {}
+            "task_progress"
+            | "task_fact"
+            | "task_linked"
+            | "task_unlinked"
+            | "task_delivery_updated" => {}
             _ => panic!("an unknown event: {line}"),
         }
     }

@@ -13,6 +13,7 @@ use futures::stream::select;
 use serde::de::IgnoredAny;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
+use tenure_core::record::WorkerOrigin;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::placement::{self, OtherPlacement};
@@ -255,7 +256,8 @@ impl Inner {
     }
 
     async fn say_hello(&self) {
-        let hello = Hello { v: V, handlers: self.handlers.clone() };
+        let WorkerOrigin { worker_host, worker_build } = self.origin.clone();
+        let hello = Hello { v: V, handlers: self.handlers.clone(), worker_host, worker_build };
         if let Err(refused) = self.connection.tell(format!("{}.hello", self.root), &hello).await {
             tracing::debug!(%refused, "nobody was asked for a link");
             self.links.lock().want_hello();
