@@ -121,7 +121,7 @@ fn a_task_that_is_being_closed_keeps_its_steps() {
 fn a_step_is_kept_by_what_it_is_and_by_what_it_waits_for() {
     let bench = Bench::new();
     let mut assigned = step("assigned", "default", &[]);
-    assigned["assignee"] = "worker-1".into();
+    assigned["claim_only_by"] = "worker-1".into();
     let key = bench.create(task(
         "task",
         &[
