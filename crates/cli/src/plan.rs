@@ -81,10 +81,10 @@ fn step(mut step: PlanStep, grace_ms: Option<u64>) -> Result<StepInput, Rejectio
     let input = step.input.as_ref().map(serde_json::to_vec).transpose();
     let input = input.map_err(|error| Rejection::invalid("input", error.to_string()))?;
     let retry = step.retry.map(retry_policy).map(|mut retry| {
-        if step.handler == HANDLER_EXEC {
-            if let Some(Limit::Of(ms)) = &mut retry.start_to_close_ms {
-                *ms += TIMEOUT_SLACK_MS;
-            }
+        if step.handler == HANDLER_EXEC
+            && let Some(Limit::Of(ms)) = &mut retry.start_to_close_ms
+        {
+            *ms += TIMEOUT_SLACK_MS;
         }
         Arc::new(retry)
     });

@@ -329,6 +329,9 @@ pub struct Ended {
     /// The Step whose output is the result (TASK-22).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_from: Option<StepId>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread_input_refs: Vec<Ref>,
 }
 
 /// A gateway keeps a fact with the Task.
@@ -463,6 +466,9 @@ pub struct ReportFacts {
     /// The peer that does the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteRef>,
+    /// How many entries of the Task's `input_refs` the Attempt has seen (CTRL-12).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_seen: Option<u64>,
 }
 
 impl ReportFacts {

@@ -14,12 +14,16 @@ use sha2::{Digest as _, Sha256};
 use smol_str::SmolStr;
 use uuid::Uuid;
 
+use crate::rules::Rules;
+
 /// Unix epoch milliseconds, UTC.
 pub type Millis = i64;
 
 /// Longest `task_id`, `step_id`, `wal_name`, `session_id`, pool and handler name, in characters (ID-02,
 /// ID-05, ID-08, STORE-13).
 pub const NAME_MAX: usize = 128;
+/// The same in the first edition of the contract, where a session had 128 already (EVOLVE-02).
+pub(crate) const FIRST_NAME_MAX: usize = 64;
 /// Longest principal id, `command_id` and other opaque id, in bytes.
 pub const OPAQUE_MAX: usize = 256;
 
@@ -295,6 +299,14 @@ pub enum DigestForm {
 impl DigestForm {
     /// The form of new digests.
     pub const NEWEST: Self = Self::Second;
+
+    /// The form of new digests in a Task of these rules: who has only the first edition can read it.
+    pub const fn of(rules: Rules) -> Self {
+        match rules {
+            Rules::First => Self::First,
+            Rules::Second => Self::Second,
+        }
+    }
 
     /// What stands before the hash in the text of a digest; nothing in the first form.
     const fn prefix(self) -> &'static str {

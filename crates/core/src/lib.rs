@@ -24,6 +24,7 @@ pub mod creation;
 pub mod dag;
 pub mod eligibility;
 pub mod event;
+pub mod features;
 pub mod id;
 pub mod limits;
 pub mod operation;

@@ -8,6 +8,8 @@ use crate::rules::Rules;
 pub struct Limits {
     /// The edition of the contract by which new Tasks live (EVOLVE-01).
     pub rules: Rules,
+    /// The newest edition of which the log may hold anything (EVOLVE-02); `rules` is no newer.
+    pub edition: Rules,
     /// Steps that a Task may hold, including deleted ones.
     pub steps_max: usize,
     /// Inline `input`, `output` or artifact data.
@@ -47,6 +49,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             rules: Rules::NEWEST,
+            edition: Rules::NEWEST,
             steps_max: 100_000,
             value_bytes_max: 64 * 1024,
             blob_bytes_max: 16 << 20,
@@ -67,6 +70,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The same for a log that may hold nothing but what the first edition has.
+    #[must_use]
+    pub fn of_first_edition(mut self) -> Self {
+        (self.rules, self.edition) = (Rules::First, Rules::First);
+        self
+    }
+
     /// The limits for a log that several servers replicate: appends stop for 4 to 10 s while the
     /// servers elect a leader, and no lease should end in that time (P30).
     #[must_use]

@@ -416,6 +416,7 @@ names! {
     }
 }
 
+#[allow(clippy::derivable_impls)] // The macro takes no attribute for a default.
 impl Default for ParentClose {
     fn default() -> Self {
         Self::Abandon

@@ -17,6 +17,7 @@ use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
+use tenure_core::features::INPUT;
 use tenure_core::id::PoolId;
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
@@ -455,6 +456,12 @@ impl NodeLink {
         tokio::spawn(self.port.report(&Holding::of(claim), report, None));
     }
 
+    /// Whether the worker knows this kind of delivery (EVOLVE-02).
+    fn takes(&self, sent: &Sent) -> bool {
+        let has = |feature| self.said.as_ref().is_some_and(|hello| hello.features.has(feature));
+        !matches!(sent, Sent::Input(_)) || has(INPUT)
+    }
+
     /// Gives back a delivery that was not acknowledged. A signal goes to the worker's next link; a request
     /// to leave is known there already.
     fn give_back(&self, delivery: Delivery) {
@@ -463,7 +470,7 @@ impl NodeLink {
                 let (session_id, task_id) = (claim.session_id, claim.task_id);
                 self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
             }
-            Some(signal @ (Sent::CancelRequested(..) | Sent::Lost(_))) => {
+            Some(signal @ (Sent::CancelRequested(..) | Sent::Lost(_) | Sent::Input(_))) => {
                 self.port.unacknowledged(signal)
             }
             // Only a worker sends `Crossed`, to itself; no node does.
@@ -487,7 +494,8 @@ async fn deliver(links: Arc<Links>, link: Arc<NodeLink>, mut inbox: UnboundedRec
         {
             batch.push(next);
         }
-        link.state.lock().window.push(batch.drain(..).map(Delivery::from));
+        let taken = batch.drain(..).filter(|sent| link.takes(sent));
+        link.state.lock().window.push(taken.map(Delivery::from));
         Box::pin(link.flush(&links)).await; // Boxed, as most links are idle.
     }
     // From here on the scheduler finds that the worker is not there.

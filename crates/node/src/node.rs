@@ -111,6 +111,7 @@ impl Node {
             control,
             intake,
             node: settings.node,
+            features: settings.features,
             partitions: settings.partitions,
             served: Mutex::default(),
             imports: Imports::default(),
@@ -288,7 +289,9 @@ impl Gate {
         let node = self.node.as_str();
         let owned = self.served.lock().iter().copied().collect();
         let (partitions, placement) = (self.partitions, PLACEMENT);
-        let alive = Alive { v: V, node: node.into(), partitions, placement, owned };
+        let (features, lacks) = (self.features.clone(), self.fence.keeper.lacking());
+        let alive =
+            Alive { v: V, node: node.into(), partitions, placement, owned, features, lacks };
         say(&self.control, &format!("tenure.v1.node.{node}.alive"), &alive).await;
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tenure_cluster::RedisAt;
+use tenure_core::features::Features;
 use tenure_core::id::PoolId;
 use tenure_ports::blobs::SESSION_QUOTA;
 use tenure_scheduler::Config;
@@ -98,6 +99,8 @@ pub struct Settings {
     /// come again. Reads of other nodes do not count: they are needed for what is being written,
     /// and are few.
     pub reads_max: usize,
+    /// What the node can do that an older one cannot (EVOLVE-02).
+    pub features: Features,
     /// Settings of the scheduler.
     pub scheduler: Config,
 }
@@ -126,6 +129,7 @@ impl Settings {
             ownership: Duration::from_millis(1_500),
             links_max: 65_536,
             reads_max: 4_096,
+            features: Features::of_program(),
             scheduler,
         }
     }

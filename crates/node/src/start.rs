@@ -165,6 +165,7 @@ fn log_settings(settings: &Settings) -> tenure_cluster::LogSettings {
         max_bytes: settings.max_bytes,
         node: settings.node.as_str().into(),
         observer: settings.scheduler.observer.clone(),
+        features: settings.features.of_logs(),
         ..tenure_cluster::LogSettings::default()
     }
 }

@@ -15,6 +15,7 @@ use tenure_core::id::{AgentId, AttemptId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
+use tenure_wire::bus::worker::LateInput;
 
 use crate::journal::TaskKey;
 
@@ -35,6 +36,8 @@ pub enum Delivery {
     CancelRequested(AttemptId, Option<u64>),
     /// The Attempt is over: whatever the handler still does counts for nothing.
     Lost(AttemptId),
+    /// Input for the Attempt that came to its Task after the claim (CTRL-12).
+    Input(Box<LateInput>),
     /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave.
     Drain,
 }
@@ -52,6 +55,8 @@ pub struct Holding {
     pub fencing_token: u64,
     /// Duration of its lease, in milliseconds.
     pub lease_ms: u64,
+    /// How many entries of the Task's `input_refs` it has seen, if more than it had in its claim (CTRL-12).
+    pub input_seen: Option<u64>,
 }
 
 impl Holding {
@@ -64,6 +69,7 @@ impl Holding {
             attempt_id: claim.attempt_id,
             fencing_token: claim.fencing_token,
             lease_ms: claim.lease_ms,
+            input_seen: None,
         }
     }
 }

@@ -167,6 +167,11 @@ pub trait Journal: Send + Sync + 'static {
     /// Says that the caller is done with a Task for now: the journal may drop its caches of it.
     fn release(&self, key: &TaskKey);
 
+    /// Whether the log of a Task may hold what needs a feature (EVOLVE-02): in a cluster, once all nodes have it.
+    fn may_hold(&self, _: &TaskKey, _feature: &str) -> bool {
+        true
+    }
+
     /// The epoch in which this node owns a Task, for its commits: 0 where there is only one node,
     /// `None` where another node owns the Task. Commits of an older epoch are refused.
     fn epoch(&self, key: &TaskKey) -> Option<u64>;
@@ -287,6 +292,10 @@ impl<J: Journal> Journal for Arc<J> {
 
     fn release(&self, key: &TaskKey) {
         J::release(self, key);
+    }
+
+    fn may_hold(&self, key: &TaskKey, feature: &str) -> bool {
+        J::may_hold(self, key, feature)
     }
 
     fn epoch(&self, key: &TaskKey) -> Option<u64> {

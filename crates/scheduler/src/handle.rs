@@ -8,10 +8,11 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, ActorStatus};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
-use tenure_core::id::{AttemptId, Digest, DigestForm, Millis, RunId};
+use tenure_core::id::{AgentId, AttemptId, Digest, DigestForm, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Command, Rejection, RejectionKind};
+use tenure_ports::bus::Holding;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
@@ -150,7 +151,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             task_id: input.task_id()?.clone(),
         };
         self.check_artifacts(&key.session_id, input.foreign_artifacts(&key.task_id)).await?;
-        let digest = crate::edge::create_digest(DigestForm::NEWEST, &envelope, &input)?;
+        let form = DigestForm::of(self.node.limits_of(&key).rules);
+        let digest = crate::edge::create_digest(form, &envelope, &input)?;
         let entry = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?;
         let exists = entry.is_some();
         // A create of a Task that has ended records nothing: it is a repetition, or a conflict.
@@ -271,6 +273,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         worker: Arc<Worker>,
     ) -> Result<(), Rejection> {
         self.cast(key, Begin::Open, Msg::Asked(run, worker))
+    }
+
+    /// Notes how far the holders of Attempts have seen the Task's `input_refs`, as a heartbeat says it.
+    pub(crate) fn note_seen(&self, key: &TaskKey, who: AgentId, held: Vec<Holding>) {
+        let _ = self.cast(key, Begin::Open, Msg::Seen(who, held)); // The next heartbeat says it again.
     }
 
     pub(crate) fn release_undelivered(&self, key: &TaskKey, attempt: AttemptId) {

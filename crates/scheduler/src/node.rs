@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
+use tenure_core::Limits;
 use tenure_core::eligibility::{Wanted, WorkerCounts};
+use tenure_core::features::EDITION_2;
 use tenure_core::id::{AgentId, BlobHash, Millis, PoolId, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
@@ -97,6 +99,8 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) journal: Arc<J>,
     pub(crate) leases: Arc<L>,
     pub(crate) config: Config,
+    /// The limits for logs that may hold only what the first edition has (EVOLVE-02).
+    first_limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
     pub(crate) totals: NodeCounters,
@@ -139,6 +143,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             journal,
             leases,
             clock: Clock::new(Arc::clone(&config.machine)),
+            first_limits: config.limits.clone().of_first_edition(),
             config,
             directory: Directory::new(),
             totals: NodeCounters::default(),
@@ -344,6 +349,19 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             signals.retain(|(until, _)| *until > now);
             !signals.is_empty()
         });
+    }
+
+    /// The limits of a Task, by what its log may hold.
+    pub(crate) fn limits_of(&self, key: &TaskKey) -> &Limits {
+        self.limits(self.journal.may_hold(key, EDITION_2))
+    }
+
+    /// The limits of Tasks whose log may, or may not, hold what the second edition added.
+    pub(crate) fn limits(&self, holds_edition_2: bool) -> &Limits {
+        match holds_edition_2 {
+            true => &self.config.limits,
+            false => &self.first_limits,
+        }
     }
 
     pub(crate) fn knows(&self, worker: &AgentId) -> bool {

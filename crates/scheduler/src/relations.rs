@@ -74,7 +74,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             expected_spec_version: envelope.expected_spec_version(),
             trace: None,
             epoch: 0,
-            limits: &self.node.config.limits,
+            limits: self.node.limits_of(child),
         };
         // A rehearsal: the parent records no child that would be refused.
         Task::create(&cx, input, defaults, known.as_ref())?;

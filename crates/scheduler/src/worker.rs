@@ -441,6 +441,11 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             return Some(asked.iter().map(lost).collect());
         }
         let who = self.worker.id.clone();
+        let seen: Vec<Holding> =
+            asked.iter().filter(|held| held.input_seen.is_some()).cloned().collect();
+        if !seen.is_empty() {
+            self.scheduler.note_seen(task, who.clone(), seen);
+        }
         let now = self.scheduler.node.clock.now();
         self.scheduler.read(task, move |task| judge(task, &who, &asked, now)).await.ok()
     }

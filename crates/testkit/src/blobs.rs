@@ -15,9 +15,12 @@ use tenure_ports::journal::TaskKey;
 #[derive(Debug, Clone)]
 pub struct MemoryBlobs(Arc<Mutex<BlobsInMemory>>);
 
+/// The bytes of a blob, and when it was last brought.
+type Kept = (Arc<[u8]>, Millis);
+
 #[derive(Debug)]
 struct BlobsInMemory {
-    stored: BTreeMap<(TaskKey, BlobHash), (Arc<[u8]>, Millis)>,
+    stored: BTreeMap<(TaskKey, BlobHash), Kept>,
     quota: u64,
     now: Millis,
     is_away: bool,

@@ -225,6 +225,7 @@ mod tests {
             content_fields: vec!["title".into()],
             fencing_token: Some(12),
             input_refs: refs(),
+            input_seen: Some(3),
             output: Some(tenure_core::record::Value::inline("text/plain", *b"\xff\0")),
             output_refs: refs(),
             progress: Some(progress()),

@@ -15,6 +15,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
+use tenure_core::features::Features;
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
@@ -97,10 +98,14 @@ fn the_bytes_of_every_message_stay_as_they_are() {
             handlers: Some(vec!["noop".parse().unwrap()]),
             worker_host: None,
             worker_build: None,
+            features: Features::default(),
         },
     );
     let (worker_host, worker_build) = (Some("rack-7".into()), Some("tenure 0.1.0".into()));
-    golden("hello-origin", &Hello { v: V, handlers: None, worker_host, worker_build });
+    golden(
+        "hello-origin",
+        &Hello { v: V, handlers: None, worker_host, worker_build, features: Features::default() },
+    );
     golden("room", &room());
     golden("room-lost", &Capacity { lost: 2, ..room() });
     let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
@@ -156,8 +161,11 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         run_id: run(),
         attempt_id: attempt(),
         fencing_token: 4,
+        input_seen: None,
     };
-    golden("heartbeat", &Heartbeat { v: V, holdings: vec![holding] });
+    golden("heartbeat", &Heartbeat { v: V, holdings: vec![holding.clone()] });
+    let seen = Holding { input_seen: Some(3), ..holding };
+    golden("heartbeat-input-seen", &Heartbeat { v: V, holdings: vec![seen] });
     let (attempt_id, cancel_requested) = (attempt(), false);
     let time_left_ms = None;
     let renewed =
@@ -289,7 +297,13 @@ fn unknown_fields_are_passed_over() {
     let fields = [("new", more.clone()), ("v", Msg::from(1)), ("handlers", Msg::Nil)];
     assert_eq!(
         decode::<Hello>(&map(&fields)).unwrap(),
-        Hello { v: V, handlers: None, worker_host: None, worker_build: None }
+        Hello {
+            v: V,
+            handlers: None,
+            worker_host: None,
+            worker_build: None,
+            features: Features::default()
+        }
     );
     let delivery = Msg::Map(vec![(Msg::from("something_new"), more)]);
     let fields = [
@@ -362,8 +376,14 @@ fn what_is_not_understood_is_refused_with_a_reason() {
     }
     // A value, the beginning of a text, of an array and of a map, and what begins nothing.
     for more in [0xc0, 0xd9, 0x91, 0x81, 0xc1] {
-        let mut bytes =
-            encode(&Hello { v: V, handlers: None, worker_host: None, worker_build: None }).unwrap();
+        let mut bytes = encode(&Hello {
+            v: V,
+            handlers: None,
+            worker_host: None,
+            worker_build: None,
+            features: Features::default(),
+        })
+        .unwrap();
         bytes.push(more);
         let refused = decode::<Hello>(&bytes).unwrap_err();
         assert!(refused.why.contains("something follows"), "{more:x}: {refused}");

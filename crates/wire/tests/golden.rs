@@ -18,8 +18,8 @@ use serde_json::json;
 use tenure_core::Rules;
 use tenure_core::creation::Creation;
 use tenure_core::event::{
-    Body, Commit, Ended, LeaseEnd, ReleaseReason, RunDispatched, RunEnded, StepCompleted,
-    StepLeaseExpired, StepSnapshot, TaskUpdated,
+    Body, Commit, Ended, LeaseEnd, ReleaseReason, ReportFacts, RunDispatched, RunEnded,
+    StepCompleted, StepLeaseExpired, StepSnapshot, TaskUpdated,
 };
 use tenure_core::id::Digest;
 use tenure_core::patch::{Change, Operation, StepFields, StepInput, TaskFields};
@@ -395,6 +395,35 @@ fn inputs_and_outputs_read_and_write_as_they_once_did() {
     assert_eq!(read(&text), inputs_and_outputs());
 }
 
+/// What is written of input that comes while Steps are at work.
+fn late_input() -> Vec<Commit> {
+    let mut events = Vec::new();
+    for mut body in full() {
+        let seen = Some(Box::new(ReportFacts { input_seen: Some(3), ..ReportFacts::default() }));
+        match &mut body {
+            Body::StepStarted(made) => made.report = seen,
+            Body::StepUpdated(made) => made.report = seen,
+            Body::StepCompleted(made) => made.report = seen,
+            Body::TaskCompleted(end) => end.unread_input_refs = vec![samples::reference("late")],
+            _ => continue,
+        }
+        events.push(event(body));
+    }
+    vec![commit(1, events, true)]
+}
+
+fn late_input_file() -> PathBuf {
+    dir().join("../late-input-v1.jsonl")
+}
+
+/// CTRL-12, WAL-12
+#[test]
+fn late_input_reads_and_writes_as_it_once_did() {
+    let text = fs::read(late_input_file()).unwrap();
+    assert_eq!(String::from_utf8(written(&late_input())), String::from_utf8(text.clone()));
+    assert_eq!(read(&text), late_input());
+}
+
 /// WAL-12: there is a file for each event type and for nothing else.
 #[test]
 fn every_event_type_has_its_file() {
@@ -426,6 +455,7 @@ fn write_missing_files() {
         (values_file(), values()),
         (published_file(), published()),
         (inputs_and_outputs_file(), inputs_and_outputs()),
+        (late_input_file(), late_input()),
     ];
     for (path, commits) in others.iter().filter(|(path, _)| !path.exists()) {
         fs::write(path, written(commits)).unwrap();

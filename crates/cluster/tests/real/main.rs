@@ -6,12 +6,13 @@ mod capacity;
 mod checkpoints;
 mod damage;
 mod deployed;
+mod features;
 mod fitness;
 mod frames;
 mod journal;
 mod leases;
 mod leaving;
-mod levels;
+
 mod lost;
 mod ownership;
 mod parts;

@@ -63,6 +63,7 @@ impl Tx<'_, '_> {
             evidence_refs: given.evidence_refs.clone(),
             output: given.output.clone(),
             output_from: None,
+            unread_input_refs: self.task.unread_input_refs(),
         };
         self.drop_unfinished(|_| None)?;
         self.emit(self.caller(), Body::TaskCompleted(Box::new(ended)))?;

@@ -214,6 +214,7 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
+        super::edition::check(cx, given)?;
         given.check_key(&cx.caller.session_id)?;
         let created = created(cx, given, defaults, parent)?;
         let event = Event {

@@ -58,6 +58,6 @@ impl Task {
         let remembered = known.or(first).and_then(|record| record.digest);
         let part =
             id.and_then(|id| Creation::part_of(id)).and_then(|(digest, _)| Digest::of_text(digest));
-        remembered.or(part).map_or(DigestForm::NEWEST, |digest| digest.form)
+        remembered.or(part).map_or(DigestForm::of(self.head.rules), |digest| digest.form)
     }
 }

@@ -98,6 +98,9 @@ pub struct StepReport {
     /// Input for the reopened Step, from orchestrators only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_refs: Vec<Ref>,
+    /// How many entries of the Task's `input_refs` the worker has seen, by its claim or since (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_seen: Option<u64>,
     /// The result, with `completed` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
@@ -164,6 +167,7 @@ impl StepReport {
             content_fields: Vec::new(),
             fencing_token: None,
             input_refs: Vec::new(),
+            input_seen: None,
             output: None,
             output_refs: Vec::new(),
             progress: None,

@@ -12,10 +12,12 @@ pub mod create;
 mod deadline;
 pub mod dispatch;
 pub mod due;
+mod edition;
 mod family;
 mod guard;
 mod input;
 mod inputs;
+mod late_input;
 pub mod lifecycle;
 mod name;
 mod operator;
@@ -354,6 +356,7 @@ impl Task {
         self.check_session(cx.caller)?;
         let cx = &Cx { digest: self.signed_digest(cx, command), ..*cx };
         report::check_content_fields(cx, command)?;
+        command.check_edition(cx)?;
         if let Some(mut reply) = self.replayed(cx)? {
             reply.waits = self.waits_again(command, reply.made);
             return Ok(Outcome::unchanged(reply));

@@ -89,7 +89,8 @@ impl Tx<'_, '_> {
                 false => names_reasons.then(|| Reason::code("not_needed")),
             })?;
             let output_from = self.task.output_step();
-            let ended = Ended { output_from, ..Ended::default() };
+            let unread_input_refs = self.task.unread_input_refs();
+            let ended = Ended { output_from, unread_input_refs, ..Ended::default() };
             return self.emit(By::system(), Body::TaskCompleted(Box::new(ended)));
         }
         Ok(())

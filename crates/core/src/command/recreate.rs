@@ -37,6 +37,7 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
+        super::edition::check(cx, given)?;
         if let Some(reply) = self.replayed(cx)? {
             return Ok(Outcome::unchanged(reply));
         }

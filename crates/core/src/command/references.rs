@@ -224,6 +224,7 @@ impl Tx<'_, '_> {
     /// its own Step only (PERM-13).
     pub(super) fn check_reported(&self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
         let own = (self.cx.caller.role == Role::Worker).then_some(pos);
+        self.task.check_input_seen(report.input_seen)?;
         self.task.check_artifacts(&report.artifacts, own)?;
         let before = self.task.steps[pos].state.facts().progress.as_ref();
         check_offsets(before, report.progress.as_ref())

@@ -97,7 +97,9 @@ impl Tx<'_, '_> {
             }
             StepStatus::Failed => {
                 let reason = reason_or(report.reason.as_ref(), "failed");
-                let (facts, floor_ms) = (self.facts(report), report.retry_after_ms);
+                let floor_ms =
+                    report.retry_after_ms.filter(|_| self.cx.limits.edition >= Rules::Second);
+                let facts = self.facts(report);
                 self.fail_step(pos, reason, Outcome::Failed, facts, self.caller(), floor_ms)
             }
             StepStatus::Cancelled => {
@@ -219,7 +221,6 @@ impl Tx<'_, '_> {
     }
 
     /// The fields that every report may carry.
-    #[allow(clippy::unused_self)]
     fn facts(&self, report: &StepReport) -> Option<Box<ReportFacts>> {
         ReportFacts {
             progress: report.progress.clone(),
@@ -229,6 +230,7 @@ impl Tx<'_, '_> {
             output_refs: report.output_refs.clone(),
             checkpoint_refs: report.checkpoint_refs.clone(),
             remote: report.remote.clone(),
+            input_seen: self.newly_seen(report),
         }
         .boxed()
     }

@@ -18,6 +18,7 @@ use crate::event::{
 };
 use crate::id::{CommitId, Millis, StepId, system_agent};
 use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec, add_once};
+use crate::rules::Rules;
 use crate::status::{EdgeKind, EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
 
@@ -134,6 +135,7 @@ impl Task {
             delivery_state: created.task.delivery_state,
             progress: Arc::default(),
             input_refs: Arc::default(),
+            unread_input_refs: None,
             evidence_refs: Arc::default(),
             created_by_agent_id: event.actor.clone(),
             created_by_run_id: event.run,
@@ -328,7 +330,11 @@ impl Task {
         if let Some(delta) = &p.progress {
             Arc::make_mut(&mut head.progress).merge(delta, at.time);
         }
-        add_once(Arc::make_mut(&mut head.input_refs), &p.input_refs);
+        let input_refs = Arc::make_mut(&mut head.input_refs);
+        match head.rules {
+            Rules::First => add_once(input_refs, &p.input_refs),
+            Rules::Second => input_refs.extend_from_slice(&p.input_refs), // CTRL-12: a cursor counts them.
+        }
         add_once(Arc::make_mut(&mut head.evidence_refs), &p.evidence_refs);
         p.artifacts.iter().try_for_each(|a| self.add_artifact(a, None, None, at.time))
     }
@@ -481,6 +487,9 @@ impl Task {
         head.result_summary = p.result_summary.as_deref().map(text);
         head.output = p.output.clone().map(Arc::new);
         head.output_from.clone_from(&p.output_from);
+        if !p.unread_input_refs.is_empty() {
+            head.unread_input_refs = Some(Arc::new(p.unread_input_refs.clone()));
+        }
         add_once(Arc::make_mut(&mut head.evidence_refs), &p.evidence_refs);
         if to == TaskStatus::Failed {
             head.last_error.clone_from(&reason);

@@ -124,6 +124,9 @@ pub struct Head {
     pub progress: Arc<Progress>,
     /// Late input (A2A-21).
     pub input_refs: Arc<Vec<Ref>>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_input_refs: Option<Arc<Vec<Ref>>>,
     /// Evidence.
     pub evidence_refs: Arc<Vec<Ref>>,
     /// The creator.
@@ -466,6 +469,9 @@ pub struct Attempt {
     pub error: Option<Arc<Reason>>,
     /// Fixed at the claim.
     pub input_refs: Arc<[Ref]>,
+    /// How many entries of the Task's `input_refs` it has seen, by its claim or its reports (CTRL-12).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input_seen: u32,
     /// Refs that it reported; the list grows while it is open.
     pub output_refs: Arc<Vec<Ref>>,
     /// Checkpoints that it reported; the list grows while it is open.

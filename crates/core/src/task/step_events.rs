@@ -188,6 +188,7 @@ impl Task {
                 [] => Arc::default(), // Takes no memory, unlike an empty list made by `from`.
                 refs => Arc::from(refs),
             },
+            input_seen: self.head.input_count(),
             output_refs: Arc::clone(&self.no_refs),
             checkpoint_refs: Arc::clone(&self.no_refs),
             completion_summary: None,
@@ -457,6 +458,8 @@ impl Task {
                 if let Some(remote) = &report.remote {
                     a.remote = Some(Arc::new(remote.clone()));
                 }
+                let seen = report.input_seen.and_then(|seen| u32::try_from(seen).ok());
+                a.input_seen = a.input_seen.max(seen.unwrap_or(0));
             });
         }
         let Some(report) = report else { return Ok(()) };

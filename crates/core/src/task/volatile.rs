@@ -28,6 +28,9 @@ pub struct Volatile {
     /// Steps whose grants no worker acknowledged: the ordinal of the last such claim, and how many
     /// in a row.
     pub unacknowledged: BTreeMap<Pos, (u32, u32)>,
+    /// How far open Attempts have seen the Task's `input_refs`, as heartbeats said it (CTRL-12). The next
+    /// report takes it into the log.
+    pub input_seen: BTreeMap<Pos, u32>,
     /// When unused Runs end by themselves (DISP-02).
     pub run_expiry: BTreeSet<(Millis, Pos)>,
     /// Until when no Step fails by its own time limits, on the steady line.

@@ -57,6 +57,10 @@ pub struct ClaimResult {
     pub dependencies: Vec<DependencyResult>,
     /// All refs that the claim fixed (2.4), including the `input_refs` of Step and Task.
     pub input_refs: Arc<[Ref]>,
+    /// How many entries of the Task's `input_refs` are among them: what comes later counts on from there
+    /// (CTRL-12).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input_seen: u32,
     /// Checkpoints of earlier Attempts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoint_refs: Vec<Ref>,
@@ -70,6 +74,11 @@ pub struct ClaimResult {
     /// that of the Task's creator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<SmolStr>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The results of a dependency: all that a worker sees of other Steps.
@@ -198,6 +207,7 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
         retry_policy: attempt.retry_policy.clone(),
         dependencies: DependencyResult::of_claim(view, &attempt.step_snapshot),
         input_refs: Arc::clone(&attempt.input_refs),
+        input_seen: attempt.input_seen,
         checkpoint_refs: checkpoints_before(view, attempt),
         instructions: run.instructions.clone(),
         bindings: run.bindings.clone(),

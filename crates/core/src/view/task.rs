@@ -113,6 +113,9 @@ pub struct TaskView {
     pub facts_count: usize,
     /// Late input.
     pub input_refs: Arc<Vec<Ref>>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_input_refs: Option<Arc<Vec<Ref>>>,
     /// Evidence.
     pub evidence_refs: Arc<Vec<Ref>>,
     /// The most recent Attempt or Task error.
@@ -273,6 +276,7 @@ impl TaskView {
             parent_close: spec.parent_close,
             facts_count: view.facts_len(),
             input_refs: Arc::clone(&head.input_refs),
+            unread_input_refs: head.unread_input_refs.clone(),
             evidence_refs: Arc::clone(&head.evidence_refs),
             last_error: head.last_error.clone(),
             archived_at: head.archived_at,

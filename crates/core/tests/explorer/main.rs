@@ -15,6 +15,7 @@
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+#![allow(clippy::disallowed_types, clippy::print_stdout)] // It measures time, and says what it has found.
 
 mod finish;
 mod inputs;

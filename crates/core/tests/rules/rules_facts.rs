@@ -62,8 +62,11 @@ fn artifact_shown(t: &Fixture, id: &str) -> String {
     found.unwrap()["state"].as_str().unwrap().to_owned()
 }
 
+/// Ends an Attempt in some way.
+type WayToEnd = fn(&mut Fixture, &Held);
+
 /// Every way in which an Attempt ends without completing its Step, and the Step goes on.
-fn ways_to_end() -> [(&'static str, fn(&mut Fixture, &Held)); 6] {
+fn ways_to_end() -> [(&'static str, WayToEnd); 6] {
     [
         ("lost", Fixture::lose),
         ("host_restarted", |t, held| {

@@ -26,11 +26,11 @@ fn write(t: &mut Fixture, step: &str, output: Option<&str>) {
 /// The end of the Task in its log.
 fn ended(t: &Fixture) -> Ended {
     let events = t.log.iter().flat_map(|commit| &commit.events);
-    let end = events.filter_map(|event| match &event.body {
+    let mut end = events.filter_map(|event| match &event.body {
         Body::TaskCompleted(end) => Some(end),
         _ => None,
     });
-    Ended::clone(end.last().expect("it has completed"))
+    Ended::clone(end.next_back().expect("it has completed"))
 }
 
 fn shown(t: &Fixture) -> TaskView {

@@ -48,7 +48,7 @@ async fn a_blob_is_a_file_of_its_own() {
 async fn a_damaged_blob_is_not_read_and_is_put_again() {
     let data = tempfile::tempdir().unwrap();
     let store = FileBlobs::open(data.path(), QUOTA);
-    let bytes: Arc<[u8]> = vec![7; QUOTA as usize].into();
+    let bytes: Arc<[u8]> = vec![7; usize::try_from(QUOTA).unwrap()].into();
     let blob = Blob::of(&bytes);
     store.put(&key(), blob, Arc::clone(&bytes)).await.unwrap();
     let path = data.path().join("blobs/main/t").join(blob.hash.to_string());
@@ -64,7 +64,7 @@ async fn a_damaged_blob_is_not_read_and_is_put_again() {
 #[tokio::test]
 async fn a_quota_counts_what_is_there() {
     let data = tempfile::tempdir().unwrap();
-    let bytes: Arc<[u8]> = vec![7; QUOTA as usize].into();
+    let bytes: Arc<[u8]> = vec![7; usize::try_from(QUOTA).unwrap()].into();
     let blob = Blob::of(&bytes);
     FileBlobs::open(data.path(), QUOTA).put(&key(), blob, bytes).await.unwrap();
     fs::write(data.path().join("blobs/main/t").join(format!("{}.1-0.new", blob.hash)), "x")

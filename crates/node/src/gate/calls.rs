@@ -46,7 +46,12 @@ impl Gate {
     /// Answers a hello with the layout of the cluster.
     pub(super) async fn welcome(&self, bytes: &[u8], reply: &str) {
         let node = self.node.as_str().into();
-        let welcome = Welcome { node, partitions: self.partitions, placement: PLACEMENT };
+        let welcome = Welcome {
+            node,
+            partitions: self.partitions,
+            placement: PLACEMENT,
+            features: self.features.clone(),
+        };
         let answer = decode::<Hello>(bytes).map(|_| welcome).map_err(Rejection::from);
         say_answer(&self.intake, reply, &Answer::from(answer)).await;
     }

@@ -248,7 +248,8 @@ impl Gate {
                 TaskKey { session_id: asked.session_id.clone(), task_id: asked.task_id.clone() };
             self.check_partition(&task, partition)?;
             let HeldBlob { run_id, attempt_id, fencing_token, ask, .. } = asked;
-            let held = Holding { task, run_id, attempt_id, fencing_token, lease_ms: 0 };
+            let held =
+                Holding { task, run_id, attempt_id, fencing_token, lease_ms: 0, input_seen: None };
             Ok((self.links.of(name)?, self.leave_to_read()?, held, ask))
         });
         let (link, leave, held, ask) = match asked {
@@ -345,6 +346,7 @@ fn send_report(
         attempt_id,
         fencing_token,
         lease_ms: 0,
+        input_seen: None,
     };
     let nobody = tenure_core::id::AttemptId(uuid::Uuid::nil());
     match report.word {

@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
+use tenure_core::features::Features;
 use tenure_core::record::{Value, ValueBody};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::{
@@ -138,7 +139,13 @@ async fn so_many_workers_have_a_link() {
     let mut alice = Hand::join(&servers, "alice").await;
     alice.hello().await; // Nobody new.
     let mut carol = Hand::unheard(&servers, "carol").await;
-    let hello = Hello { v: V, handlers: None, worker_host: None, worker_build: None };
+    let hello = Hello {
+        v: V,
+        handlers: None,
+        worker_host: None,
+        worker_build: None,
+        features: Features::default(),
+    };
     carol.say("hello", &hello).await;
     let refused = carol.refusal().await;
     assert!(refused.code.is_retryable(), "{refused}");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use nix::sys::signal::Signal;
 use tenure_core::command::{Close, StepReport};
+use tenure_core::features::Features;
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{ClaimResult, View, WriteSummary};
 use tenure_core::{Code, Command};
@@ -46,6 +47,7 @@ fn holding(claim: &ClaimResult) -> Holding {
         run_id: claim.run_id,
         attempt_id: claim.attempt_id,
         fencing_token: claim.fencing_token,
+        input_seen: None,
     }
 }
 
@@ -345,7 +347,18 @@ async fn signals_go_on_with_the_next_link() {
     assert_eq!(alice.next().await.deliveries[0].cancel_requested, Some(claim.attempt_id));
     drain(&bob, &alice).await;
     let handlers = Some(vec!["noop".parse().unwrap()]);
-    alice.say("hello", &Hello { v: V, handlers, worker_host: None, worker_build: None }).await;
+    alice
+        .say(
+            "hello",
+            &Hello {
+                v: V,
+                handlers,
+                worker_host: None,
+                worker_build: None,
+                features: Features::default(),
+            },
+        )
+        .await;
     let old = alice.link.clone();
     let told = on_the_next_link(&mut alice, &old, 2).await;
     assert!(told.iter().any(|it| it.cancel_requested == Some(claim.attempt_id)), "{told:?}");
@@ -363,7 +376,16 @@ async fn a_worker_that_comes_again_is_still_to_leave() {
     let pool = "default".parse().unwrap();
     crate::common::until(async || node.scheduler().pool_facts(&pool).workers == 0).await;
     alice
-        .say("hello", &Hello { v: V, handlers: None, worker_host: None, worker_build: None })
+        .say(
+            "hello",
+            &Hello {
+                v: V,
+                handlers: None,
+                worker_host: None,
+                worker_build: None,
+                features: Features::default(),
+            },
+        )
         .await;
     let old = alice.link.clone();
     assert!(on_the_next_link(&mut alice, &old, 1).await[0].drain);
@@ -379,8 +401,14 @@ async fn workers_that_come_together_are_told_together() {
     let mut heard = client.subscribe("tenure.v1.node.*.alive").await.unwrap();
     let _inboxes = client.subscribe("_INBOX.worker.>").await.unwrap(); // They are there.
     client.flush().await.unwrap();
-    let said =
-        encode(&Hello { v: V, handlers: None, worker_host: None, worker_build: None }).unwrap();
+    let said = encode(&Hello {
+        v: V,
+        handlers: None,
+        worker_host: None,
+        worker_build: None,
+        features: Features::default(),
+    })
+    .unwrap();
     let begun = Instant::now();
     for n in 0..100 {
         let subject = format!("tenure.v1.worker.default.w{n}.b1.hello");

@@ -20,6 +20,7 @@ impl From<Delivery> for Sent {
                 Self { cancel_requested: Some(attempt), time_left_ms, ..nothing }
             }
             Delivery::Lost(attempt) => Self { lost: Some(attempt), ..nothing },
+            Delivery::Input(input) => Self { input: Some(input), ..nothing },
             Delivery::Drain => Self { drain: true, ..nothing },
         }
     }
@@ -35,8 +36,16 @@ impl Delivery {
                 Some(Self::CancelRequested(attempt, time_left_ms))
             }
             Sent { lost: Some(attempt), .. } => Some(Self::Lost(attempt)),
+            Sent { input: Some(input), .. } => Some(Self::Input(input)),
             Sent { drain: true, .. } => Some(Self::Drain),
-            Sent { grant: None, run: None, cancel_requested: None, lost: None, .. } => None,
+            Sent {
+                grant: None,
+                run: None,
+                cancel_requested: None,
+                lost: None,
+                input: None,
+                ..
+            } => None,
         }
     }
 }
@@ -49,6 +58,7 @@ impl From<&Holding> for Held {
             run_id: held.run_id,
             attempt_id: held.attempt_id,
             fencing_token: held.fencing_token,
+            input_seen: held.input_seen,
         }
     }
 }
@@ -62,6 +72,7 @@ impl From<Held> for Holding {
             attempt_id: held.attempt_id,
             fencing_token: held.fencing_token,
             lease_ms: 0,
+            input_seen: held.input_seen,
         }
     }
 }

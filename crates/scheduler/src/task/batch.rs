@@ -137,7 +137,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             expected_spec_version: envelope.expected_spec_version(),
             trace: envelope.trace(),
             epoch: self.epoch,
-            limits: &self.node.config.limits,
+            limits: self.node.limits(self.holds_edition_2),
         };
         let compared = |task: &Task| {
             let digest = crate::edge::digest_for(task, &envelope, &what, digest)?;
@@ -199,7 +199,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             expected_spec_version: None,
             trace: None,
             epoch: self.epoch,
-            limits: &self.node.config.limits,
+            limits: self.node.limits(self.holds_edition_2),
         };
         match task.decide(&cx, command) {
             Ok(outcome) => {
@@ -282,7 +282,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             expected_spec_version: None,
             trace: None,
             epoch: self.epoch,
-            limits: &self.node.config.limits,
+            limits: self.node.limits(self.holds_edition_2),
         };
         let outcome = task.decide(&cx, command).ok()?;
         let Made::Attempt(attempt) = outcome.reply.made else { return None };

@@ -7,16 +7,17 @@ use std::time::Duration;
 use ractor::ActorProcessingErr;
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::AttemptId;
+use tenure_core::id::{AgentId, AttemptId};
 use tenure_core::status::{EndReason, Outcome as AttemptEnd};
 use tenure_core::suspension::Went;
 use tenure_core::table::Pos;
 use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
 use tenure_core::{Caller, Code, Rejection, RejectionKind};
-use tenure_ports::bus::Delivery;
+use tenure_ports::bus::{Delivery, Holding};
 use tenure_ports::journal::AppendError;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::worker::LateInput;
 
 use super::address::Address;
 use super::open::log_away;
@@ -163,6 +164,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         self.return_credits(myself, flight.unused);
         self.signal();
+        self.push_inputs();
         self.answer_late();
         self.offer(myself);
     }
@@ -260,6 +262,37 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let stop =
                     Delivery::CancelRequested(attempt.attempt_id, view.time_to_stop(attempt, now));
                 self.node.signal(&attempt.worker_id, stop);
+            }
+        }
+    }
+
+    /// Sends the holders of open Attempts what has come to the Task's `input_refs` since it was last called
+    /// (CTRL-12). What the log shows as seen is not sent; after a change of owners some of the rest comes twice.
+    pub(super) fn push_inputs(&mut self) {
+        let Life::Known(task) = &self.life else { return };
+        let view = task.durable();
+        let count = view.pushed_inputs();
+        let pushed = std::mem::replace(&mut self.inputs_pushed, count);
+        if count <= pushed {
+            return;
+        }
+        for attempt in view.open_attempts() {
+            let (after, refs) = view.inputs_for(attempt, pushed);
+            if !refs.is_empty() {
+                let (attempt_id, input_refs) = (attempt.attempt_id, refs.to_vec());
+                let input = LateInput { attempt_id, after, input_refs };
+                self.node.signal(&attempt.worker_id, Delivery::Input(input.into()));
+            }
+        }
+    }
+
+    /// What a heartbeat says of how far the holders of Attempts have seen the Task's `input_refs`.
+    pub(super) fn note_seen(&mut self, who: &AgentId, held: &[Holding]) {
+        let Life::Known(task) = &mut self.life else { return };
+        for Holding { attempt_id, fencing_token, input_seen, .. } in held {
+            let is_theirs = task.durable().check_holder(who, *attempt_id, *fencing_token).is_ok();
+            if let Some(seen) = input_seen.filter(|_| is_theirs) {
+                task.note_input_seen(*attempt_id, seen);
             }
         }
     }

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::last::Final;
 use self::last::said_already;
+use super::late_input::LateInputs;
 use super::stop::StopRequest;
 use super::words::{inline, reason};
 
@@ -52,6 +53,7 @@ pub(super) trait Reporter: Send + Sync {
 struct ContextShared {
     claim: ClaimResult,
     stop: StopRequest,
+    inputs: LateInputs,
     reporter: Arc<dyn Reporter>,
     /// The final report of the handler, held until it returns.
     spoken: Mutex<Option<Final>>,
@@ -78,9 +80,15 @@ impl fmt::Debug for StepContext {
 }
 
 impl StepContext {
-    pub(super) fn new(claim: ClaimResult, stop: StopRequest, reporter: Arc<dyn Reporter>) -> Self {
+    pub(super) fn new(
+        claim: ClaimResult,
+        stop: StopRequest,
+        inputs: LateInputs,
+        reporter: Arc<dyn Reporter>,
+    ) -> Self {
         let (spoken, artifacts, peer, run_result) = Default::default();
-        let shared = ContextShared { claim, stop, reporter, spoken, artifacts, peer, run_result };
+        let shared =
+            ContextShared { claim, stop, inputs, reporter, spoken, artifacts, peer, run_result };
         Self { shared: Arc::new(shared) }
     }
 
@@ -139,6 +147,18 @@ impl StepContext {
     /// reopened.
     pub fn input_refs(&self) -> &[Ref] {
         &self.shared.claim.input_refs
+    }
+
+    /// The references that were added to the Task's `input_refs` after the claim and that this handler has
+    /// not taken yet (CTRL-12), in their order. Its later reports tell that it has seen them. They come only
+    /// under `dispatch=auto`.
+    pub fn take_late_inputs(&self) -> Vec<Ref> {
+        self.shared.inputs.take()
+    }
+
+    /// As [`take_late_inputs`](Self::take_late_inputs), but waits until there are some.
+    pub async fn late_inputs(&self) -> Vec<Ref> {
+        self.shared.inputs.next().await
     }
 
     /// The checkpoints of earlier Attempts ([`checkpoint`](Self::checkpoint)).
@@ -491,6 +511,7 @@ impl StepContext {
         let mut report = StepReport::on(claim.step.step_id.clone());
         report.attempt_id = Some(claim.attempt_id);
         report.fencing_token = Some(claim.fencing_token);
+        report.input_seen = self.shared.inputs.seen();
         report
     }
 }

@@ -11,6 +11,7 @@ pub mod context;
 mod ending;
 pub mod exec;
 pub mod handler;
+mod late_input;
 mod past;
 mod pool;
 mod pulse;

@@ -27,6 +27,7 @@ use super::capacity::WorkerCapacity;
 use super::context::{Reporter, StepContext};
 use super::ending::carry_out;
 use super::handler::Handlers;
+use super::late_input::LateInputs;
 use super::past::PastAttempts;
 use super::pulse::{heartbeat, watch_leases};
 use super::reporter::PortReporter;
@@ -111,6 +112,8 @@ pub(super) struct HeldAttempt {
     /// Its stage.
     pub(super) stage: AttemptStage,
     pub(super) stop: StopRequest,
+    /// The input that came to its Task after the claim.
+    pub(super) inputs: LateInputs,
     /// Set when the Attempt is over: then the worker reports nothing about its Step.
     pub(super) lost: Option<Loss>,
 }
@@ -265,6 +268,12 @@ async fn take_deliveries<P: WorkerPort>(
             }
             Delivery::CancelRequested(attempt, left) => shared.ask_to_stop(attempt, left),
             Delivery::Lost(attempt) => shared.lose(attempt, Loss::Told),
+            Delivery::Input(input) => {
+                let open = shared.open.lock();
+                if let Some(one) = open.get(&input.attempt_id) {
+                    one.inputs.arrive(*input);
+                }
+            }
             Delivery::Drain => {
                 shared.stop_taking();
                 shared.dismissed.send_replace(true);
@@ -294,9 +303,10 @@ impl<P: WorkerPort> PoolShared<P> {
             number: self.came.fetch_add(1, Ordering::Relaxed),
             stage,
             stop: StopRequest::default(),
+            inputs: LateInputs::after(claim.input_seen),
             lost: None,
         };
-        let stop = open.stop.clone();
+        let (stop, inputs) = (open.stop.clone(), open.inputs.clone());
         // `take_in` has released its lock here: freeing capacity takes another one.
         if !self.take_in(open) {
             if stage != AttemptStage::Kept {
@@ -335,7 +345,7 @@ impl<P: WorkerPort> PoolShared<P> {
         // If a slot is free, take it here: so Attempts begin in the order in which they came, not
         // in that of the runtime.
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
-        self.running.spawn(Arc::clone(self).run(claim, stop, free));
+        self.running.spawn(Arc::clone(self).run(claim, stop, inputs, free));
         self.give_back_surplus();
     }
 
@@ -424,6 +434,7 @@ impl<P: WorkerPort> PoolShared<P> {
         self: Arc<Self>,
         claim: ClaimResult,
         stop: StopRequest,
+        inputs: LateInputs,
         free: Option<OwnedSemaphorePermit>,
     ) {
         let holding = Holding::of(&claim);
@@ -448,7 +459,7 @@ impl<P: WorkerPort> PoolShared<P> {
             Some(_) => self.with_blobs(&holding, &mut claim, &cancelled).await,
             None => Ok(()),
         };
-        let ctx = StepContext::new(claim, stop, reporter);
+        let ctx = StepContext::new(claim, stop, inputs, reporter);
         let started = Instant::now();
         if slot.is_some() {
             match handler {

@@ -101,7 +101,11 @@ impl<P: WorkerPort> PoolShared<P> {
         let holdings: Vec<Holding> = {
             let open = self.open.lock();
             let wanted = open.values().filter(|open| open.lost.is_none() && which(open));
-            wanted.map(|open| open.holding.clone()).collect()
+            let held = |open: &HeldAttempt| Holding {
+                input_seen: open.inputs.seen(),
+                ..open.holding.clone()
+            };
+            wanted.map(held).collect()
         };
         if holdings.is_empty() {
             return true;

@@ -60,7 +60,8 @@ impl Node {
     /// The same as a node of a cluster of this placement.
     pub(crate) async fn say_alive_in(&self, placement: u32, owned: &[u32]) {
         let (node, owned) = (self.name.into(), owned.to_vec());
-        let alive = Alive { v: V, node, partitions: 1, placement, owned };
+        let (features, lacks) = Default::default();
+        let alive = Alive { v: V, node, partitions: 1, placement, owned, features, lacks };
         self.publish(format!("{ROOT}.node.{}.alive", self.name), &alive).await;
     }
 
@@ -191,6 +192,7 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         retry_policy: None,
         dependencies: Vec::new(),
         input_refs: Arc::new([]),
+        input_seen: 0,
         checkpoint_refs: Vec::new(),
         instructions: None,
         bindings: None,

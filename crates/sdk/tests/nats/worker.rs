@@ -318,6 +318,7 @@ async fn a_heartbeat_ends_with_its_connection() {
         attempt_id: AttemptId(Uuid::now_v7()),
         fencing_token: 3,
         lease_ms: LONG,
+        input_seen: None,
     };
     let until_answered = Duration::from_secs(2);
     for _ in 0..4 {

@@ -107,7 +107,8 @@ fn arrived_blob(held: &Holding, ask: BlobAsk) -> Result<(Holding, BlobAsk), Reje
     let HeldBlob { session_id, task_id, run_id, attempt_id, fencing_token, ask, .. } =
         crossed(&asked)?;
     let task = TaskKey { session_id, task_id };
-    Ok((Holding { task, run_id, attempt_id, fencing_token, lease_ms: held.lease_ms }, ask))
+    let held = Holding { task, run_id, attempt_id, fencing_token, ..held.clone() };
+    Ok((held, ask))
 }
 
 fn task_of(run: &RunOffer) -> TaskKey {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
+use tenure_core::features::Features;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, TaskId};
 use tenure_core::{Counts, Rejection};
 
@@ -30,6 +31,12 @@ pub struct NodeFacts {
     pub partitions: u32,
     /// Those that it owns: a caller with answers for all partitions has heard every node that matters.
     pub owned: Vec<u32>,
+    /// Its features (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
+    /// The features that logs of the cluster may hold and that it lacks: if there are any, it takes no partition.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub lacks: Features,
     /// Workers that have a link with it.
     pub workers: Vec<WorkerFacts>,
     /// Workers without a link because the node could not accept what they sent, in the last ten minutes.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, Write};
+use tenure_core::features::Features;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::patch::{Operation, TaskFields};
 use tenure_core::record::Labels;
@@ -27,6 +28,9 @@ use super::{BadMessage, V, decode, operation};
 pub struct Hello {
     /// The version.
     pub v: V,
+    /// The features of the caller (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
 }
 
 /// The partitions and the placement of the cluster.
@@ -39,6 +43,9 @@ pub struct Welcome {
     /// The version of the placement of Tasks in them (OWN-01); 1 if left out.
     #[serde(default = "super::first_placement", skip_serializing_if = "super::is_first_placement")]
     pub placement: u32,
+    /// The features of the node (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
 }
 
 /// The fields around an operation.

@@ -26,6 +26,7 @@
 use std::io::Cursor;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::features::Features;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::record::Labels;
 use tenure_core::status::{FailedAs, TaskStatus};
@@ -64,8 +65,9 @@ pub enum Header {
         node: String,
         /// An id of this taking, which no other has: so no owner takes another's record for its own.
         taking: String,
-        /// The format version in which the owner writes: one that all live nodes can read.
-        write_level: u32,
+        /// The features that the log may hold from here on (EVOLVE-02); older programs leave them out.
+        #[serde(default, skip_serializing_if = "Features::is_empty")]
+        features: Features,
     },
 }
 

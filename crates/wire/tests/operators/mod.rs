@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::command::create::Parent;
+use tenure_core::features::Features;
 use tenure_core::status::{Intent, TaskStatus};
 use tenure_core::{Counts, Rejection};
 use tenure_wire::bus::node::Alive;
@@ -42,6 +43,8 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         node: "n1".into(),
         partitions: 8,
         owned: vec![0, 3],
+        features: Features::default(),
+        lacks: Features::default(),
         workers: vec![worker.clone()],
         refused: Vec::new(),
         more: false,
@@ -136,10 +139,23 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
 /// How a cluster was made, as nodes say. OWN-01: of the first placement they say none.
 fn of_its_making() -> [(&'static str, Vec<u8>); 4] {
     let alive = |placement| {
-        bytes(&Alive { v: V, node: "n1".into(), partitions: 8, placement, owned: vec![0, 3] })
+        bytes(&Alive {
+            v: V,
+            node: "n1".into(),
+            partitions: 8,
+            placement,
+            owned: vec![0, 3],
+            features: Features::default(),
+            lacks: Features::default(),
+        })
     };
     let welcome = |placement| {
-        bytes(&Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8, placement })))
+        bytes(&Answer::from(Ok(Welcome {
+            node: "n1".into(),
+            partitions: 8,
+            placement,
+            features: Features::default(),
+        })))
     };
     [
         ("alive", alive(1)),

@@ -32,6 +32,7 @@ fn ended() -> Box<Ended> {
         evidence_refs: vec![reference("photo")],
         output: None,
         output_from: None,
+        unread_input_refs: Vec::new(),
     })
 }
 

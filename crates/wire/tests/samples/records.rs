@@ -169,6 +169,7 @@ pub(crate) fn facts() -> Option<Box<ReportFacts>> {
         output_refs: vec![reference("report.v1")],
         checkpoint_refs: vec![reference("s3://bucket/checkpoint")],
         remote: Some(remote()),
+        input_seen: None,
     };
     facts.boxed()
 }

@@ -53,6 +53,7 @@ pub(super) fn nodes(
         findings.push(Finding::bad(CHECK, found, not_served(&heard.missing_partitions, holders)));
     }
     findings.extend(elsewhere(CHECK, &heard.answers, holders));
+    findings.extend(lacking(&heard.answers));
     findings.extend(refused(&heard));
     findings.extend(suspended(&heard));
     for node in &heard.answers {
@@ -103,6 +104,16 @@ fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> O
         let found = format!("{}, by Redis another's", found.join("; "));
         Finding::caution(check, found, advice)
     })
+}
+
+/// Nodes that cannot read what the logs of the cluster may hold (EVOLVE-02).
+fn lacking(answers: &[NodeFacts]) -> Option<Finding> {
+    let those = answers.iter().filter(|node| !node.lacks.is_empty());
+    let found: Vec<String> =
+        those.map(|node| format!("{} cannot read {}", node.node, node.lacks)).collect();
+    let advice = "start a newer version of `tenure serve` there: a log of the cluster may hold that, so these \
+                  nodes take no partition";
+    (!found.is_empty()).then(|| Finding::bad("features", found.join("; "), advice))
 }
 
 /// The findings on leases and logs. Sessions without an answer have one finding together.

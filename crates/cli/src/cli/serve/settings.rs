@@ -105,7 +105,7 @@ struct GivenSettings {
     #[arg(long, value_name = "NAME", env = "TENURE_CLUSTER")]
     cluster: Option<String>,
 
-    /// Partitions of the cluster: fixed when it is made [default: 8]
+    /// Partitions of the cluster, a power of two: fixed when it is made [default: 8]
     #[arg(long, value_name = "N", env = "TENURE_PARTITIONS")]
     partitions: Option<u32>,
 

@@ -13,7 +13,7 @@ use super::{Case, Explanation, ForWhom, find_run};
 use crate::command::{Caller, Operator};
 use crate::completion::{Hindrance, hindrances};
 use crate::eligibility::Obstacle;
-use crate::id::{AgentId, RunId, SessionId, StepId, TaskId};
+use crate::id::{AgentId, Ref, RunId, SessionId, StepId, TaskId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
@@ -64,6 +64,9 @@ pub struct TaskExplanation {
     /// What keeps the Task from completing although its Steps are done (VIEW-15).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hindrances: Vec<Hindrance>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread_input_refs: Vec<Ref>,
     /// If no Step waits any more: some of the Steps that failed by themselves, not because the Task failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<EndedStep>,
@@ -159,6 +162,7 @@ pub fn explain_task(
         counts: summary.counts,
         groups,
         hindrances: hindrances(view),
+        unread_input_refs: view.head().unread_input_refs.as_deref().cloned().unwrap_or_default(),
         failed,
     })
 }

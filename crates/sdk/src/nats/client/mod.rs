@@ -21,6 +21,7 @@ use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
 use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
+use tenure_core::features::Features;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
@@ -99,7 +100,7 @@ impl NatsClient {
         let (session, root) = (name.session.clone(), name.root());
         let (partitions, max_bytes) = (0, None);
         let mut shared = ClientShared { connection, session, root, partitions, permits, max_bytes };
-        let hello = Bytes::from(encode(&Hello { v: V })?);
+        let hello = Bytes::from(encode(&Hello { v: V, features: Features::of_program() })?);
         let patience = shared.connection.patience();
         let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
         placement::check(welcome.placement)?;

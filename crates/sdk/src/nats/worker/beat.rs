@@ -106,6 +106,7 @@ mod tests {
             attempt_id: AttemptId(Uuid::now_v7()),
             fencing_token: 3,
             lease_ms,
+            input_seen: None,
         }
     }
 

@@ -16,7 +16,8 @@ use super::{Bus, Caller, Hand, context, step, task_id};
 
 /// A blob of so many bytes, none of which is like the next.
 fn made(bytes: usize) -> (Blob, Arc<[u8]>) {
-    let bytes: Arc<[u8]> = (0..bytes).map(|at| (at * 7 / 5) as u8).collect();
+    let bytes: Arc<[u8]> =
+        (0..bytes).map(|at| at * 7 / 5).map(|n| (n % 256).try_into().unwrap_or(0)).collect();
     (Blob::of(&bytes), bytes)
 }
 

@@ -80,6 +80,7 @@ where
         workers::a_report_is_answered_to_whoever_made_it,
         workers::a_heartbeat_is_answered_in_its_order,
         workers::whoever_is_to_stop_is_told,
+        workers::late_input_comes_to_the_holder,
         workers::a_released_step_goes_to_another,
         workers::a_worker_that_has_left_gets_nothing,
         workers::a_run_is_offered_and_claimed_under_once,

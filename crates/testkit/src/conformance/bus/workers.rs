@@ -2,8 +2,10 @@
 
 use futures::StreamExt as _;
 use futures::future::join;
-use tenure_core::command::{Close, Dispatch, GiveBack, RunOutcome, StepReport, Why};
-use tenure_core::id::{AttemptId, CommandId, StepId};
+use tenure_core::command::{
+    AppendProgress, Close, Dispatch, GiveBack, RunOutcome, StepReport, Why,
+};
+use tenure_core::id::{AttemptId, CommandId, Ref, StepId};
 use tenure_core::record::{Progress, Value};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{GetInput, Look, Looked, RuntimeName};
@@ -191,6 +193,43 @@ pub(super) async fn whoever_is_to_stop_is_told<B: Bus>(bus: &B) {
     join(caller.say(&task, "cancel", Command::TaskCancel(Close::default())), stops).await;
     assert_eq!(caller.get(&task).await.task.native_status, TaskStatus::Cancelled);
     assert_eq!(code(&hand.pulses(&held).await[0]), Some(Code::TaskTerminal));
+}
+
+/// CTRL-12: input that comes to the Task of an open Attempt goes to its holder. What its heartbeat says that it
+/// has seen counts with its final report; what nobody has seen is listed at the end.
+pub(super) async fn late_input_comes_to_the_holder<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    hand.room(1);
+    let task = caller.create("t", &["a"]).await;
+    let claim = hand.granted().await;
+    assert_eq!(claim.input_seen, 0);
+    let given = |names: &[&str]| {
+        let input_refs = names.iter().filter_map(|name| Ref::new(name).ok()).collect();
+        Command::AppendTaskProgress(AppendProgress { input_refs, ..AppendProgress::default() })
+    };
+    for (number, names) in [&["mem:x"][..], &["mem:x", "mem:y"], &["mem:z"]].iter().enumerate() {
+        caller.say(&task, &format!("add-{number}"), given(names)).await;
+    }
+    let mut got = Vec::new();
+    while got.len() < 4 {
+        match hand.next().await {
+            Delivery::Input(input) => {
+                assert_eq!((input.attempt_id, input.after as usize), (claim.attempt_id, got.len()));
+                got.extend(input.input_refs.iter().map(|it| it.as_str().to_owned()));
+            }
+            other => panic!("no input: {other:?}"),
+        }
+    }
+    assert_eq!(got, ["mem:x", "mem:x", "mem:y", "mem:z"], "a repeat is an entry");
+    let held = Holding { input_seen: Some(3), ..Holding::of(&claim) };
+    let renewed = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
+    assert_eq!(hand.pulses(&[held]).await, [renewed]);
+    // The heartbeat and the report may go to the Task by different ways.
+    tokio::time::sleep(QUIET).await;
+    hand.complete(&claim).await;
+    let unread = caller.get(&task).await.unread_input_refs.expect("something is unread");
+    assert_eq!(unread.iter().map(Ref::as_str).collect::<Vec<_>>(), ["mem:z"]);
 }
 
 /// S26, LEASE-13: a Step that a worker gives back goes to another worker with capacity, as another
