@@ -308,13 +308,13 @@ pub struct StepFacts {
     pub remote: Option<RemoteRef>,
     /// Where it ran, if it was taken over from another Task (RETRY-15).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub taken_over_from: Option<Origin>,
+    pub taken_over_from: Option<StepOrigin>,
 }
 
 /// Where a Step ran that was taken over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Origin {
+pub struct StepOrigin {
     /// The Task.
     pub task_id: TaskId,
     /// The Attempt that completed it; absent if none did.

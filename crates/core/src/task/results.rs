@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::apply::{Applied, At};
-use super::{Origin, Step, Task, text};
+use super::{Step, StepOrigin, Task, text};
 use crate::event::StepTakenOver;
 use crate::status::StepStatus;
 use crate::table::Pos;
@@ -29,7 +29,7 @@ impl Task {
             facts.result_summary = p.result_summary.as_deref().map(text);
             facts.artifact_ids = ids;
             let (task_id, attempt_id) = (p.from_task_id.clone(), p.from_attempt_id);
-            facts.taken_over_from = Some(Origin { task_id, attempt_id });
+            facts.taken_over_from = Some(StepOrigin { task_id, attempt_id });
         });
         self.note_join(pos);
         Ok(())

@@ -11,7 +11,7 @@ use tenure_core::event::Body;
 use tenure_core::id::AttemptId;
 use tenure_core::record::Value;
 use tenure_core::status::{Policy, StepStatus};
-use tenure_core::task::Origin;
+use tenure_core::task::StepOrigin;
 use tenure_core::view::claim_result;
 use tenure_core::{Code, Command, Limits, Task};
 
@@ -34,8 +34,8 @@ fn again(t: &Fixture, name: &str) -> CreateTask {
     input.unwrap()
 }
 
-fn origin(task: &str, attempt_id: Option<AttemptId>) -> Option<Origin> {
-    Some(Origin { task_id: task.parse().unwrap(), attempt_id })
+fn origin(task: &str, attempt_id: Option<AttemptId>) -> Option<StepOrigin> {
+    Some(StepOrigin { task_id: task.parse().unwrap(), attempt_id })
 }
 
 /// RETRY-15: completed Steps come along with their results if their dependencies do; the others run. It
