@@ -1,9 +1,12 @@
 //! [`View`]: the only way to read a Task from outside of this crate, at its last durable state.
 
+mod merged;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::merged::{ascending, merged, merged_by};
 use crate::command::Caller;
 use crate::command::report::stale;
 use crate::command::run_end::nothing_held;
@@ -514,35 +517,4 @@ impl<'a> View<'a> {
         let untouched = live.filter(|&p| !self.has_touched_step(p));
         merged(untouched, touched.into_iter()).filter_map(|pos| self.step_at(pos))
     }
-}
-
-/// Merges two ascending sequences.
-fn merged(
-    left: impl Iterator<Item = Pos>,
-    right: impl Iterator<Item = Pos>,
-) -> impl Iterator<Item = Pos> {
-    merged_by(left, right, |pos| *pos)
-}
-
-/// Merges two sequences that ascend by a key.
-fn merged_by<T, K: Ord>(
-    left: impl Iterator<Item = T>,
-    right: impl Iterator<Item = T>,
-    key: impl Fn(&T) -> K,
-) -> impl Iterator<Item = T> {
-    let (mut left, mut right) = (left.peekable(), right.peekable());
-    core::iter::from_fn(move || match (left.peek(), right.peek()) {
-        (Some(l), Some(r)) if key(r) < key(l) => right.next(),
-        (None, Some(_)) => right.next(),
-        _ => left.next(),
-    })
-}
-
-/// Merges several sets into one ascending sequence. There are few: a pool has few handlers.
-fn ascending<'a>(sets: impl Iterator<Item = &'a BTreeSet<Pos>>) -> impl Iterator<Item = Pos> + 'a {
-    let mut heads: Vec<_> = sets.map(|set| set.iter().copied().peekable()).collect();
-    core::iter::from_fn(move || {
-        let heads = heads.iter_mut().filter_map(|head| head.peek().copied().map(|at| (at, head)));
-        heads.min_by_key(|(at, _)| *at).and_then(|(_, head)| head.next())
-    })
 }

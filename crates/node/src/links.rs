@@ -4,6 +4,8 @@
 //! five seconds, or does not acknowledge what it is sent. Its Attempts do not end with it: their leases say
 //! whether somebody still runs them.
 
+mod facts;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::LinkEnd;
 use tenure_ports::supervise;
-use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
+use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Capacity, Delivery, Hello};
 use tenure_wire::bus::{V, encode};
@@ -338,28 +340,6 @@ impl LinkState {
 }
 
 impl NodeLink {
-    fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {
-        let free = self.port.free();
-        let (sent, seen) = is_audit.then(|| self.port.sent_and_seen()).unzip();
-        let suspended = self.port.suspension();
-        let suspended = suspended.map(|(handler, again_ms)| SuspendedFacts { handler, again_ms });
-        let state = self.state.lock();
-        let silent = state.heard.elapsed().as_millis();
-        WorkerFacts {
-            pool: name.pool,
-            principal: name.principal.as_str().into(),
-            boot: name.boot.as_str().into(),
-            free,
-            unheard: state.window.unheard(),
-            silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
-            draining: state.is_draining,
-            suspended,
-            holds: Some(self.port.holds()),
-            sent,
-            seen,
-        }
-    }
-
     /// Sends an empty list of deliveries, from which the worker learns of this link.
     pub(crate) async fn greet(&self, links: &Links) {
         self.publish(links, 1, &[]).await;

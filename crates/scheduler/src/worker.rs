@@ -1,6 +1,8 @@
 //! The worker port in process: the scheduler's side of the link to a worker. A worker in the same
 //! process uses it directly, and a node for each worker that is connected over NATS.
 
+mod pulse;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +17,7 @@ use tenure_core::command::not_its_runs;
 use tenure_core::command::run_end::nothing_held;
 use tenure_core::command::{EndRun, GiveBack, RunAndWhy, RunOutcome, StepReport};
 use tenure_core::id::{
-    AgentId, AttemptId, CommandId, HandlerName, Millis, PoolId, RunId, SessionId, StepId,
+    AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId,
 };
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::WorkerOrigin;
@@ -32,6 +34,7 @@ use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tokio::sync::oneshot;
 
+use self::pulse::judge;
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Permit, Scheduler, ambiguous};
 use crate::pool::Worker;
@@ -477,26 +480,3 @@ fn no_task_shows(refused: Rejection) -> Rejection {
 
 /// How long a heartbeat waits for one Task.
 const PULSE: Duration = Duration::from_secs(2);
-
-/// Judges by the durable state: whatever an append in flight may end, or ask for, has not happened,
-/// as it may fail or take long.
-fn judge(task: &View<'_>, who: &AgentId, holdings: &[Holding], now: Millis) -> Vec<(Pulse, u64)> {
-    let lease_ms = |held: &Holding| task.attempt(held.attempt_id).map_or(0, |a| a.lease_ms);
-    holdings.iter().map(|held| (pulse(task, who, held, now), lease_ms(held))).collect()
-}
-
-fn pulse(task: &View<'_>, who: &AgentId, held: &Holding, now: Millis) -> Pulse {
-    match task.check_holder(who, held.attempt_id, held.fencing_token) {
-        Ok(()) => {
-            let attempt = task.attempt(held.attempt_id);
-            let cancel_requested = attempt.is_some_and(|attempt| task.is_asked_to_stop(attempt));
-            let time_left_ms = attempt.and_then(|attempt| task.time_to_stop(attempt, now));
-            Pulse::Renewed { cancel_requested, time_left_ms }
-        }
-        // An Attempt that is not known here may be another owner's, or come into the log in a
-        // moment.
-        Err(_) if task.is_behind(held.fencing_token) => Pulse::Unknown,
-        Err(_) if task.may_go_on(who, held.attempt_id, held.fencing_token) => Pulse::Unknown,
-        Err(rejection) => Pulse::Lost(rejection),
-    }
-}

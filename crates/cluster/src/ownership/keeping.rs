@@ -1,5 +1,8 @@
 //! The thread that renews a node's leases on partitions, and decides which ones it takes and gives away.
 
+mod clock;
+mod features;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -391,58 +394,6 @@ impl Keeping {
             _ => {}
         }
         self.fitness.is_cut_off = is_cut_off;
-    }
-
-    /// Notes whether this node's clock differs from Redis', which answered within `took`.
-    fn compare_clocks(&mut self, there: Millis, took: Duration) {
-        if let Some(heard) = &self.options.heard {
-            heard(there, took);
-        }
-        let apart = (self.options.clock)().abs_diff(there);
-        let is_off = Duration::from_millis(apart) > APART + took;
-        if is_off != self.fitness.is_off {
-            match is_off {
-                true => tracing::error!(
-                    apart_ms = apart,
-                    "this node's clock and Redis' are apart: it takes no partition and gives its own \
-                     away until they agree; \
-                     set the clock right that is wrong"
-                ),
-                false => tracing::info!("this node's clock and Redis' agree again"),
-            }
-        }
-        self.fitness.is_off = is_off;
-    }
-
-    /// Notes whether logs may hold what this node cannot read. Logs a change.
-    fn compare_features(&mut self, of_logs: &Features) {
-        let lacking = self.journal.features().lacking(of_logs);
-        match (self.fitness.lacks_features, !lacking.is_empty()) {
-            (false, true) => tracing::error!(
-                %lacking,
-                "logs of this cluster may hold what this node cannot read: it takes no partition; start a newer \
-                 version of it"
-            ),
-            (true, false) => tracing::info!("this node can read what logs may hold"),
-            _ => {}
-        }
-        self.fitness.lacks_features = !lacking.is_empty();
-        *self.shared.lacking.lock() = lacking;
-    }
-
-    /// If all live nodes have had a feature for some polls that the log of a partition of this node may not hold
-    /// yet, takes the partition again: its new owner record names the feature (EVOLVE-02). One partition at a
-    /// time, as each is without service for a moment.
-    fn raise(&mut self, partition: u32, shared: &Features, cause: Cause) {
-        let held = self.journal.features_of(partition);
-        let is_due = held.is_some_and(|held| !held.has_all(shared));
-        let seen = count(&mut self.richer, partition, is_due, cause);
-        let is_free = !self.leaving.contains_key(&partition) && !self.takings.is_busy();
-        if seen >= SETTLED_POLLS && is_free && self.fitness.is_candidate() {
-            self.richer.remove(&partition);
-            tracing::info!(partition, %shared, "the partition is taken again: all nodes have these features");
-            self.takings.begin(partition, shared);
-        }
     }
 
     /// This node has the lease: has the journal take the partition, unless it has done so. `shared` are the

@@ -7,7 +7,7 @@ use super::{StepReport, Tx};
 use crate::id::{AttemptId, Ref};
 use crate::reject::Rejection;
 use crate::rules::Rules;
-use crate::status::{Outcome, Policy, Role};
+use crate::status::{Policy, Role};
 use crate::task::{Attempt, Head, Task};
 use crate::view::View;
 
@@ -67,9 +67,7 @@ impl Task {
         if head.rules < Rules::Second || head.input_refs.is_empty() {
             return Vec::new();
         }
-        let has_completed = |attempt: &&Attempt| {
-            attempt.outcome == Some(Outcome::Completed) || attempt.adopted.is_some()
-        };
+        let has_completed = |attempt: &&Attempt| attempt.completed_step();
         let seen = self.attempts.iter().filter(has_completed).map(|a| a.input_seen).max();
         let seen = seen.unwrap_or(0).min(head.input_count());
         head.input_refs[seen as usize..].to_vec()

@@ -3,10 +3,9 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
-use core::fmt;
 
+pub use super::contradiction::{Contradiction, Illegal};
 use super::derived::{Derived, Tally};
 use super::undo::{Note, UndoLog};
 use super::{
@@ -21,41 +20,6 @@ use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec,
 use crate::rules::Rules;
 use crate::status::{EdgeKind, EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
-
-/// An event that contradicts the state: the log is not a history of this Task (RECOVER-05).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Illegal {
-    /// `wal_seq` of the event.
-    pub wal_seq: u64,
-    /// What does not fit.
-    pub why: Contradiction,
-}
-
-impl fmt::Display for Illegal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {} does not fit the state: {}", self.wal_seq, self.why)
-    }
-}
-
-impl core::error::Error for Illegal {}
-
-/// What contradicts the state of a Task, in words: an event, or another of its records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contradiction(String);
-
-impl fmt::Display for Contradiction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for Contradiction {}
-
-impl<T: Into<String>> From<T> for Contradiction {
-    fn from(words: T) -> Self {
-        Self(words.into())
-    }
-}
 
 pub(super) type Applied = Result<(), Contradiction>;
 

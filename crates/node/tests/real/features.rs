@@ -8,12 +8,11 @@ use tenure_core::features::{EDITION_2, Features, INPUT};
 use tenure_core::view::WriteSummary;
 use tenure_core::{Code, Command, Rejection};
 use tenure_node::Node;
-use tenure_wire::bus::V;
-use tenure_wire::bus::decode;
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{NodeFacts, Nodes};
-use tenure_wire::bus::request::{Ask, Hello as Greeting, Welcome};
+use tenure_wire::bus::request::{Ask, Hello as Greeting, Request, Welcome};
 use tenure_wire::bus::worker::LateInput;
+use tenure_wire::bus::{Answer, V, decode};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, input, until};
 use crate::workers::one_grant;
@@ -38,8 +37,17 @@ async fn create(bob: &Caller, task: &str, more: Value) -> Result<WriteSummary, R
     given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     loop {
         let given = serde_json::from_value(given.clone()).unwrap();
-        let made = bob.ask(task, &format!("create-{task}"), Ask::Create(Box::new(given))).await;
-        match made {
+        let command_id = format!("create-{task}").parse().unwrap();
+        let ask = Ask::Create(Box::new(given));
+        let request = Request::new(Some(task.parse().unwrap()), Some(command_id), ask);
+        let partition = bob.key(task).partition(PARTITIONS);
+        let subject = format!("{}.cmd.{partition}", bob.name.root());
+        let made = bob.client.request(subject, request.write().unwrap().into()).await;
+        let Ok(made) = made else {
+            tokio::time::sleep(Duration::from_millis(50)).await; // Nobody serves it just now.
+            continue;
+        };
+        match decode::<Answer<WriteSummary>>(&made.payload).unwrap().into_result() {
             Err(no) if no.code == Code::NotOwner || no.details.get("feature").is_none() => {
                 assert!(no.code.is_retryable(), "{no}");
                 tokio::time::sleep(Duration::from_millis(50)).await;

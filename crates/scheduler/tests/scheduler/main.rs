@@ -4,6 +4,7 @@
 
 mod common;
 
+mod again;
 mod answers;
 mod append;
 mod blobs;

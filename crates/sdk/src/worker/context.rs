@@ -1,6 +1,7 @@
 //! The step context: the input that a handler gets, and the reports that it may make (CTX).
 
 mod last;
+mod look;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +16,8 @@ use tenure_core::event::Bindings;
 use tenure_core::id::{Ref, StepId};
 use tenure_core::record::{ArtifactInput, Object, Progress, RemoteRef, Value, ValueBody};
 use tenure_core::status::{ArtifactKind, ReplyKind, StepStatus, WaitKind};
-use tenure_core::view::board::compose;
 use tenure_core::view::claim::DependencyResult;
-use tenure_core::view::{
-    Board, BoardInput, ClaimResult, Look, Looked, QueryInput, StepPage, WorkerTask,
-};
+use tenure_core::view::{ClaimResult, Look, Looked};
 use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
@@ -430,49 +428,6 @@ impl StepContext {
         Ok(())
     }
 
-    /// `agent.task_get`: the Task as far as this Run may see it (GET-04).
-    ///
-    /// # Errors
-    /// No scheduler answers, or the answer is longer than a message may be.
-    pub async fn task(&self) -> Result<WorkerTask, Refused> {
-        match self.look(Look::TaskGet).await? {
-            Looked::Task(task) => Ok(*task),
-            _ => Err(misread()),
-        }
-    }
-
-    /// `agent.task_query_steps`: a page of the Steps that this Run may see (QUERY).
-    ///
-    /// # Errors
-    /// As [`task`](Self::task), or `validation_error` for the input.
-    pub async fn query_steps(&self, input: QueryInput) -> Result<StepPage, Refused> {
-        match self.look(Look::TaskQuerySteps(input)).await? {
-            Looked::Steps(page) => Ok(page),
-            _ => Err(misread()),
-        }
-    }
-
-    /// PROMPT-06: a short text about the Task, for the context of a model, as far as this Run may
-    /// see it; in so many tokens at most, by default as many as the scheduler allows.
-    ///
-    /// # Errors
-    /// `validation_error` for too few tokens or more than the scheduler allows, or no scheduler
-    /// answers.
-    pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
-        let input = BoardInput { token_budget };
-        match self.look(Look::TaskBoardSummary(input)).await? {
-            Looked::Board(lines) => {
-                let lines = [lines];
-                Ok(compose(&lines, input.budget_of(&lines)))
-            }
-            _ => Err(misread()),
-        }
-    }
-
-    async fn look(&self, look: Look) -> Result<Looked, Refused> {
-        self.shared.reporter.look(self.claim(), look).await
-    }
-
     /// Adds an artifact to the final report.
     pub fn attach(&self, artifact: ArtifactInput) {
         self.shared.artifacts.lock().push(artifact);
@@ -514,9 +469,4 @@ impl StepContext {
         report.input_seen = self.shared.inputs.seen();
         report
     }
-}
-
-/// The error for an answer that belongs to another query.
-fn misread() -> Rejection {
-    Rejection::new(Code::Unavailable, "the answer is not what was asked for")
 }

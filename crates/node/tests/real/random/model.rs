@@ -122,6 +122,30 @@ impl Model {
         self.steps.values().any(|step| is_held(&step.status))
     }
 
+    /// Whether the Task is failing, and gives out nothing more until its last holder has ended (POL-05): surely,
+    /// not at all, or (`None`) by what the model does not know of a failure.
+    pub(super) fn is_draining(&self) -> Option<bool> {
+        let required = || self.order.iter().filter(|id| self.steps[*id].required);
+        if self.manual || !self.gives_out() {
+            return Some(false);
+        }
+        if required().any(|id| self.steps[id].status == "cancelled") {
+            return Some(true);
+        }
+        let is_in_doubt = required().any(|id| self.has_ended_badly(id));
+        (!is_in_doubt).then_some(false)
+    }
+
+    /// Whether a Step, or one that it waits for, has failed or was cancelled.
+    fn has_ended_badly(&self, id: &str) -> bool {
+        let Some(step) = self.steps.get(id) else { return false };
+        match step.status.as_str() {
+            "failed" | "cancelled" => true,
+            "completed" => false,
+            _ => step.deps.iter().any(|dep| self.has_ended_badly(dep)),
+        }
+    }
+
     pub(super) fn is_done(&self, id: &str) -> bool {
         self.steps.get(id).is_some_and(|step| step.status == "completed")
     }
