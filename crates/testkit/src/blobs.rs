@@ -16,11 +16,11 @@ use tenure_ports::journal::TaskKey;
 pub struct MemoryBlobs(Arc<Mutex<BlobsInMemory>>);
 
 /// The bytes of a blob, and when it was last brought.
-type Kept = (Arc<[u8]>, Millis);
+type BlobEntry = (Arc<[u8]>, Millis);
 
 #[derive(Debug)]
 struct BlobsInMemory {
-    stored: BTreeMap<(TaskKey, BlobHash), Kept>,
+    stored: BTreeMap<(TaskKey, BlobHash), BlobEntry>,
     quota: u64,
     now: Millis,
     is_away: bool,

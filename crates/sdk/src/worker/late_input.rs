@@ -13,12 +13,12 @@ pub(super) struct LateInputs(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    list: Mutex<List>,
+    list: Mutex<InputList>,
     arrived: Notify,
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct InputList {
     /// How many entries of the Task's list the claim had, and the handler has taken since.
     seen: u32,
     /// Whether the handler has taken any.
@@ -30,7 +30,7 @@ struct List {
 impl LateInputs {
     /// Those of an Attempt whose claim had so many entries.
     pub(super) fn after(claimed: u32) -> Self {
-        let list = Mutex::new(List { seen: claimed, ..List::default() });
+        let list = Mutex::new(InputList { seen: claimed, ..InputList::default() });
         Self(Arc::new(Inner { list, ..Inner::default() }))
     }
 
