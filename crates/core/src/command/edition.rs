@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::{Command, Cx};
+use crate::event::{Body, Commit};
 use crate::features::EDITION_2;
 use crate::id::FIRST_NAME_MAX;
 use crate::record::{Blob, DEADLINE_HARD};
@@ -79,6 +80,21 @@ impl Command {
     }
 }
 
+/// Refuses a log from elsewhere that begins with this commit, if its Task lives by the second edition and the
+/// log into which it would be written may not hold that.
+///
+/// # Errors
+/// `unavailable` with the feature.
+pub fn check_log(first: &Commit, may_hold: impl Fn(&str) -> bool) -> Result<(), Rejection> {
+    let is_second = first.events.iter().any(
+        |event| matches!(&event.body, Body::TaskCreated(created) if created.rules >= Rules::Second),
+    );
+    match is_second && !may_hold(EDITION_2) {
+        true => Err(refusal("rules 2")),
+        false => Ok(()),
+    }
+}
+
 fn refusal(name: &str) -> Rejection {
     let message = format!(
         "not all nodes of this cluster know {name} yet; leave it out, or try again when all are of the newest version"
@@ -101,7 +117,9 @@ fn new_in<'a>(told: &'a Json, field: &'a str) -> Option<&'a str> {
             let is_long = NAMES.contains(&field) && text.len() > FIRST_NAME_MAX;
             let is_word = LIMITS.contains(&field);
             let is_blob = text.starts_with(Blob::PREFIX);
-            (is_long || is_word || is_blob).then_some(field)
+            // Of a Task that is created in parts (EVOLVE-04).
+            let is_digest = field == "digest" && text.starts_with("2:");
+            (is_long || is_word || is_blob || is_digest).then_some(field)
         }
         _ => None,
     }
@@ -126,6 +144,7 @@ mod tests {
             (json!({"retry_policy": {"max_attempts": "unlimited"}}), Some("max_attempts")),
             (json!({"output": {"data": "AA==", "encoding": ["zstd"]}}), Some("encoding")),
             (json!({"output": {"ref": blob}}), Some("ref")),
+            (json!({"creation": {"digest": "2:00", "steps": 9}}), Some("digest")),
             (json!({"output": {"data": "AA==", "encoding": "base64"}}), None),
             (json!({"metadata": {"ext": 1}, "constraints": {"ttl_ms": 1}, "title": long}), None),
             (json!({"retry_policy": {"max_attempts": 3, "max_lost": null}}), None),

@@ -12,7 +12,7 @@ pub mod create;
 mod deadline;
 pub mod dispatch;
 pub mod due;
-mod edition;
+pub mod edition;
 mod family;
 mod guard;
 mod input;

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value as Json, json};
 use tenure_core::command::create::CreateTask;
+use tenure_core::command::edition::check_log;
 use tenure_core::command::{Close, Complete, Dispatch, RunTtl};
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::DigestForm;
@@ -133,6 +134,15 @@ fn a_command_that_names_something_new_is_refused() {
         assert_refused(t.run(&boss, &command).unwrap_err(), name);
         assert_eq!((t.task.version(), t.log.len()), (version, 1), "{name}");
     }
+}
+
+/// EVOLVE-02: a log from elsewhere is not taken in where it could not be read.
+#[test]
+fn a_log_of_the_second_edition_is_not_taken_in_where_it_cannot_be_read() {
+    let (first, second) = (fixture(create_input("a")).unwrap(), Fixture::manual("a"));
+    let check = |t: &Fixture, may_hold: bool| check_log(&t.log[0], |_| may_hold);
+    assert!(check(&first, false).is_ok() && check(&second, true).is_ok());
+    assert_refused(check(&second, false).unwrap_err(), "rules 2");
 }
 
 /// EVOLVE-02: a worker that knows the second edition works for a Task of rules 1 in the form of the first.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_core::command::edition::check_log;
 use tenure_core::event::Body;
 use tenure_core::id::WalName;
 use tenure_core::status::Role;
@@ -184,6 +185,9 @@ impl Gate {
         });
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
+        if let Some(first) = log.commits.first() {
+            check_log(first, |feature| journal.may_hold(key, feature))?;
+        }
         let events = log.commits.iter().flat_map(|commit| &commit.events);
         let blobs = events.flat_map(|event| event.body.blobs()).collect();
         self.scheduler.check_blobs(key, blobs).await?;

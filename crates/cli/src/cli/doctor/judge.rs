@@ -176,6 +176,7 @@ fn fit(check: &'static str, session: &SessionId, report: &lease::LeaseAudit) -> 
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::features::{EDITION_2, Features};
     use tenure_node::doctor::Verdict;
 
     use super::*;
@@ -230,6 +231,15 @@ mod tests {
         assert_eq!(found[1], (Verdict::Good, "n0 agrees with this machine".into()));
         assert_eq!(found[2], (Verdict::Good, "n1 is 100 ms ahead of this machine".into()));
         assert_eq!(found[3], (Verdict::Bad, "n2 is 5100 ms behind this machine".into()));
+    }
+
+    /// EVOLVE-02: a node that cannot read what logs may hold is named, with what it lacks.
+    #[test]
+    fn a_node_that_lacks_a_feature_is_told() {
+        let lacks = Features::of([EDITION_2]);
+        let old = NodeFacts { lacks, ..node("n1", vec![], None) };
+        let found = judged(vec![node("n0", vec![0], None), old], vec![]);
+        assert_eq!(found[1], (Verdict::Bad, "n1 cannot read edition-2".into()));
     }
 
     #[test]
