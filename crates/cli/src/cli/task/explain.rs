@@ -158,6 +158,13 @@ impl Said<'_> {
         }
         if task.groups.is_empty() {
             render_failures(&mut out, task);
+            for unread in task.unread_input_refs.iter().take(LINE_MAX) {
+                let _ = writeln!(
+                    out,
+                    "no completed step has read the input {}",
+                    human::one_line(unread.as_str())
+                );
+            }
             out.push_str("every step is settled: nothing is left to run\n");
             return out;
         }
