@@ -167,10 +167,12 @@ process <pid> is at work here
 step_failed: 1 step
   step failed is failed: failed
   → reopen_step failed (agent.task_update)
+  → agent.task_update_step failed
 
 step_blocked: 1 step
   step blocked is blocked, waiting for other: blocked
   → reopen_step blocked (agent.task_update)
+  → agent.task_update_step blocked
 
 dependency_unsatisfiable: 2 steps
   in-vain, behind

@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::features::Features;
-use tenure_core::id::{AttemptId, RunId};
+use tenure_core::id::{AttemptId, Ref, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
@@ -33,8 +33,8 @@ use tenure_wire::bus::subject::{
     ClientName, ClientVerb, ParsedSubject, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
 use tenure_wire::bus::worker::{
-    Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Looking, Pulse, Pulses,
-    QuerySteps, Report, ReportResult, Reported, Reports, Word,
+    Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, LateInput, Looking, Pulse,
+    Pulses, QuerySteps, Report, ReportResult, Reported, Reports, Word,
 };
 use tenure_wire::bus::{Answer, MESSAGE_MAX, V, decode, encode};
 use uuid::Uuid;
@@ -108,6 +108,12 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     );
     golden("room", &room());
     golden("room-lost", &Capacity { lost: 2, ..room() });
+    let (handlers, worker_host, worker_build) = Default::default();
+    let features = Features::read("edition-2,input");
+    golden("hello-features", &Hello { v: V, handlers, worker_host, worker_build, features });
+    let input_refs = vec![Ref::new("urn:late").unwrap()];
+    let input = Some(Box::new(LateInput { attempt_id: attempt(), after: 2, input_refs }));
+    golden("delivery-input", &Delivery { input, ..Delivery::default() });
     let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
     let run_offer = Delivery { run: Some(offer().into()), ..Delivery::default() };
     let stop = Delivery { cancel_requested: Some(attempt()), ..Delivery::default() };

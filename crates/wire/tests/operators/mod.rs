@@ -137,31 +137,30 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// How a cluster was made, as nodes say. OWN-01: of the first placement they say none.
-fn of_its_making() -> [(&'static str, Vec<u8>); 4] {
-    let alive = |placement| {
+fn of_its_making() -> [(&'static str, Vec<u8>); 6] {
+    let none = Features::default;
+    let new = || Features::read("edition-2,input");
+    let alive = |placement, (features, lacks)| {
         bytes(&Alive {
             v: V,
             node: "n1".into(),
             partitions: 8,
             placement,
             owned: vec![0, 3],
-            features: Features::default(),
-            lacks: Features::default(),
+            features,
+            lacks,
         })
     };
-    let welcome = |placement| {
-        bytes(&Answer::from(Ok(Welcome {
-            node: "n1".into(),
-            partitions: 8,
-            placement,
-            features: Features::default(),
-        })))
+    let welcome = |placement, features| {
+        bytes(&Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8, placement, features })))
     };
     [
-        ("alive", alive(1)),
-        ("alive-placed", alive(2)),
-        ("welcome", welcome(1)),
-        ("welcome-placed", welcome(2)),
+        ("alive", alive(1, (none(), none()))),
+        ("alive-placed", alive(2, (none(), none()))),
+        ("alive-features", alive(2, (Features::read("input"), Features::read("edition-2")))),
+        ("welcome", welcome(1, none())),
+        ("welcome-placed", welcome(2, none())),
+        ("welcome-features", welcome(2, new())),
     ]
 }
 
