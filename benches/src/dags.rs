@@ -10,9 +10,12 @@ use tenure_core::patch::StepInput;
 fn step(id: String, on: Vec<StepId>) -> Result<StepInput> {
     Ok(StepInput {
         assignee: None,
+        claim_only_by: None,
+        ext: None,
         depends_on_step_ids: on,
         handler: Some(HandlerName::new("noop")?),
         input: None,
+        inputs_from: None,
         required: None,
         retry_policy: None,
         step_id: StepId::new(&id)?,

@@ -1,5 +1,4 @@
 """A worker with three handlers, written from docs/protocol.md alone."""
-
 import argparse
 import asyncio
 import contextvars
@@ -114,10 +113,9 @@ class Worker:
     async def keep_alive(self):
         for attempt_id in [it for it, claim in self.open.items() if self.now >= claim["fence_at"]]:
             self.stop(attempt_id, is_lost=True)
-        if self.open and self.now >= self.beat_at:
-            beats = [claim["lease_ms"] / claim.get("beats", 9) for claim in self.open.values()]
-            self.beat_at = self.now + min(beats) / 1000
-            held = [{name: claim[name] for name in IDS} for claim in self.open.values()]
+        if (held := list(self.open.values())) and self.now >= self.beat_at:
+            self.beat_at = self.now + min(it["lease_ms"] / it.get("beats", 9) for it in held) / 1000
+            held = [{name: claim[name] for name in IDS} for claim in held]
             await self.say("hb", f"{self.inbox}.hb.{int(1000 * self.now)}", holdings=held)
 
     async def on_pulses(self, message):
@@ -130,37 +128,39 @@ class Worker:
                 claim.update(beats=3, fence_at=max(claim["fence_at"], asked + 0.9 * lease / 1000))
 
     def stop(self, attempt_id, is_lost):  # Once; of what is lost nothing more is said.
-        claim = self.open.pop(attempt_id, {}) if is_lost else self.open.get(attempt_id, {})
-        if task := claim.pop("at_work", None):
+        if task := self.open.get(attempt_id, {}).pop("at_work", None):
+            self.open.pop(attempt_id if is_lost else None, None)
             task.cancel()
 
     async def attempt(self, claim, told):
         attempt_id, step = claim["attempt_id"], claim["step"]
-        if attempt_id in self.known:
+        if attempt_id in self.known or self.known.add(attempt_id):
             return  # It came twice.
-        self.known.add(attempt_id)
         self.open[attempt_id], self.beat_at, claim["at_work"] = claim, 0, asyncio.current_task()
         traceparent.set(claim.get("trace"))
-        claim["fence_at"] = self.now + 0.9 * claim["lease_ms"] / 3000  # Until a pulse comes.
+        goes_on = claim.get("retry_policy", {}).get("on_lease_doubt") == "finish"
+        claim["fence_at"] = self.now + (float("inf") if goes_on else 0.3 * claim["lease_ms"] / 1000)
         try:
             await told.wait()
-            if step["handler"] not in self.handlers:
-                raise Failed({"code": "unknown_handler", "message": step["handler"]})
+            if step["handler"] not in self.handlers or "ref" in step.get("input", {}):
+                raise Failed({"code": "unknown_handler", "message": step["handler"] + " or ref"})
             given = json.loads(step["input"]["data"]) if "input" in step else None
             output = {"data": json.dumps(await self.handlers[step["handler"]](given))}
             word = self.report(claim, "task_update_step", status="completed", output=output)
         except asyncio.CancelledError:
-            word = self.report(claim, "end_run", outcome="cancelled")
+            how = {"outcome": "cancelled"} if self.now < claim["fence_at"] else {"reason": "fenced"}
+            word = self.report(claim, "release_step" if "reason" in how else "end_run", **how)
         except Exception as error:
             reason = {"code": "unhandled_exception", "message": repr(error)[:2000]}
             reason = error.args[0] if isinstance(error, Failed) and error.args else reason
             word = self.report(claim, "task_update_step", status="failed", reason=reason)
-        claim.pop("at_work", None)
+        claim.update(at_work=None, fence_at=float("inf"))  # Nothing runs that could run twice.
         try:
             error = await word
             if error and error["code"] not in ("stale_attempt", "task_terminal", "run_ended"):
-                reason = {"code": error["code"], "message": error["message"], "retryable": False}
-                await self.report(claim, "task_update_step", status="failed", reason=reason)
+                waits = {"status": "blocked", "wait_kind": "dependency"}  # For facts of its peer.
+                how = waits if error["code"] == "facts_unreconciled" else {"status": "failed"}
+                await self.report(claim, "task_update_step", **how, reason=error)
         finally:
             self.open.pop(attempt_id, None)  # Whatever happened, its lease may run out.
 
@@ -171,11 +171,11 @@ class Worker:
         for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
             hashed = (hashed ^ hashed >> 33) * factor % 2**64
         subject = f"{self.root}.report.{(hashed >> 32) % self.partitions}"
-        if operation == "task_update_step":
-            given |= {"step_id": of["step"]["step_id"], **{name: of[name] for name in IDS[3:]}}
+        given |= {"step_id": of["step"]["step_id"]} if operation == "task_update_step" else {}
+        given |= {it: of[it] for it in IDS[3:] if operation in ("task_update_step", "release_step")}
         report = {"word": dict(operation=operation, input=given), **{it: of[it] for it in IDS[:3]}}
         message, pause = msgpack.packb({"v": 1, "reports": [report]}), 10
-        while "attempt_id" not in of or of["attempt_id"] in self.open:  # Else it is lost.
+        while operation in ("decline_run", "release_step") or of["attempt_id"] in self.open:
             try:
                 answer = unpack(await self.nc.request(subject, message, timeout=5))
                 error = answer.get("error") or answer["ok"]["results"][0].get("error")
@@ -193,7 +193,7 @@ if __name__ == "__main__":
     parser.add_argument("--nats", default="nats://127.0.0.1:4222")
     parser.add_argument("--user", default="worker-1", help="password: TENURE_PASSWORD")
     parser.add_argument("--pool", default="default")
-    parser.add_argument("--concurrency", type=int, default=4, help="at most 1000")
-    known = {"echo": lambda it: asyncio.sleep(0, it), "fail": fail,
-             "sleep": lambda it: asyncio.sleep(it["ms"] / 1000)}
+    parser.add_argument("--concurrency", type=int, default=4)  # At most 1000.
+    rest = asyncio.sleep
+    known = dict(fail=fail, echo=lambda it: rest(0, it), sleep=lambda it: rest(it["ms"] / 1e3))
     asyncio.run(Worker(parser.parse_args(), known).run())

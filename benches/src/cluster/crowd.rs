@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
+use tenure_core::features::Features;
 use tenure_core::id::PoolId;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Capacity, Deliveries, Hello};
@@ -43,7 +44,13 @@ impl Crowd {
         };
         let workers = (0..count).map(name).collect::<Result<_>>()?;
         let mut crowd = Self { client, sent, workers, links: HashMap::new(), number: 0 };
-        let hello = encode(&Hello { v: V, handlers: None })?;
+        let hello = encode(&Hello {
+            v: V,
+            handlers: None,
+            worker_build: None,
+            worker_host: None,
+            features: Features::default(),
+        })?;
         for worker in &crowd.workers {
             crowd.client.publish(format!("{}.hello", worker.root()), hello.clone().into()).await?;
         }

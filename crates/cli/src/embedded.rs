@@ -23,12 +23,13 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
-use tenure_core::status::{Policy, Role};
-use tenure_core::{Caller, Rejection};
-use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport};
+use tenure_core::status::Role;
+use tenure_core::{Caller, Context, Rejection};
+use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport};
+use tenure_ports::blobs::SESSION_QUOTA;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
-use tenure_sdk::client::Client;
+use tenure_sdk::client::{Client, write_with_blobs};
 use tenure_sdk::worker::{Handlers, Options as WorkerOptions, WorkerPool};
 use tenure_taskfile::Plan;
 use uuid::Uuid;
@@ -104,6 +105,8 @@ impl Embedded {
         std::fs::create_dir_all(path)
             .map_err(|source| Error::Make { path: path.to_owned(), source })?;
         let (journal, report) = JsonlJournal::open(path, JournalOptions::default())?;
+        let blobs = config.blobs.unwrap_or_else(|| Arc::new(FileBlobs::open(path, SESSION_QUOTA)));
+        let config = Config { blobs: Some(blobs), ..config };
         let leases = Arc::new(MemoryLeases::default());
         let scheduler = Scheduler::start(Arc::new(journal), leases, config).await?;
         Ok(Self { scheduler, report })
@@ -186,11 +189,10 @@ impl Embedded {
     ) -> Result<TaskKey, Error> {
         let session_id = SessionId::new(session)?;
         let task_id = input.task_id()?.clone();
-        let mut envelope = self.envelope(&session_id)?;
-        if let Some(context) = &mut envelope.context {
-            context.trace = trace;
-        }
-        self.scheduler.create(envelope, input, Policy::Auto).await?;
+        let client = self.client(session)?;
+        let context =
+            Context { trace, ..Context::new(CommandId::new(Uuid::now_v7().to_string())?) };
+        write_with_blobs(client.port(), &task_id, context, input).await?;
         Ok(TaskKey { session_id, task_id })
     }
 
@@ -215,5 +217,6 @@ pub fn orchestrator(session_id: SessionId) -> Result<Caller, BadId> {
         session_id,
         run_id: None,
         worker_pool_id: None,
+        origin: None,
     })
 }

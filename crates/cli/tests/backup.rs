@@ -122,3 +122,35 @@ fn a_log_of_more_than_64_mebibytes_goes_out_and_in() {
     let again = tenure(&other, &import).json();
     assert_eq!(again["tasks"][0]["unchanged"], true, "{again}");
 }
+
+/// VALUE-01: what is too large for a log goes out and in with it. A log whose blob is not there is not taken
+/// in.
+#[test]
+fn large_values_go_out_and_in() {
+    let cluster = Cluster::start();
+    let input = "x".repeat(100_000);
+    let file =
+        format!("task_id: large\nsteps: {{a: {{handler: work, input: {{text: {input}}}}}}}\n");
+    cluster.place.file("large.yaml", file);
+    cluster.tenure(&["submit", "large.yaml"]).with(0);
+    let shows = |cluster: &Cluster| {
+        let shown = cluster.tenure(&["step", "get", "large", "a", "-o", "json"]).with(0).json();
+        let data = shown["step"]["input"]["data"].as_str().unwrap().to_owned();
+        assert_eq!(data, format!("{{\"text\":\"{input}\"}}"));
+    };
+    shows(&cluster);
+    cluster.tenure(&["wal", "export", "large", "--to", "out"]).with(0);
+    let blobs = cluster.place.path("out/blobs/default/large");
+    assert_eq!(std::fs::read_dir(&blobs).unwrap().count(), 1);
+    let out = cluster.place.path("out");
+    let other = Cluster::start();
+    let import = ["wal", "import", out.to_str().unwrap(), "large"];
+    let kept = cluster.place.path("kept");
+    std::fs::rename(&blobs, &kept).unwrap();
+    other.tenure(&import).with(4).saying("is not there, or is damaged");
+    std::fs::rename(&kept, &blobs).unwrap();
+    other.tenure(&import).with(0);
+    shows(&other);
+    let again = other.tenure(&import).with(0);
+    assert!(again.stdout.contains("was there already"), "{again:#?}");
+}

@@ -61,7 +61,10 @@ fn a_task_that_does_not_go_on_keeps_all_its_steps() {
     let blocked = bench.create(task("blocked", &steps));
     bench.command(&blocked, Command::BlockTask(why()));
     let ended = bench.create(task("ended", &steps));
-    bench.command(&ended, Command::TaskCancel(Close { reason: None, wait: Some(false) }));
+    bench.command(
+        &ended,
+        Command::TaskCancel(Close { grace_ms: None, reason: None, wait: Some(false) }),
+    );
 
     assert_headline(&bench, &["draft", "a"], "task_draft", &["submit_task"]);
     assert_headline(&bench, &["paused", "a"], "task_paused", &["resume_task"]);
@@ -104,7 +107,10 @@ fn a_task_that_is_being_closed_keeps_its_steps() {
     let steps = [step("a", "hang", &[]), step("b", "default", &["a"])];
     let key = bench.create(json!({"task_id": "closing", "steps": steps}));
     bench.wait(&key, "a runs", |task| task.open_attempts().any(|a| a.started_at > 0));
-    bench.command(&key, Command::TaskCancel(Close { reason: None, wait: Some(false) }));
+    bench.command(
+        &key,
+        Command::TaskCancel(Close { grace_ms: None, reason: None, wait: Some(false) }),
+    );
     let (headline, operations) = headline(&bench, &["closing", "b"]);
     let closed = bench.json(&["task", "get", "closing"])["native_status"] == "cancelled";
     assert!(headline == "task_cancelling" && operations.is_empty() || closed, "{headline}");
@@ -115,7 +121,7 @@ fn a_task_that_is_being_closed_keeps_its_steps() {
 fn a_step_is_kept_by_what_it_is_and_by_what_it_waits_for() {
     let bench = Bench::new();
     let mut assigned = step("assigned", "default", &[]);
-    assigned["assignee"] = "worker-1".into();
+    assigned["claim_only_by"] = "worker-1".into();
     let key = bench.create(task(
         "task",
         &[
@@ -134,17 +140,18 @@ fn a_step_is_kept_by_what_it_is_and_by_what_it_waits_for() {
     report(&bench, &key, "blocked", StepStatus::Blocked);
 
     let detach = ["reopen_step", "remove_dependency"];
+    let again = ["reopen_step", "agent.task_update_step"];
     assert_headline(&bench, &["task", "done"], "step_terminal", &[]);
-    assert_headline(&bench, &["task", "failed"], "step_failed", &["reopen_step"]);
-    assert_headline(&bench, &["task", "blocked"], "step_blocked", &["reopen_step"]);
-    assert_headline(&bench, &["task", "ready"], "runnable_now", &["dispatch_worker"]);
+    assert_headline(&bench, &["task", "failed"], "step_failed", &again);
+    assert_headline(&bench, &["task", "blocked"], "step_blocked", &again);
+    assert_headline(&bench, &["task", "ready"], "needs_dispatch", &["dispatch_worker"]);
     assert_headline(&bench, &["task", "waits"], "dependency_pending", &[]);
     assert_headline(&bench, &["task", "in-vain"], "dependency_unsatisfiable", &detach);
     assert_headline(&bench, &["task", "behind"], "dependency_unsatisfiable", &detach);
     let for_another = ["task", "assigned", "--worker", "worker-2"];
     assert_headline(&bench, &for_another, "assigned_elsewhere", &["update_step"]);
     let for_it = ["task", "assigned", "--worker", "worker-1"];
-    assert_headline(&bench, &for_it, "runnable_now", &["dispatch_worker"]);
+    assert_headline(&bench, &for_it, "needs_dispatch", &["dispatch_worker"]);
 
     let told = bench.json(&["task", "explain", "task"]);
     for group in told["groups"].as_array().unwrap() {
@@ -160,10 +167,12 @@ process <pid> is at work here
 step_failed: 1 step
   step failed is failed: failed
   → reopen_step failed (agent.task_update)
+  → agent.task_update_step failed
 
 step_blocked: 1 step
   step blocked is blocked, waiting for other: blocked
   → reopen_step blocked (agent.task_update)
+  → agent.task_update_step blocked
 
 dependency_unsatisfiable: 2 steps
   in-vain, behind
@@ -175,13 +184,13 @@ dependency_unsatisfiable: 2 steps
 dependency_pending: 1 step
   step waits waits for ready (ready)
 
-runnable_now: 2 steps
+needs_dispatch: 2 steps
   ready, assigned
-  for example: step ready is ready; its task gives nothing out by itself
+  for example: step ready is ready; its task gives nothing out by itself, and no run may claim it
   → dispatch_worker
 ");
     let bench = bench.closed();
-    assert_headline(&bench, &["task", "ready"], "no_worker_in_pool", &["update_step"]);
+    assert_headline(&bench, &["task", "ready"], "needs_dispatch", &["dispatch_worker"]);
 }
 
 /// DISP-10: a Run opens its pool and its Steps, and is spent by one claim.
@@ -196,6 +205,7 @@ fn a_run_is_kept_by_its_scope() {
             allowed_step_ids: Some(vec!["a".parse().unwrap()]),
             bindings: None,
             instructions: None,
+            ttl_ms: None,
             wait: None,
             worker_pool_id: "default".parse().unwrap(),
         }),
@@ -285,9 +295,9 @@ dependency_pending: 10,000 steps
   7,500 steps wait for right (ready)
   for example: step s0 waits for left (ready)
 
-runnable_now: 2 steps
+needs_dispatch: 2 steps
   left, right
-  for example: step left is ready; its task gives nothing out by itself
+  for example: step left is ready; its task gives nothing out by itself, and no run may claim it
   → dispatch_worker
 ");
     report(&bench, &key, "left", StepStatus::Failed);
@@ -301,7 +311,7 @@ runnable_now: 2 steps
         ("step_failed", 1),
         ("dependency_unsatisfiable", 2_500),
         ("dependency_pending", 7_500),
-        ("runnable_now", 1),
+        ("needs_dispatch", 1),
     ];
     assert_eq!(counts, expected);
     assert_eq!(groups[1]["roots"][0]["waiting"], 2_500);

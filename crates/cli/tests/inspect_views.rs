@@ -216,6 +216,7 @@ fn a_task_as_json_is_the_answer_of_task_get() {
         "root_task_id",
         "runs",
         "session_id",
+        "spec_version",
         "started_at",
         "status",
         "steps",

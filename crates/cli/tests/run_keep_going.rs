@@ -25,6 +25,33 @@ fn the_first_failure_ends_a_task_unless_told_otherwise() {
     assert_eq!(report["status_reason"]["code"], "step_failed");
 }
 
+/// POL-05: what runs beside a failed step runs to its end, unless it is to stop.
+#[test]
+fn what_runs_is_stopped_only_if_asked_for() {
+    let place = Place::new();
+    place.file("f.yaml", "steps: {bad: {run: 'exit 3', retries: 0}, slow: {sleep: 500ms}}");
+    let (code, report) = place.report(&["run", "f.yaml"]);
+    assert_eq!((code, &step(&report, "slow")["status"]), (Some(1), &json!("completed")));
+    place.file("g.yaml", "steps: {bad: {run: 'exit 3', retries: 0}, slow: {sleep: 1h}}");
+    let (code, report) = place.report(&["run", "g.yaml", "--fail-fast"]);
+    assert_eq!((code, &step(&report, "slow")["status"]), (Some(1), &json!("failed")));
+    assert_eq!(report["status_reason"]["code"], "step_failed");
+    let text = "on_failure: stop\nsteps: {bad: {run: 'exit 3', retries: 0}, slow: {sleep: 1h}}";
+    place.file("h.yaml", text);
+    let (code, report) = place.report(&["run", "h.yaml"]);
+    assert_eq!((code, &step(&report, "slow")["status"]), (Some(1), &json!("failed")));
+}
+
+/// POL-06: an optional step behind the last one that the task needs runs.
+#[test]
+fn an_optional_step_behind_the_last_required_one_runs() {
+    let place = Place::new();
+    let text = "steps: {deploy: {noop: true}, notify: {depends_on: deploy, run: 'echo on', optional: true}}";
+    place.file("f.yaml", text);
+    let (code, report) = place.report(&["run", "f.yaml"]);
+    assert_eq!((code, &step(&report, "notify")["status"]), (Some(0), &json!("completed")));
+}
+
 #[test]
 fn with_keep_going_the_rest_runs_and_the_reason_is_the_same() {
     let place = Place::new();

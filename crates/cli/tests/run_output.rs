@@ -44,6 +44,53 @@ fn json_is_one_object_with_everything_in_it() {
     assert_eq!(total, 3);
 }
 
+/// VALUE-01: 70 KB of output were refused as not retryable, and the Task failed. They go as a blob, the next
+/// command gets them, and people who ask get them too.
+#[test]
+fn seventy_kilobytes_of_output_go_to_the_next_step() {
+    let place = Place::new();
+    let text = r#"
+task_id: large
+steps:
+  big: {run: "printf '\"%070000d\"' 0 > $TENURE_OUTPUT"}
+  next: {depends_on: big, run: "wc -c < $TENURE_INPUTS > $TENURE_OUTPUT"}
+"#;
+    place.file("large.yaml", text);
+    let report = place.tenure(&["run", "large.yaml", "-o", "json"]).with(0).json();
+    assert_eq!(step(&report, "next")["output"], 70_010, "{report}");
+    assert_eq!(step(&report, "big")["output"]["size_bytes"], 70_002);
+    let shown = place.tenure(&["step", "get", "large", "big", "-o", "json"]).with(0).json();
+    let output = shown["step"]["output"]["data"].as_str().unwrap();
+    assert_eq!(output, format!("\"{}\"", "0".repeat(70_000)));
+    let files = std::fs::read_dir(place.path(".tenure/blobs/default/large")).unwrap();
+    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    let [blob] = &files[..] else { panic!("{files:?}") };
+    let log = std::fs::read(place.path(".tenure/tasks/default/large.wal.jsonl")).unwrap();
+    assert!(log.len() < 64_000, "the log has {} bytes", log.len());
+    place.tenure(&["wal", "verify"]).with(0);
+    std::fs::write(blob, "no longer so").unwrap();
+    place.tenure(&["wal", "verify"]).with(1);
+    let shown = place.tenure(&["step", "get", "large", "big"]).with(0);
+    assert!(shown.stderr.contains("is not there, or is damaged"), "{shown:#?}");
+}
+
+/// VALUE-02: more than 16 MiB fail the Step for good; the command's own file is the copy.
+#[test]
+fn seventeen_megabytes_of_output_stay_with_the_worker() {
+    let place = Place::new();
+    let run = "(echo '\"'; head -c 17000000 /dev/zero | tr '\\0' x; echo '\"') > $TENURE_OUTPUT";
+    let retry = "retry: {max_attempts: 3}";
+    place.file("huge.yaml", format!("steps:\n  big:\n    {retry}\n    run: |\n      {run}\n"));
+    let report = place.tenure(&["run", "huge.yaml", "-o", "json"]).with(1).json();
+    let big = step(&report, "big");
+    assert_eq!(
+        (&big["status_reason"]["code"], &big["attempts"]),
+        (&json!("value_too_large"), &json!(1))
+    );
+    let copy = big["status_reason"]["details"]["copy"].as_str().unwrap();
+    assert!(std::fs::metadata(place.path(copy)).unwrap().len() > 17_000_000);
+}
+
 #[test]
 fn jsonl_is_every_public_event_in_order() {
     let place = Place::new();

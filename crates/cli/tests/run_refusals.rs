@@ -59,7 +59,7 @@ fn ids_never_mean_a_path() {
             format!("{{\"task_id\": \"{id}\", \"steps\": [{{\"id\": \"a\", \"noop\": true}}]}}"),
         );
     }
-    let long = "x".repeat(65);
+    let long = "x".repeat(129);
     refused("t.json", format!("{{\"steps\": [{{\"id\": \"{long}\", \"noop\": true}}]}}"));
 }
 

@@ -98,6 +98,28 @@ fn kill_9_loses_nothing_and_resume_does_not_wait_for_leases() {
     assert_eq!(ran(&place), "first gate gate last ");
 }
 
+/// What was seen: a Step that ends its host was run 13 times in 12 resumes, and counted nowhere.
+///
+/// RETRY-13: from the second time on it counts, and after ten of these it is lost.
+#[test]
+fn a_step_that_ends_its_host_each_time_is_given_up() {
+    let place = Place::new();
+    place.file("gated.yaml", GATED);
+    let (first, again) = (["run", "gated.yaml"], ["run", "gated.yaml", "--resume"]);
+    for n in 0..11 {
+        let running = place.start(if n == 0 { &first } else { &again });
+        place.wait_for("pid");
+        running.signal(Signal::SIGKILL);
+        running.end();
+        support::wait_until(|| !is_alive(&place), &place.path("pid"));
+        std::fs::remove_file(place.path("pid")).unwrap();
+    }
+    let (code, report) = place.report(&again);
+    let gate = step(&report, "gate");
+    assert_eq!((code, &gate["attempts"]), (Some(1), &json!(11)), "{report:#}");
+    assert_eq!(report["status"], "lost", "{report:#}");
+}
+
 #[test]
 fn an_ended_task_is_shown_again_and_not_run_again() {
     let place = Place::new();
@@ -229,4 +251,21 @@ fn a_run_whose_lock_file_was_removed_keeps_its_directory() {
     running.end().with(0);
     assert_eq!(ran(&place), "first gate last ");
     place.tenure(&["wal", "verify"]).with(0);
+}
+
+/// STORE-17: commands of a resumed task run where the task was made, wherever the resuming is typed.
+#[test]
+fn a_resumed_task_runs_where_it_was_made() {
+    let place = Place::new();
+    place.file("gated.yaml", GATED);
+    let running = place.start(&["run", "gated.yaml", "--data", "data"]);
+    place.wait_for("pid");
+    running.signal(Signal::SIGINT);
+    running.end().with(130);
+    place.file("go", "");
+    std::fs::create_dir(place.path("elsewhere")).unwrap();
+    let resume = ["run", "../gated.yaml", "--resume", "--data", "../data"];
+    let mut command = place.command(&resume);
+    support::Running::run_to_end(command.current_dir(place.path("elsewhere"))).with(0);
+    assert_eq!(ran(&place), "first gate gate last ");
 }

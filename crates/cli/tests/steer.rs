@@ -5,6 +5,7 @@
 mod support;
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 use support::Place;
 
 /// A Task whose first Step sleeps: whoever runs it can be killed.
@@ -96,6 +97,38 @@ fn what_has_ended_is_made_again_under_another_name() {
     let got = place.tenure(&["task", "get", "again", "-o", "json"]).with(0).json();
     assert_eq!((&got["status"], got["steps"].as_array().unwrap().len()), (&"queued".into(), 2));
     place.tenure(&["task", "retry", "long", "--as", "again"]).with(4).saying("task again exists");
+}
+
+/// RETRY-15, TASK-22, STEP-37: what is completed need not run again; the steps behind a join get what it
+/// joins, and the last one makes the output of the task.
+#[test]
+fn what_is_completed_is_taken_over() {
+    let place = Place::new();
+    place.file(
+        "join.yaml",
+        "task_id: first
+steps:
+  fetch: {run: 'echo run >> ran; printf 1 > $TENURE_OUTPUT', repeat: 3}
+  join: {noop: true, needs: fetch}
+  report: {run: '[ -e good ] && cat $TENURE_INPUTS > $TENURE_OUTPUT', needs: join, retries: 0}
+",
+    );
+    place.tenure(&["run", "join.yaml"]).with(1);
+    place.file("good", "");
+    let args = ["task", "retry", "first", "--as", "second", "--keep-completed"];
+    place.tenure(&args).with(0);
+    place.tenure(&["run", "--resume=second"]).with(0);
+    let ran = std::fs::read_to_string(place.path("ran")).unwrap();
+    assert_eq!(ran.lines().count(), 3, "nothing ran twice");
+    let got = place.tenure(&["task", "get", "second", "-o", "json"]).with(0).json();
+    let output: serde_json::Value =
+        serde_json::from_str(got["output"]["data"].as_str().unwrap()).unwrap();
+    let fetched = json!({"fetch-0000": 1, "fetch-0001": 1, "fetch-0002": 1});
+    assert_eq!((&output, &got["output_from"]), (&fetched, &"report".into()));
+    assert_eq!(got["steps"][0]["taken_over_from"]["task_id"], "first");
+    let shown = place.tenure(&["task", "get", "second"]).with(0).stdout;
+    assert!(shown.contains("output") && shown.contains("fetch-0002"), "{shown}");
+    place.tenure(&["task", "retry", "first", "--keep-completed"]).with(2);
 }
 
 /// A Task whose second Step waits for a file.

@@ -2,6 +2,7 @@
 //!
 //! | Module | What it is |
 //! |---|---|
+//! | [`blobs`] | what is too large for the log, in a stream of JetStream |
 //! | [`doctor`] | whether the servers are set up as they must be |
 //! | [`journal`] | the log in JetStream: a stream per partition, frames that carry the commits of many Tasks |
 //! | [`leases`] | who is alive, in Redis: one script call for all that waits |
@@ -15,6 +16,7 @@
 //! server has a timeout of our own.
 
 mod append;
+pub mod blobs;
 mod clock;
 pub mod doctor;
 pub mod journal;
@@ -24,6 +26,7 @@ pub mod ownership;
 pub mod redis_at;
 pub mod request;
 
+pub use blobs::JetStreamBlobs;
 pub use journal::{
     JetStreamJournal, Leaving, LogSettings, OtherCluster, StreamOpenError, TakeError,
 };

@@ -95,9 +95,12 @@ fn name(at: usize) -> StepId {
 fn create_input(steps: usize, depends_on: fn(usize, usize) -> Vec<usize>) -> CreateTask {
     let step = |at: usize| StepInput {
         assignee: None,
+        claim_only_by: None,
+        ext: None,
         depends_on_step_ids: depends_on(at, steps).into_iter().map(name).collect(),
         handler: None,
         input: None,
+        inputs_from: None,
         required: None,
         retry_policy: None,
         step_id: name(at),
@@ -158,6 +161,7 @@ impl Host {
             session_id: self.session.clone(),
             run_id: None,
             worker_pool_id: None,
+            origin: None,
         };
         let command_id = CommandId::new(self.id().to_string()).unwrap();
         let stamp = self.stamp();
@@ -171,8 +175,9 @@ impl Host {
             caller,
             stamp,
             command_id: id,
-            digest: id.map(|_| Digest([7; 32])),
+            digest: id.map(|_| Digest::first([7; 32])),
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: 1,
             limits: &self.limits,
@@ -185,6 +190,7 @@ impl Host {
         let grant = Grant {
             worker_id,
             worker_pool_id: self.pool.clone(),
+            origin: None,
             handlers: None,
             may_be_suspect: true,
         };
@@ -200,6 +206,7 @@ impl Host {
             session_id: self.session.clone(),
             run_id: Some(attempt.run_id),
             worker_pool_id: Some(self.pool.clone()),
+            origin: None,
         };
         let report = StepReport {
             attempt_id: Some(attempt.attempt_id),

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Body, Commit, LeaseEnd};
+use crate::event::{Body, Commit};
+use crate::status::Outcome;
 
 /// How often each thing has happened. Counts only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +39,7 @@ impl Counts {
             Body::StepClaimed(_) => &mut self.claims,
             Body::StepCompleted(p) if p.attempt_id.is_some() => &mut self.completed,
             Body::StepFailed(p) if p.attempt_id.is_some() => &mut self.failed,
-            Body::StepLeaseExpired(p) if p.reason == LeaseEnd::LeaseExpired => &mut self.lost,
+            Body::StepLeaseExpired(p) if p.reason.outcome() == Outcome::Lost => &mut self.lost,
             Body::TaskCompleted(_) | Body::TaskFailed(_) | Body::TaskCancelled(_) => {
                 &mut self.tasks_ended
             }

@@ -7,15 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::id::{BadId, CommandId, Digest};
+use crate::id::{BadId, CommandId, Digest, DigestForm};
 use crate::table::Pos;
 
 /// What a Task that comes in parts will be when it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Creation {
-    /// The digest of the patches that follow ([`digest_of`](Self::digest_of)). The create carries
-    /// it, and together they identify the whole.
+    /// The digest of the patches that follow ([`digest_of`](Self::digest_of)), in the form of theirs. The
+    /// create carries it, and together they identify the whole.
     pub digest: Digest,
     /// Whether the Task stays a draft when it is whole; otherwise it begins then.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
@@ -27,15 +27,18 @@ pub struct Creation {
 impl Creation {
     /// The digest of patches whose own digests (P38) are these, in their order.
     pub fn digest_of(parts: impl IntoIterator<Item = Digest>) -> Digest {
-        let all = parts.into_iter().fold(Sha256::new(), |all, part| all.chain_update(part.0));
-        Digest(all.finalize().into())
+        let (mut all, mut form) = (Sha256::new(), DigestForm::NEWEST);
+        for part in parts {
+            all.update(part.sha256);
+            form = part.form;
+        }
+        Digest { form, sha256: all.finalize().into() }
     }
 
-    /// The part that a command with this id brings, as the digest of its creation in hexadecimal
-    /// and a number.
+    /// The part that a command with this id brings, as the text of its creation's digest and a number.
     pub(crate) fn part_of(id: &CommandId) -> Option<(&str, usize)> {
         let (digest, number) = id.as_str().split_once('/')?;
-        let is_digest = Digest::from_hex(digest).is_some();
+        let is_digest = Digest::of_text(digest).is_some();
         number.parse().ok().filter(|_| is_digest).map(|number| (digest, number))
     }
 

@@ -1,8 +1,14 @@
 //! Why a Step is not running: one function decides it for claims, queries and `explain`.
 
-use crate::id::{AgentId, HandlerName, PoolId};
+use alloc::collections::BTreeSet;
+
+use crate::id::{AgentId, HandlerName, Millis, PoolId, StepId};
+use crate::read::{StepRef, View};
 use crate::record::StepSpec;
-use crate::status::{RunState, StepStatus, TaskStatus, names};
+use crate::rules::Rules;
+use crate::status::{StepStatus, TaskStatus, names};
+use crate::table::Pos;
+use crate::task::derived::Tally;
 use crate::task::{Head, Run, StepState};
 
 names! {
@@ -18,6 +24,8 @@ names! {
         TaskBlocked = "task_blocked",
         /// The Task was paused by its orchestrator.
         TaskPaused = "task_paused",
+        /// The Task is failing and gives out no more Steps.
+        TaskFailing = "task_failing",
         /// The Step is completed or cancelled.
         StepTerminal = "step_terminal",
         /// The Step failed.
@@ -38,6 +46,8 @@ names! {
         LogUnavailable = "log_unavailable",
         /// The store of leases does not answer.
         LeasesUnavailable = "leases_unavailable",
+        /// Its Task gives nothing out by itself, and there is no Run that may claim it.
+        NeedsDispatch = "needs_dispatch",
         /// Its pool has no worker that may claim it.
         NoWorkerInPool = "no_worker_in_pool",
         /// No worker of its pool has its handler.
@@ -89,21 +99,27 @@ pub struct Wanted<'a> {
     pub pool: &'a PoolId,
     /// The handler that the worker must have.
     pub handler: &'a HandlerName,
-    /// Workers that it must be, all of them: the assignees of Task and Step, and the worker that
-    /// the caller asks about.
+    /// The principal that its worker must be of.
+    principal: Option<&'a AgentId>,
+    /// Workers that it must be, all of them: in Tasks of rules 1 the assignees of Task and Step, and the
+    /// worker that the caller asks about.
     only: [Option<&'a AgentId>; 3],
 }
 
 impl<'a> Wanted<'a> {
     /// The requirement for any worker of a pool that has a handler.
     pub const fn any(pool: &'a PoolId, handler: &'a HandlerName) -> Self {
-        Self { pool, handler, only: [None; 3] }
+        Self { pool, handler, principal: None, only: [None; 3] }
     }
 
-    /// What this Step requires.
+    /// What this Step requires (CLAIM-13).
     pub fn of(head: &'a Head, spec: &'a StepSpec) -> Self {
-        let only = [head.spec.assignee.as_ref(), spec.assignee.as_ref(), None];
-        Self { only, ..Self::any(&spec.worker_pool_id, &spec.handler) }
+        let principal = spec.claim_only_by.as_ref().or(head.spec.claim_only_by.as_ref());
+        let only = match head.rules {
+            Rules::First => [head.spec.assignee.as_ref(), spec.assignee.as_ref(), None],
+            Rules::Second => [None; 3],
+        };
+        Self { principal, only, ..Self::any(&spec.worker_pool_id, &spec.handler) }
     }
 
     /// The same requirement, and that it be this worker.
@@ -113,15 +129,21 @@ impl<'a> Wanted<'a> {
         Self { only: [task, step, worker], ..self }
     }
 
-    /// The one worker that may take the Step, if not every one may.
+    /// The one worker, or the principal whose workers alone may take the Step, if not every one may.
     pub fn only(&self) -> Option<&'a AgentId> {
-        self.only.iter().rev().find_map(|only| *only)
+        self.only.iter().rev().find_map(|only| *only).or(self.principal)
     }
 
     /// CLAIM-13: whether this worker may take the Step.
     pub fn admits(&self, worker: &AgentId) -> bool {
-        self.only.iter().flatten().all(|only| *only == worker)
+        let is_of = |principal: &&AgentId| principal.as_str() == principal_of(worker);
+        self.only.iter().flatten().all(|only| *only == worker) && self.principal.iter().all(is_of)
     }
+}
+
+/// CLAIM-13: the principal of a worker. What follows the last dot of a worker's id is its boot.
+fn principal_of(worker: &AgentId) -> &str {
+    worker.as_str().rsplit_once('.').map_or(worker.as_str(), |(principal, _)| principal)
 }
 
 /// DISP-14: whether a worker has a handler. A worker that has named no handlers counts as having all.
@@ -170,8 +192,13 @@ pub struct Asker<'a> {
     pub worker: Option<&'a AgentId>,
 }
 
-/// Everything that keeps the asker from claiming a Step now.
-pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'_>) -> Obstacles {
+/// Everything that keeps the asker from claiming a Step of a Task now.
+pub fn obstacles(
+    (head, tally): (&Head, &Tally),
+    spec: &StepSpec,
+    state: &StepState,
+    asker: Asker<'_>,
+) -> Obstacles {
     use Obstacle as O;
     let mut found = Obstacles::default();
     let closing = head.cancel_requested.is_some();
@@ -180,6 +207,7 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found.add(O::TaskDraft, head.status == TaskStatus::Draft);
     found.add(O::TaskBlocked, head.status == TaskStatus::Blocked);
     found.add(O::TaskPaused, head.status == TaskStatus::Paused);
+    found.add(O::TaskFailing, head.is_draining(tally));
     let terminal = matches!(state.status, StepStatus::Completed | StepStatus::Cancelled);
     found.add(O::StepTerminal, terminal);
     found.add(O::StepFailed, state.status == StepStatus::Failed);
@@ -187,7 +215,8 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     let elsewhere = asker.worker.is_some_and(|who| is_assigned_elsewhere(head, spec, who));
     found.add(O::AssignedElsewhere, elsewhere);
     let pending = state.status == StepStatus::Pending;
-    found.add(O::DependencyUnsatisfiable, pending && state.dead > 0);
+    let waits = pending || state.status == StepStatus::Blocked; // A blocked one too, once reopened (POL-07).
+    found.add(O::DependencyUnsatisfiable, waits && state.dead > 0);
     found.add(O::DependencyPending, pending && state.unmet > 0 && state.dead == 0);
     found.add(O::NotBefore, pending && state.not_before.is_some());
     found.add(O::Held, state.status.is_held());
@@ -199,14 +228,94 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found
 }
 
-/// CLAIM-13: whether the assignee of Task or Step is another worker.
+/// Where the name stands of who alone may claim a Step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamedBy {
+    /// In the Step.
+    Step,
+    /// In its Task.
+    Task,
+}
+
+/// CLAIM-13: who alone may claim a Step, if anybody is named.
+pub fn named_claimer<'a>(head: &'a Head, spec: &'a StepSpec) -> Option<(&'a AgentId, NamedBy)> {
+    let gates =
+        |assignee: &'a Option<AgentId>| assignee.as_ref().filter(|_| head.rules == Rules::First);
+    let by_step = spec.claim_only_by.as_ref().or(gates(&spec.assignee));
+    let by_task = head.spec.claim_only_by.as_ref().or(gates(&head.spec.assignee));
+    by_step.map(|named| (named, NamedBy::Step)).or(by_task.map(|named| (named, NamedBy::Task)))
+}
+
+/// CLAIM-13: whether only others may claim the Step.
 pub fn is_assigned_elsewhere(head: &Head, spec: &StepSpec, worker: &AgentId) -> bool {
     !Wanted::of(head, spec).admits(worker)
 }
 
 /// Whether a Run has not claimed yet, and the Step is in its scope.
 fn may_claim(run: &Run, spec: &StepSpec) -> bool {
-    run.state == RunState::Dispatched && run.attempt.is_none() && is_in_scope(run, spec)
+    run.is_unused() && is_in_scope(run, spec)
+}
+
+impl<'a> View<'a> {
+    /// Everything that keeps a worker, or any if none is named, from claiming a Step now, under a Run if
+    /// one is named: for queries and explanations, which find what a claim would find (VIEW-16).
+    pub(crate) fn obstacles(
+        &self,
+        step: StepRef<'_>,
+        run: Option<Pos>,
+        worker: Option<&AgentId>,
+        now: Millis,
+    ) -> Obstacles {
+        let asker = Asker { run: run.map(|run| self.run_at(run)), worker };
+        let task = (self.head(), self.tally());
+        let mut found = obstacles(task, step.spec, step.state, asker);
+        let is_over = run.is_some_and(|run| !self.may_claim_under(run, worker, now));
+        found.add(Obstacle::ScopeExcludes, is_over);
+        found
+    }
+
+    /// Whether a worker, or any if none is named, may still claim under a Run (CLAIM-01, CLAIM-03): nobody
+    /// has used it, it has not ended by itself, and no other worker has taken it.
+    fn may_claim_under(&self, at: Pos, worker: Option<&AgentId>, now: Millis) -> bool {
+        let (run, taken_by) = (self.run_at(at), self.memory_of(at).taken_by);
+        let is_others = worker.zip(taken_by).is_some_and(|(worker, by)| worker != by);
+        let has_expired = self.head().expires_at(run).is_some_and(|at| at <= now);
+        run.is_unused() && !is_others && !has_expired
+    }
+
+    /// What the Runs open to a worker, or to any if none is named. The cost is that of the live Runs
+    /// with their scopes.
+    pub(crate) fn opened(&self, worker: Option<&AgentId>, now: Millis) -> OpenedByRuns<'a> {
+        let mut opened = OpenedByRuns::default();
+        for (at, run) in self.live_runs() {
+            if !self.may_claim_under(at, worker, now) {
+                continue;
+            }
+            let pool = &run.worker_pool_id;
+            match &run.allowed_step_ids {
+                None => drop(opened.pools.insert(pool)),
+                Some(ids) => opened.steps.extend(ids.iter().map(|id| (pool, id))),
+            }
+        }
+        opened
+    }
+}
+
+/// What the Runs of a Task open.
+#[derive(Debug, Default)]
+pub(crate) struct OpenedByRuns<'a> {
+    /// Pools with a Run that is not restricted.
+    pools: BTreeSet<&'a PoolId>,
+    /// Steps that a Run of a pool names.
+    steps: BTreeSet<(&'a PoolId, &'a StepId)>,
+}
+
+impl OpenedByRuns<'_> {
+    /// Whether some Run has this Step in its scope (DISP-10).
+    pub(crate) fn has(&self, spec: &StepSpec) -> bool {
+        let pool = &spec.worker_pool_id;
+        self.pools.contains(pool) || self.steps.contains(&(pool, &spec.step_id))
+    }
 }
 
 /// DISP-10: pool and `allowed_step_ids` are a hard scope.

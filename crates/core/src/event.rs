@@ -3,6 +3,8 @@
 //! A payload holds everything the reducer needs (WAL-13). All events of one command form one
 //! [`Commit`], appended together and seen together (WAL-08).
 
+mod report;
+
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -15,16 +17,19 @@ use smol_str::SmolStr;
 
 use crate::creation::Creation;
 use crate::id::{
-    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId,
+    AgentId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId, TaskId,
 };
 use crate::patch::Operation;
 use crate::record::{
-    Acceptance, ArtifactInput, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec,
-    Value,
+    Acceptance, ArtifactInput, Edge, Progress, Reason, RetryPolicy, StepSpec, TaskSpec, Value,
 };
+use crate::rules::Rules;
 use crate::status::{
-    DeliveryState, End, EndReason, FailedAs, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
-    WaitKind,
+    DeliveryState, End, EndReason, FactKind, FailedAs, Intent, Outcome, StepStatus, TaskStatus,
+};
+
+pub use report::{
+    ReportFacts, StepBlocked, StepCancelled, StepCompleted, StepFailed, StepStarted, StepUpdated,
 };
 
 /// Version of the stored form (P02).
@@ -190,6 +195,10 @@ bodies! {
     RunDispatched(Box<RunDispatched>) = "task_run_dispatched",
     /// A Run that holds no Step ended (R04, R08, R09).
     RunEnded(RunEnded) = "task_run_ended",
+    /// A gateway keeps a fact with the Task (FACT-01).
+    TaskFact(Box<TaskFact>) = "task_fact",
+    /// A completed Step of the Task that this one runs again counts here, too (RETRY-15).
+    StepTakenOver(Box<StepTakenOver>) = "task_step_taken_over",
 }
 
 /// An empty payload.
@@ -209,6 +218,9 @@ pub struct TaskCreated {
     /// Key of a repeated create (IDEM-03).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<SmolStr>,
+    /// The edition of the contract by which the Task lives (EVOLVE-01).
+    #[serde(default, skip_serializing_if = "Rules::are_first")]
+    pub rules: Rules,
 }
 
 /// A Task moved to another live status.
@@ -314,6 +326,27 @@ pub struct Ended {
     /// Evidence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence_refs: Vec<Ref>,
+    /// The result, as the command that completed the Task gives it (TASK-22).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The Step whose output is the result (TASK-22).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<StepId>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread_input_refs: Vec<Ref>,
+}
+
+/// A gateway keeps a fact with the Task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskFact {
+    /// What kind of fact it is.
+    pub kind: FactKind,
+    /// What it is about, in the gateway's words.
+    pub key: SmolStr,
+    /// The fact itself.
+    pub payload: Value,
 }
 
 /// An ended Task was archived.
@@ -346,6 +379,9 @@ pub struct StepSnapshot {
     pub summary: SmolStr,
     /// Dependencies then.
     pub depends_on_step_ids: Vec<StepId>,
+    /// Ancestors then whose results the claim hands on, if the Step names them (STEP-37).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_from: Option<Vec<StepId>>,
     /// Version of the Task then.
     pub version: u64,
 }
@@ -357,8 +393,15 @@ impl StepSnapshot {
             title: spec.title.clone(),
             summary: spec.summary.clone(),
             depends_on_step_ids: spec.depends_on_step_ids.clone(),
+            inputs_from: spec.inputs_from.clone(),
             version,
         }
+    }
+
+    /// The Steps whose results the claim hands on, and whether the Step names them itself (STEP-37).
+    pub fn inputs(&self) -> (&[StepId], bool) {
+        let named = self.inputs_from.as_deref();
+        (named.unwrap_or(&self.depends_on_step_ids), named.is_some())
     }
 }
 
@@ -393,164 +436,12 @@ pub struct StepClaimed {
     /// The policy in force at the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-}
-
-/// Optional fields of every report (R in 2.8): an absent field changes nothing, lists are added to.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ReportFacts {
-    /// Progress since the last report.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
-    /// The result in prose.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub result_summary: Option<String>,
-    /// Artifacts by id.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub artifact_ids: Vec<ArtifactId>,
-    /// Artifacts with their records.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub artifacts: Vec<ArtifactInput>,
-    /// Refs of outputs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub output_refs: Vec<Ref>,
-    /// Checkpoints, given to later Attempts (ATT-09).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub checkpoint_refs: Vec<Ref>,
-    /// The peer that does the work.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remote: Option<RemoteRef>,
-}
-
-impl ReportFacts {
-    /// Whether all fields are empty.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The facts in a box; `None` if all are empty, as in most reports.
-    pub fn boxed(self) -> Option<Box<Self>> {
-        (!self.is_empty()).then(|| Box::new(self))
-    }
-}
-
-/// Writes the optional [`ReportFacts`] as fields of the payload around them.
-mod flat {
-    use super::{Box, Deserialize, Deserializer, ReportFacts, Serialize, Serializer};
-
-    #[allow(clippy::ref_option)] // The shape serde asks for.
-    pub(super) fn serialize<S: Serializer>(
-        facts: &Option<Box<ReportFacts>>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        match facts {
-            Some(facts) => facts.serialize(s),
-            None => ReportFacts::default().serialize(s),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<Option<Box<ReportFacts>>, D::Error> {
-        ReportFacts::deserialize(d).map(ReportFacts::boxed)
-    }
-}
-
-macro_rules! report {
-    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct $name {
-            $($(#[$fdoc])* pub $field: $ty,)*
-            /// The other reported facts; in the stored form their fields stand beside those of the payload.
-            #[serde(flatten, with = "flat")]
-            pub report: Option<Box<ReportFacts>>,
-        }
-    };
-}
-
-report! {
-    /// An Attempt started.
-    StepStarted {
-        /// The Attempt.
-        attempt_id: AttemptId,
-        /// End of the lease unless renewed.
-        lease_expires_at: Millis,
-    }
-}
-report! {
-    /// A report that does not end the Attempt.
-    StepUpdated {
-        /// The Attempt; absent: the orchestrator reported.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt_id: Option<AttemptId>,
-        /// End of the lease unless renewed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        lease_expires_at: Option<Millis>,
-    }
-}
-report! {
-    /// A Step waits for the orchestrator.
-    StepBlocked {
-        /// The Attempt that ended.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt_id: Option<AttemptId>,
-        /// What it waits for.
-        wait_kind: WaitKind,
-        /// Why.
-        reason: Reason,
-    }
-}
-report! {
-    /// A Step completed.
-    StepCompleted {
-        /// The Attempt that ended.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt_id: Option<AttemptId>,
-        /// Its outcome.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        outcome: Option<Outcome>,
-        /// Why, if the report says it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<Reason>,
-        /// The result (U13).
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<Value>,
-        /// What kind of answer it is (CTX-01).
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reply: Option<ReplyKind>,
-    }
-}
-report! {
-    /// A Step failed.
-    StepFailed {
-        /// The Attempt that ended.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt_id: Option<AttemptId>,
-        /// Its outcome.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        outcome: Option<Outcome>,
-        /// Why; also the Attempt's error.
-        reason: Reason,
-        /// Failed Attempts that count, including this one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt_count: Option<u32>,
-    }
-}
-report! {
-    /// A Step was cancelled.
-    StepCancelled {
-        /// The Attempt that ended.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        attempt_id: Option<AttemptId>,
-        /// Its outcome.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        outcome: Option<Outcome>,
-        /// Why.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<Reason>,
-    }
+    /// The worker's machine, if its `hello` named it (ATT-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_host: Option<SmolStr>,
+    /// The build of the worker's program, if its `hello` named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_build: Option<SmolStr>,
 }
 
 /// A blocked or failed Step may run again.
@@ -559,7 +450,7 @@ report! {
 pub struct StepReopened {
     /// Status before.
     pub from: StepStatus,
-    /// Why: `auto_retry`, `input_received` or the caller's own code.
+    /// Why: `auto_retry`, `input_received`, `marked` (STEP-36) or the caller's own code.
     pub reason: Reason,
     /// End of the backoff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -569,6 +460,26 @@ pub struct StepReopened {
     pub input_refs: Vec<Ref>,
     /// Whether failures and losses count from 0 again (RETRY-09).
     pub counters_reset: bool,
+}
+
+/// A completed Step of the Task that this one runs again counts here, too (RETRY-15).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTakenOver {
+    /// The Task in which it ran.
+    pub from_task_id: TaskId,
+    /// The Attempt that completed it there; absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_attempt_id: Option<AttemptId>,
+    /// Its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The result in prose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_summary: Option<String>,
+    /// Its artifacts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactInput>,
 }
 
 /// An Attempt ended without a final report: lost, given back, or its host restarted.
@@ -583,7 +494,7 @@ pub struct StepLeaseExpired {
     pub lease_expires_at: Millis,
     /// Losses that count, including this one.
     pub lost_count: u32,
-    /// `lease_expired`, `released` or `host_restarted`.
+    /// Why.
     pub reason: LeaseEnd,
     /// Why the worker gave it back; absent: the scheduler ended it, or the event is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -632,6 +543,8 @@ crate::status::names! {
         Released = "released",
         /// An embedded host was started again.
         HostRestarted = "host_restarted",
+        /// Nobody renewed it, and the owner itself saw a gap since the last renewal (LEASE-14).
+        Outage = "outage",
     }
 }
 
@@ -639,7 +552,7 @@ impl LeaseEnd {
     /// Outcome of the Attempt.
     pub const fn outcome(self) -> Outcome {
         match self {
-            Self::LeaseExpired => Outcome::Lost,
+            Self::LeaseExpired | Self::Outage => Outcome::Lost,
             Self::Released | Self::HostRestarted => Outcome::Abandoned,
         }
     }
@@ -676,8 +589,9 @@ pub struct RunDispatched {
     /// Thread and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Bindings>,
-    /// When it ends if nobody uses it.
-    pub expires_at: Millis,
+    /// When it ends if nobody uses it; absent: never (DISP-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Millis>,
 }
 
 /// A Run that holds no Step ended.
@@ -691,7 +605,7 @@ pub struct RunEnded {
     /// Why, in the worker's or orchestrator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The worker that declined it.
+    /// The worker that declined it, or found nothing to claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
 }

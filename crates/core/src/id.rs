@@ -10,16 +10,20 @@ use core::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 use smol_str::SmolStr;
 use uuid::Uuid;
+
+use crate::rules::Rules;
 
 /// Unix epoch milliseconds, UTC.
 pub type Millis = i64;
 
-/// Longest `task_id`, `step_id`, `wal_name`, pool and handler name, in characters (P30).
-pub const NAME_MAX: usize = 64;
-/// Longest `session_id`, in characters (P30).
-pub const SESSION_MAX: usize = 128;
+/// Longest `task_id`, `step_id`, `wal_name`, `session_id`, pool and handler name, in characters (ID-02,
+/// ID-05, ID-08, STORE-13).
+pub const NAME_MAX: usize = 128;
+/// The same in the first edition of the contract, where a session had 128 already (EVOLVE-02).
+pub(crate) const FIRST_NAME_MAX: usize = 64;
 /// Longest principal id, `command_id` and other opaque id, in bytes.
 pub const OPAQUE_MAX: usize = 256;
 
@@ -118,27 +122,27 @@ macro_rules! text_id {
 
 text_id!(
     /// A Task, unique in its session for ever (ID-02, ID-03).
-    TaskId, "task_id", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+    TaskId, "task_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
 );
 text_id!(
     /// A Step, unique in its Task (ID-05).
-    StepId, "step_id", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+    StepId, "step_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
 );
 text_id!(
     /// The file name of an embedded WAL, without extension (STORE-12, STORE-13).
-    WalName, "wal_name", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+    WalName, "wal_name", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
 );
 text_id!(
     /// A session: the namespace and lifetime group of Tasks (ID-08).
-    SessionId, "session_id", |t| is_name(t, SESSION_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    SessionId, "session_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
 );
 text_id!(
     /// A pool of workers (ID-08).
-    PoolId, "worker_pool_id", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+    PoolId, "worker_pool_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
 );
 text_id!(
     /// The name of a worker's handler (ID-08, U13).
-    HandlerName, "handler", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+    HandlerName, "handler", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
 );
 text_id!(
     /// A principal as the transport authenticated it (U12).
@@ -167,6 +171,13 @@ text_id!(
     "1 to 4096 bytes without NUL"
 );
 
+impl Ref {
+    /// A ref that has the right form.
+    pub(crate) fn known(text: String) -> Self {
+        Self(SmolStr::from(text))
+    }
+}
+
 /// The principal of the scheduler's own moves (`system`, U4).
 pub fn system_agent() -> AgentId {
     AgentId(SmolStr::new_static("system"))
@@ -188,6 +199,9 @@ impl HandlerName {
     pub fn default_handler() -> Self {
         Self(SmolStr::new_static("default"))
     }
+
+    /// The built-in handler that does nothing: a claim looks through its Steps (STEP-37).
+    pub const NOOP: &'static str = "noop";
 }
 
 impl From<&TaskId> for WalName {
@@ -273,9 +287,45 @@ uuid_id!(
     CommitId
 );
 
-/// SHA-256 of a command, computed where the request arrived (P38). Hex in JSON, bytes in MessagePack.
+/// By which rule a digest is made (EVOLVE-04).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestForm {
+    /// The whole command is hashed together with who asks for it.
+    First = 1,
+    /// The content of the command is hashed, and who asks is added where it counts (IDEM-02).
+    Second = 2,
+}
+
+impl DigestForm {
+    /// The form of new digests.
+    pub const NEWEST: Self = Self::Second;
+
+    /// The form of new digests in a Task of these rules: who has only the first edition can read it.
+    pub const fn of(rules: Rules) -> Self {
+        match rules {
+            Rules::First => Self::First,
+            Rules::Second => Self::Second,
+        }
+    }
+
+    /// What stands before the hash in the text of a digest; nothing in the first form.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::First => "",
+            Self::Second => "2:",
+        }
+    }
+}
+
+/// SHA-256 of a command, computed where the request arrived (P38), with the form in which it is made:
+/// 64 hex digits in the first form, `2:` and 64 hex digits in the second.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Digest(pub [u8; 32]);
+pub struct Digest {
+    /// How it is made.
+    pub form: DigestForm,
+    /// The hash.
+    pub sha256: [u8; 32],
+}
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -285,38 +335,58 @@ impl fmt::Debug for Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.hex(&mut [0; 64]))
+        f.write_str(self.text(&mut [0; Self::TEXT_MAX]))
     }
 }
 
 impl Digest {
-    /// Lower-case hex, written into `out`.
-    pub fn hex<'a>(&self, out: &'a mut [u8; 64]) -> &'a str {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        for (pair, byte) in out.chunks_exact_mut(2).zip(self.0) {
-            pair[0] = HEX[usize::from(byte >> 4)];
-            pair[1] = HEX[usize::from(byte & 15)];
+    /// The longest text of a digest.
+    pub const TEXT_MAX: usize = 66;
+
+    /// A digest of the first form.
+    pub const fn first(sha256: [u8; 32]) -> Self {
+        Self { form: DigestForm::First, sha256 }
+    }
+
+    /// A digest of the second form.
+    pub const fn second(sha256: [u8; 32]) -> Self {
+        Self { form: DigestForm::Second, sha256 }
+    }
+
+    /// The digest of the same content with who asks for it (IDEM-02). In the first form it has that already.
+    #[must_use]
+    pub fn asked_by(self, agent: &AgentId) -> Self {
+        match self.form {
+            DigestForm::First => self,
+            DigestForm::Second => {
+                let both = Sha256::new().chain_update(self.sha256).chain_update(agent.as_str());
+                Self { sha256: both.finalize().into(), ..self }
+            }
         }
+    }
+
+    /// Its text with lower-case hex digits, written into `out`.
+    pub fn text<'a>(&self, out: &'a mut [u8; Self::TEXT_MAX]) -> &'a str {
+        let prefix = self.form.prefix();
+        let out = &mut out[..prefix.len() + 64];
+        let (head, digits) = out.split_at_mut(prefix.len());
+        head.copy_from_slice(prefix.as_bytes());
+        hex(&self.sha256, digits);
         core::str::from_utf8(out).unwrap_or("")
     }
 
-    pub(crate) fn from_hex(text: &str) -> Option<Self> {
-        let text = text.as_bytes();
-        if text.len() != 64 {
-            return None;
-        }
-        let mut out = [0; 32];
-        for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
-            let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(out))
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let (form, digits) = match text.strip_prefix(DigestForm::Second.prefix()) {
+            Some(digits) => (DigestForm::Second, digits),
+            None => (DigestForm::First, text),
+        };
+        of_hex(digits.as_bytes()).map(|sha256| Self { form, sha256 })
     }
 }
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self.hex(&mut [0; 64]))
+        s.serialize_str(self.text(&mut [0; Self::TEXT_MAX]))
     }
 }
 
@@ -326,13 +396,61 @@ impl JsonSchema for Digest {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": "SHA-256 as 64 hex digits" })
+        json_schema!({ "type": "string", "description": "SHA-256 as 64 hex digits, behind `2:`" })
     }
 }
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        Self::from_hex(&text).ok_or_else(|| serde::de::Error::custom("64 hex digits expected"))
+        let form = "64 hex digits expected, or `2:` and 64 hex digits";
+        Self::of_text(&text).ok_or_else(|| serde::de::Error::custom(form))
     }
+}
+
+/// SHA-256 of the bytes of a blob (VALUE-01): 64 lower-case hex digits as text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlobHash(pub [u8; 32]);
+
+impl fmt::Debug for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(hex(&self.0, &mut [0; 64]))
+    }
+}
+
+impl BlobHash {
+    /// Reads lower-case hex digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let is_lower = !text.bytes().any(|digit| digit.is_ascii_uppercase());
+        of_hex(text.as_bytes()).filter(|_| is_lower).map(Self)
+    }
+}
+
+/// Lower-case hex digits of a hash, written into `out`, which has room for 64.
+fn hex<'a>(hash: &[u8; 32], out: &'a mut [u8]) -> &'a str {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in out.chunks_exact_mut(2).zip(hash) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
+    }
+    core::str::from_utf8(out).unwrap_or("")
+}
+
+/// The hash of 64 hex digits of any case.
+fn of_hex(text: &[u8]) -> Option<[u8; 32]> {
+    if text.len() != 64 {
+        return None;
+    }
+    let mut out = [0; 32];
+    for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(out)
 }

@@ -8,20 +8,23 @@
 //! Deliberately absent: clocks, randomness, I/O, async, unordered iteration. The crate's
 //! `clippy.toml` keeps them out.
 //!
-//! Reading order: [`id`], [`status`], [`record`] define names and records; [`event`] and [`patch`]
-//! what can happen; [`task`] is the state; [`command`] has the decisions; [`eligibility`] says why
-//! a Step is not running, [`suspension`] which workers get no Steps; [`view`] is what readers see.
+//! Reading order: [`id`], [`status`], [`record`] define names and records; [`event`] and [`patch`] what can
+//! happen; [`task`] is the state; [`command`] has the decisions; [`eligibility`] says why a Step is not
+//! running, [`completion`] why a Task does not end, [`suspension`] which workers get no Steps; [`view`] is
+//! what readers see.
 
 #![no_std]
 
 extern crate alloc;
 
 pub mod command;
+pub mod completion;
 pub mod counts;
 pub mod creation;
 pub mod dag;
 pub mod eligibility;
 pub mod event;
+pub mod features;
 pub mod id;
 pub mod limits;
 pub mod operation;
@@ -29,13 +32,16 @@ pub mod patch;
 pub mod read;
 pub mod record;
 pub mod reject;
+pub mod retry_policy;
 mod rows;
+pub mod rules;
 pub mod runtime;
 pub mod status;
 pub mod suspension;
 pub mod table;
 pub mod task;
 pub mod trace;
+mod value;
 pub mod view;
 
 pub use command::{Caller, Command, Context, Cx, Outcome, Reply, Stamp};
@@ -44,5 +50,6 @@ pub use event::{Commit, Event};
 pub use limits::Limits;
 pub use operation::{Query, Reads, TaskQuery};
 pub use reject::{Code, Rejection, RejectionKind};
+pub use rules::Rules;
 pub use task::Task;
 pub use trace::TraceParent;

@@ -1,124 +1,49 @@
 //! Operations of a patch (`agent.task_update`, PATCH-04, PATCH-05).
 
+mod change;
 mod read;
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::id::{AgentId, HandlerName, PoolId, Ref, StepId};
 use crate::record::{Acceptance, Object, RetryPolicy, StepSpec, TaskSpec, Value};
-use crate::status::{Policy, Visibility};
+use crate::status::{OnFailure, Policy, Visibility};
 
-/// What a patch does with a field: keep it, clear it, or set it.
-///
-/// In JSON: absent, `null`, or a value.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Change<T> {
-    /// Not named.
-    #[default]
-    Keep,
-    /// `null`.
-    Clear,
-    /// The new value.
-    Set(T),
-}
-
-impl<T> Change<T> {
-    /// Whether the field is not named.
-    pub const fn is_keep(&self) -> bool {
-        matches!(self, Self::Keep)
-    }
-
-    /// The new value.
-    pub const fn value(&self) -> Option<&T> {
-        match self {
-            Self::Keep | Self::Clear => None,
-            Self::Set(value) => Some(value),
-        }
-    }
-}
-
-impl<T: Clone> Change<T> {
-    /// Applies the change to an optional field.
-    pub fn apply(&self, field: &mut Option<T>) {
-        match self {
-            Self::Keep => {}
-            Self::Clear => *field = None,
-            Self::Set(value) => *field = Some(value.clone()),
-        }
-    }
-
-    /// Applies the change to a field that always has a value.
-    fn replace(&self, field: &mut T) {
-        if let Self::Set(value) = self {
-            field.clone_from(value);
-        }
-    }
-
-    /// As [`replace`](Self::replace); if the change clears the field, it gets `cleared`.
-    fn replace_or(&self, field: &mut T, cleared: T) {
-        match self {
-            Self::Keep => {}
-            Self::Clear => *field = cleared,
-            Self::Set(value) => field.clone_from(value),
-        }
-    }
-}
-
-impl<T: Serialize> Serialize for Change<T> {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Keep | Self::Clear => s.serialize_none(),
-            Self::Set(value) => s.serialize_some(value),
-        }
-    }
-}
-
-/// An absent field stays as it is, and null clears it.
-impl<T: JsonSchema> JsonSchema for Change<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        Option::<T>::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Option::<T>::json_schema(generator)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Ok(Option::<T>::deserialize(d)?.map_or(Self::Clear, Self::Set))
-    }
-}
+pub use change::Change;
 
 /// A Step as `agent.task_create` and `add_step` take it (PATCH-08), without defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepInput {
-    /// The only worker that may claim it.
+    /// Attribution (CLAIM-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
+    /// The only principal whose workers may claim it, default the Task's (CLAIM-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<AgentId>,
     /// Steps that must be completed first, default none.
     #[serde(default)]
     pub depends_on_step_ids: Vec<StepId>,
+    /// What other software keeps with it: opaque, at most 4 KiB, not for workers (EVOLVE-03).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ext: Option<Object>,
     /// Which of the worker's handlers runs it, default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<HandlerName>,
     /// The input of the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
+    /// Ancestors whose results a claim hands on, default the Steps in `depends_on_step_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_from: Option<Vec<StepId>>,
     /// Whether the Task needs it to complete, default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
@@ -145,12 +70,15 @@ impl StepInput {
             title: self.title.clone(),
             summary: self.summary.clone(),
             depends_on_step_ids: deduplicated(&self.depends_on_step_ids),
+            inputs_from: self.inputs_from.as_deref().map(deduplicated),
             required: self.required.unwrap_or(true),
             worker_pool_id: self.worker_pool_id.clone().unwrap_or_else(|| default_pool.clone()),
             handler: self.handler.clone().unwrap_or_else(HandlerName::default_handler),
             input: self.input.clone(),
             retry_policy: self.retry_policy.clone(),
             assignee: self.assignee.clone(),
+            claim_only_by: self.claim_only_by.clone(),
+            ext: self.ext.clone(),
         }
     }
 }
@@ -168,15 +96,24 @@ pub struct StepFields {
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub assignee: Change<AgentId>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub claim_only_by: Change<AgentId>,
     /// The whole new set.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub depends_on_step_ids: Change<Vec<StepId>>,
+    /// The whole new map; null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub ext: Change<Object>,
     /// New handler.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub handler: Change<HandlerName>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub input: Change<Value>,
+    /// The whole new list; null: the direct dependencies again.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub inputs_from: Change<Vec<StepId>>,
     /// Whether the Task needs it to complete.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub required: Change<bool>,
@@ -215,8 +152,15 @@ impl StepFields {
         self.worker_pool_id.replace(&mut spec.worker_pool_id);
         self.handler.replace(&mut spec.handler);
         self.input.apply(&mut spec.input);
+        match &self.inputs_from {
+            Change::Keep => {}
+            Change::Clear => spec.inputs_from = None,
+            Change::Set(ids) => spec.inputs_from = Some(deduplicated(ids)),
+        }
         self.retry_policy.apply(&mut spec.retry_policy);
         self.assignee.apply(&mut spec.assignee);
+        self.claim_only_by.apply(&mut spec.claim_only_by);
+        self.ext.apply(&mut spec.ext);
     }
 
     /// Whether the patch names more than title and summary (STEP-14, STEP-22).
@@ -225,20 +169,32 @@ impl StepFields {
             title: _,
             summary: _,
             assignee,
+            claim_only_by,
             depends_on_step_ids,
+            ext,
             handler,
             input,
+            inputs_from,
             required,
             retry_policy,
             worker_pool_id,
         } = self;
         !(assignee.is_keep()
+            && claim_only_by.is_keep()
             && depends_on_step_ids.is_keep()
+            && ext.is_keep()
             && handler.is_keep()
             && input.is_keep()
+            && inputs_from.is_keep()
             && required.is_keep()
             && retry_policy.is_keep()
             && worker_pool_id.is_keep())
+    }
+
+    /// Whether the patch makes the Step optional, and names nothing else but title and summary (STEP-35).
+    pub(crate) fn only_make_optional(&self) -> bool {
+        let others = Self { required: Change::Keep, ..self.clone() };
+        self.required == Change::Set(false) && !others.name_more_than_texts()
     }
 }
 
@@ -252,6 +208,9 @@ pub struct TaskFields {
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub assignee: Change<AgentId>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub claim_only_by: Change<AgentId>,
     /// In force from the next evaluation on (POL-10).
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub completion: Change<Policy>,
@@ -261,12 +220,21 @@ pub struct TaskFields {
     /// In force from the next evaluation on (POL-10).
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub dispatch: Change<Policy>,
+    /// The whole new map; null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub ext: Change<Object>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub metadata: Change<Object>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub objective: Change<String>,
+    /// In force from the next evaluation on (POL-05). Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub on_failure: Change<OnFailure>,
+    /// In force from the next evaluation on (POL-06). Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub optional_wait_ms: Change<u64>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub owner: Change<AgentId>,
@@ -322,9 +290,13 @@ impl TaskFields {
         self.dispatch.replace(&mut spec.dispatch);
         self.visibility.replace(&mut spec.visibility);
         self.assignee.apply(&mut spec.assignee);
+        self.claim_only_by.apply(&mut spec.claim_only_by);
+        self.ext.apply(&mut spec.ext);
         self.constraints.apply(&mut spec.constraints);
         self.metadata.apply(&mut spec.metadata);
         self.objective.apply(&mut spec.objective);
+        self.on_failure.apply(&mut spec.on_failure);
+        self.optional_wait_ms.apply(&mut spec.optional_wait_ms);
         self.owner.apply(&mut spec.owner);
         self.requested_by.apply(&mut spec.requested_by);
         self.retry_policy.apply(&mut spec.retry_policy);

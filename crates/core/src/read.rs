@@ -1,16 +1,19 @@
 //! [`View`]: the only way to read a Task from outside of this crate, at its last durable state.
 
+mod merged;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::merged::{ascending, merged, merged_by};
 use crate::command::Caller;
 use crate::command::report::stale;
 use crate::command::run_end::nothing_held;
 use crate::id::{AgentId, ArtifactId, AttemptId, Millis, PoolId, RunId, StepId, TaskId};
-use crate::record::{Artifact, Edge, StepSpec};
+use crate::record::{Artifact, Edge, Fact, StepSpec, Value};
 use crate::reject::Rejection;
-use crate::status::{Role, RunState, StepStatus, TaskStatus};
+use crate::status::{ArtifactState, LeaseDoubt, Role, RunState, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::Unfinished;
 use crate::task::derived::Tally;
@@ -53,6 +56,11 @@ impl<'a> StepRef<'a> {
     pub fn facts(&self) -> &'a StepFacts {
         self.state.facts()
     }
+
+    /// Whether it is a completed `noop` without results of its own (STEP-37).
+    pub(crate) fn only_joins(&self) -> bool {
+        self.state.only_joins(self.spec)
+    }
 }
 
 /// What only the owner's memory knows of a Run (2.3), on this node. The effects of a command that
@@ -61,9 +69,7 @@ impl<'a> StepRef<'a> {
 pub struct RunMemory<'a> {
     /// The worker that took it and has not claimed yet.
     pub taken_by: Option<&'a AgentId>,
-    /// Whether it ended with nothing claimed (R05).
-    pub spent: bool,
-    /// Whether it ended while its Task is closing, which then ends its Attempt (RUN-08).
+    /// Whether it ended with its Step while its Task is closing, which then ends its Attempt (RUN-08).
     pub gone: bool,
     /// The request to stop it, if there is one.
     pub stopping: Option<&'a Stopping>,
@@ -108,6 +114,11 @@ impl<'a> View<'a> {
     /// `wal_seq` of the last event (OCC-01).
     pub fn version(&self) -> u64 {
         self.before.as_ref().map_or(self.task.mark, |b| b.mark).version
+    }
+
+    /// `wal_seq` of the event by which orchestrators last changed what the Task is to do (OCC-07).
+    pub fn spec_version(&self) -> u64 {
+        self.head().spec_version
     }
 
     /// Time of the last event.
@@ -231,14 +242,10 @@ impl<'a> View<'a> {
     pub fn memory_of(&self, run: Pos) -> RunMemory<'a> {
         let memory = &self.task.volatile;
         let before = self.before.as_ref();
-        let has_claimed = self.run_at(run).attempt.is_some();
-        let has_ended =
-            memory.spent.contains(&run) && before.is_none_or(|b| !b.not_spent.contains(&run));
         let noted = before.and_then(|b| b.stopping.get(&run).copied());
         RunMemory {
             taken_by: memory.taken.get(&run).map(|taken| &taken.by),
-            spent: has_ended && !has_claimed,
-            gone: has_ended && has_claimed,
+            gone: memory.gone.contains(&run) && before.is_none_or(|b| !b.not_gone.contains(&run)),
             stopping: noted.unwrap_or_else(|| memory.stopping.get(&run)),
             result: memory
                 .results
@@ -247,10 +254,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether a Run has ended, by the log or the owner's memory (R05).
+    /// Whether a Run has ended, by the log or the owner's memory (RUN-08).
     pub fn run_has_ended(&self, run: Pos) -> bool {
-        let memory = self.memory_of(run);
-        self.run_at(run).state == RunState::Ended || memory.spent || memory.gone
+        self.run_at(run).state == RunState::Ended || self.memory_of(run).gone
+    }
+
+    /// Whether Steps can be claimed and dispatched (TASK-12): claims, queries and explanations ask this.
+    pub fn gives_out(&self) -> bool {
+        self.head().is_open() && !self.head().is_draining(self.tally())
     }
 
     /// Checks a heartbeat: the Task must be live, the Attempt its Step's current one, and the
@@ -273,6 +284,22 @@ impl<'a> View<'a> {
         if current.is_some_and(is_it) { Ok(()) } else { Err(stale()) }
     }
 
+    /// Whether the worker of a lost Attempt shall go on: its policy wants that, and its result would still
+    /// count, as nobody else has had the Step (LEASE-17, REPORT-14).
+    pub fn may_go_on(&self, who: &AgentId, attempt_id: AttemptId, token: u64) -> bool {
+        let doubt = |a: &Attempt| a.retry_policy.as_ref().and_then(|policy| policy.on_lease_doubt);
+        let doubt = self.attempt(attempt_id).and_then(doubt);
+        doubt == Some(LeaseDoubt::Finish) && self.may_complete_late(who, attempt_id, token)
+    }
+
+    /// Whether the result of a worker's lost Attempt would still count (REPORT-14).
+    pub fn may_complete_late(&self, who: &AgentId, attempt_id: AttemptId, token: u64) -> bool {
+        let is_its_own = |a: &&Attempt| a.worker_id == *who && a.fencing_token == token;
+        let found = self.attempt(attempt_id).filter(is_its_own);
+        let found = found.and_then(|attempt| Some((attempt, self.step_at(attempt.step)?)));
+        found.is_some_and(|(attempt, step)| attempt.may_be_adopted(self.head(), step.state))
+    }
+
     /// Whether a fencing token shows that the log goes on after this view's version, because it is
     /// the place of a claim there. Then this view may be wrong about that Attempt (mechanisms 4).
     pub fn is_behind(&self, fencing_token: u64) -> bool {
@@ -282,6 +309,25 @@ impl<'a> View<'a> {
     /// Whether the holder of an Attempt was asked to stop, by its Task or by its Run (CANCEL-07).
     pub fn is_asked_to_stop(&self, attempt: &Attempt) -> bool {
         self.is_closing() || self.memory_of(attempt.run).stopping.is_some()
+    }
+
+    /// How long the holder of an Attempt has left to stop, in milliseconds; `None`: it was not asked to
+    /// (POL-12).
+    pub fn time_to_stop(&self, attempt: &Attempt, now: Millis) -> Option<u64> {
+        let request = self.head().cancel_requested.as_ref().filter(|_| self.is_closing());
+        let closing = request.map(|request| request.deadline_at.saturating_sub(now));
+        let steady = now.saturating_add(self.task.volatile.steady_ahead);
+        let stopping = self.memory_of(attempt.run).stopping;
+        let stopping = stopping.map(|stopping| stopping.deadline_at.saturating_sub(steady));
+        let left = closing.into_iter().chain(stopping).min()?;
+        Some(u64::try_from(left).unwrap_or(0))
+    }
+
+    /// The same for the caller, by its Run.
+    pub fn time_of_caller_to_stop(&self, caller: &Caller, now: Millis) -> Option<u64> {
+        let run = self.find_run(caller.run_id.filter(|_| caller.role == Role::Worker)?)?;
+        let attempt = self.run_at(run).attempt.filter(|_| self.asks_to_stop(caller))?;
+        self.time_to_stop(self.attempt_at(attempt), now)
     }
 
     /// Whether the caller is asked to stop: the Task is closing, or the Run under which the caller acts.
@@ -310,8 +356,11 @@ impl<'a> View<'a> {
 
     /// All artifacts, oldest first.
     pub fn artifacts(&self) -> impl Iterator<Item = &'a Arc<Artifact>> + '_ {
-        let len = self.before.as_ref().map_or(self.task.artifacts.len(), |b| b.artifacts_len);
-        (0..next_pos(len)).map(|pos| self.artifact_at(pos))
+        (0..next_pos(self.artifacts_len())).map(|pos| self.artifact_at(pos))
+    }
+
+    fn artifacts_len(&self) -> usize {
+        self.before.as_ref().map_or(self.task.artifacts.len(), |b| b.artifacts_len)
     }
 
     fn artifact_at(&self, pos: Pos) -> &'a Arc<Artifact> {
@@ -322,8 +371,7 @@ impl<'a> View<'a> {
     /// The artifact with this id.
     pub fn artifact(&self, id: &ArtifactId) -> Option<&'a Arc<Artifact>> {
         let pos = self.task.artifacts.find(id)?;
-        let len = self.before.as_ref().map_or(self.task.artifacts.len(), |b| b.artifacts_len);
-        ((pos as usize) < len).then(|| self.artifact_at(pos))
+        ((pos as usize) < self.artifacts_len()).then(|| self.artifact_at(pos))
     }
 
     /// Stored relations, oldest first, including removed ones.
@@ -334,6 +382,32 @@ impl<'a> View<'a> {
             let noted = self.before.as_ref().and_then(|b| b.edges.get(&row).copied());
             noted.unwrap_or(&edges[row])
         })
+    }
+
+    /// Facts that gateways keep with the Task, in their order.
+    pub fn facts(&self) -> impl Iterator<Item = &'a Fact> + '_ {
+        let version = self.version();
+        let kept = self.task.facts.range(..=version).map(|(_, fact)| fact);
+        let mut gone: Vec<&Fact> =
+            self.before.iter().flat_map(|b| b.facts.iter().copied()).collect();
+        gone.retain(|fact| fact.wal_seq <= version);
+        gone.sort_unstable_by_key(|fact| fact.wal_seq);
+        merged_by(kept, gone.into_iter(), |fact| fact.wal_seq)
+    }
+
+    /// How many facts there are.
+    pub fn facts_len(&self) -> usize {
+        match &self.before {
+            None => self.task.facts.len(),
+            Some(_) => self.facts().count(),
+        }
+    }
+
+    /// The Task's result, if it has completed with one (TASK-22).
+    pub fn output(&self) -> Option<&'a Value> {
+        let head = self.head();
+        let of_step = || self.step(head.output_from.as_ref()?)?.facts().output.as_ref();
+        head.output.as_deref().or_else(of_step)
     }
 
     /// Claimed and running Steps, in creation order.
@@ -357,6 +431,41 @@ impl<'a> View<'a> {
     pub fn cancelled_required(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
         let live = self.task.derived.cancelled_required.iter().copied();
         self.members(live, |s| s.spec.required && s.status() == StepStatus::Cancelled)
+    }
+
+    /// Required Steps because of which an automatic Task is failing, in creation order (POL-05, POL-06).
+    pub fn failing(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        let mut live: Vec<Pos> = self.task.derived.failing.iter().map(|it| it.2).collect();
+        live.sort_unstable();
+        self.members(live.into_iter(), |s| s.state.failing(s.spec).is_some())
+    }
+
+    /// Steps that depend on this one, in creation order.
+    pub fn dependents(&self, step: StepRef<'a>) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        let live = self.task.steps[step.pos].dependents.iter().copied();
+        self.members(live, move |s| s.spec.depends_on_step_ids.contains(step.id()))
+    }
+
+    /// Completed Steps with a peer whose facts are not stored here, in creation order (TERM-10).
+    pub fn unreconciled(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        let live = self.task.derived.unreconciled.iter().copied();
+        self.members(live, |s| s.state.is_unreconciled())
+    }
+
+    /// Artifacts that are announced, not delivered, and without which the Task is not complete, oldest
+    /// first (TERM-10).
+    pub fn undelivered(&self) -> impl Iterator<Item = &'a Arc<Artifact>> + '_ {
+        let touched = self.before.iter().flat_map(|b| b.artifacts.keys().copied());
+        let mut all: BTreeSet<Pos> = touched.collect();
+        all.extend(&self.task.derived.undelivered);
+        let len = next_pos(self.artifacts_len());
+        let known = all.into_iter().filter(move |&pos| pos < len).map(|pos| self.artifact_at(pos));
+        known.filter(|artifact| self.is_undelivered(artifact))
+    }
+
+    fn is_undelivered(&self, artifact: &Artifact) -> bool {
+        let counts = artifact.named_by.is_none_or(|at| self.attempt_at(at).completed_step());
+        artifact.given.state == ArtifactState::Pending && counts
     }
 
     /// Ready Steps of a pool, in creation order.
@@ -408,26 +517,4 @@ impl<'a> View<'a> {
         let untouched = live.filter(|&p| !self.has_touched_step(p));
         merged(untouched, touched.into_iter()).filter_map(|pos| self.step_at(pos))
     }
-}
-
-/// Merges two ascending sequences.
-fn merged(
-    left: impl Iterator<Item = Pos>,
-    right: impl Iterator<Item = Pos>,
-) -> impl Iterator<Item = Pos> {
-    let (mut left, mut right) = (left.peekable(), right.peekable());
-    core::iter::from_fn(move || match (left.peek(), right.peek()) {
-        (Some(l), Some(r)) if r < l => right.next(),
-        (None, Some(_)) => right.next(),
-        _ => left.next(),
-    })
-}
-
-/// Merges several sets into one ascending sequence. There are few: a pool has few handlers.
-fn ascending<'a>(sets: impl Iterator<Item = &'a BTreeSet<Pos>>) -> impl Iterator<Item = Pos> + 'a {
-    let mut heads: Vec<_> = sets.map(|set| set.iter().copied().peekable()).collect();
-    core::iter::from_fn(move || {
-        let heads = heads.iter_mut().filter_map(|head| head.peek().copied().map(|at| (at, head)));
-        heads.min_by_key(|(at, _)| *at).and_then(|(_, head)| head.next())
-    })
 }

@@ -1,16 +1,13 @@
 //! Records that commands, events and state share (contract 2.1, 2.2, 2.7).
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use smol_str::SmolStr;
 
@@ -18,195 +15,28 @@ use crate::id::{
     AgentId, ArtifactId, AttemptId, EdgeId, HandlerName, Millis, PoolId, Ref, RunId, SessionId,
     StepId, TaskId, WalName,
 };
+use crate::retry_policy::{BackoffFields, Limit};
 use crate::status::{
-    AcceptanceState, ArtifactKind, ArtifactState, DeliveryState, EdgeKind, EdgeStatus, Intent,
-    Policy, TaskStatus, Visibility,
+    AcceptanceState, ArtifactKind, ArtifactState, DeliveryState, EdgeKind, EdgeStatus, FactKind,
+    Intent, LeaseDoubt, OnFailure, ParentClose, Policy, TaskStatus, Visibility,
 };
+use crate::table::Pos;
+
+pub use crate::value::{Blob, Encodings, Value, ValueBody};
 
 /// An open map of JSON values: opaque to the scheduler.
 pub type Object = Map<String, Json>;
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// Names and values by which listings find a Task (LABEL-01).
+pub type Labels = BTreeMap<SmolStr, SmolStr>;
+
+/// Whether a field has its default value, and so need not be written.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// An opaque value of a Step (U13): bytes inline up to the limit, or a pointer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
-    /// Media type of the data.
-    pub content_type: SmolStr,
-    /// The data itself, or where it is.
-    pub body: ValueBody,
-}
-
-/// Where the bytes of a [`Value`] are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValueBody {
-    /// The bytes themselves.
-    Data(Arc<[u8]>),
-    /// A reference to them.
-    Ref(Ref),
-}
-
-impl Value {
-    /// Media type when none is given.
-    pub const JSON: &'static str = "application/json";
-
-    /// Inline bytes of a media type.
-    pub fn inline(content_type: &str, data: impl Into<Arc<[u8]>>) -> Self {
-        Self { content_type: SmolStr::new(content_type), body: ValueBody::Data(data.into()) }
-    }
-
-    /// Inline JSON text.
-    pub fn json(data: impl Into<Arc<[u8]>>) -> Self {
-        Self { content_type: SmolStr::new_static(Self::JSON), body: ValueBody::Data(data.into()) }
-    }
-
-    /// The inline bytes; `None` for a reference.
-    pub fn data(&self) -> Option<&[u8]> {
-        match &self.body {
-            ValueBody::Data(data) => Some(data),
-            ValueBody::Ref(_) => None,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ValueOut<'a> {
-    content_type: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<BytesOut<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    encoding: Option<&'a str>,
-    #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
-    reference: Option<&'a Ref>,
-}
-
-enum BytesOut<'a> {
-    Text(&'a str),
-    Base64(String),
-    Bin(&'a [u8]),
-}
-
-impl Serialize for BytesOut<'_> {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => s.serialize_str(text),
-            Self::Base64(text) => s.serialize_str(text),
-            Self::Bin(bytes) => s.serialize_bytes(bytes),
-        }
-    }
-}
-
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = ValueOut {
-            content_type: &self.content_type,
-            data: None,
-            encoding: None,
-            reference: None,
-        };
-        match &self.body {
-            ValueBody::Ref(reference) => out.reference = Some(reference),
-            ValueBody::Data(data) if !s.is_human_readable() => out.data = Some(BytesOut::Bin(data)),
-            ValueBody::Data(data) => match core::str::from_utf8(data) {
-                Ok(text) => out.data = Some(BytesOut::Text(text)),
-                Err(_) => {
-                    out.encoding = Some("base64");
-                    out.data = Some(BytesOut::Base64(BASE64.encode(data)));
-                }
-            },
-        }
-        out.serialize(s)
-    }
-}
-
-/// The form that [`ValueOut`] writes and [`ValueIn`] reads.
-impl JsonSchema for Value {
-    fn schema_name() -> Cow<'static, str> {
-        "Value".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "Data with its media type: here, or at a reference.",
-            "type": "object",
-            "properties": {
-                "content_type": {
-                    "description": "The media type.",
-                    "type": "string",
-                    "default": Self::JSON,
-                },
-                "data": {
-                    "description": "The bytes, at most 64 KiB: as `bin` in MessagePack, or as text.",
-                    "type": "string",
-                },
-                "encoding": {
-                    "description": "How `data` is written where it is no text.",
-                    "const": "base64",
-                },
-                "ref": generator.subschema_for::<Ref>(),
-            },
-            "additionalProperties": false,
-            "oneOf": [{ "required": ["data"] }, { "required": ["ref"] }],
-        })
-    }
-}
-
-struct BytesIn(Vec<u8>);
-
-impl<'de> Deserialize<'de> for BytesIn {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl serde::de::Visitor<'_> for Either {
-            type Value = BytesIn;
-            fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str("text or bytes")
-            }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<BytesIn, E> {
-                Ok(BytesIn(v.as_bytes().to_vec()))
-            }
-            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<BytesIn, E> {
-                Ok(BytesIn(v.to_vec()))
-            }
-        }
-        d.deserialize_any(Either)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ValueIn {
-    content_type: Option<SmolStr>,
-    data: Option<BytesIn>,
-    encoding: Option<SmolStr>,
-    #[serde(rename = "ref")]
-    reference: Option<Ref>,
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        use serde::de::Error as _;
-        let given = ValueIn::deserialize(d)?;
-        let content_type = given.content_type.unwrap_or(SmolStr::new_static(Self::JSON));
-        let body = match (given.data, given.reference, given.encoding.as_deref()) {
-            (Some(data), None, None) => ValueBody::Data(data.0.into()),
-            (Some(data), None, Some("base64")) => {
-                ValueBody::Data(BASE64.decode(data.0).map_err(D::Error::custom)?.into())
-            }
-            (None, Some(reference), None) => ValueBody::Ref(reference),
-            (_, _, Some(_)) => {
-                return Err(D::Error::custom("encoding goes with data, as `base64`"));
-            }
-            _ => return Err(D::Error::custom("exactly one of `data` and `ref` is needed")),
-        };
-        Ok(Self { content_type, body })
-    }
-}
-
 /// Waiting time between automatic retries (RETRY-06).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Backoff {
     /// Before the first retry, in milliseconds.
     pub initial_ms: u64,
@@ -218,40 +48,94 @@ pub struct Backoff {
     pub jitter: f64,
 }
 
+/// What counts in Tasks of rules 1, and in task files.
 impl Default for Backoff {
     fn default() -> Self {
         Self { initial_ms: 1_000, factor: 2.0, max_ms: 60_000, jitter: 0.1 }
     }
 }
 
-/// Limits on the failures, losses and time of a Step (U9).
+impl Backoff {
+    /// The default of rules 2 (RETRY-02).
+    pub const fn standard() -> Self {
+        Self { initial_ms: 1_000, factor: 4.0, max_ms: 600_000, jitter: 0.5 }
+    }
+}
+
+/// Limits on the failures, losses and time of a Step (U9). A field that is absent or null has its
+/// default: that of the Task's policy for a Step's, and by `completion` for a Task's (RETRY-14).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Attempts that may fail, from 1; absent: unlimited.
-    pub max_attempts: Option<u32>,
-    /// Attempts that may be lost, from 1; absent: unlimited.
-    pub max_lost: Option<u32>,
+    /// Attempts that may fail, from 1.
+    pub max_attempts: Option<Limit<u32>>,
+    /// Attempts that may be lost, from 1.
+    pub max_lost: Option<Limit<u32>>,
     /// Waiting time between attempts.
-    pub backoff: Backoff,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<BackoffFields>,
     /// Codes that are never retried.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub non_retryable: Vec<SmolStr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub non_retryable: Option<Vec<SmolStr>>,
     /// Longest time from ready to claimed, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub schedule_to_start_ms: Option<u64>,
+    pub schedule_to_start_ms: Option<Limit<u64>>,
     /// Longest time from claimed to ended, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_to_close_ms: Option<u64>,
+    pub start_to_close_ms: Option<Limit<u64>>,
+    /// Longest time from the first ready, since creation or the last explicit reopen, to the end, in
+    /// milliseconds; however many Attempts there are (POL-12).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_to_close_ms: Option<Limit<u64>>,
+    /// Longest time for which it is blocked, in milliseconds (POL-12).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_ms: Option<Limit<u64>>,
+    /// How long its worker may take to stop, in milliseconds (POL-12).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_grace_ms: Option<u64>,
     /// Lease duration instead of the general one, in milliseconds (LEASE-02).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_ms: Option<u64>,
+    /// What a worker does that cannot renew its lease; absent: it stops (LEASE-17).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_lease_doubt: Option<LeaseDoubt>,
+    /// Whether `completed` is accepted after the loss, while nobody else has had the Step; absent: if the
+    /// Task's completion is automatic (REPORT-14).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accept_late: Option<bool>,
 }
 
 impl RetryPolicy {
-    /// The default for automatic completion (RETRY-02).
+    /// The default for automatic completion of a Task of rules 1 (RETRY-02).
     pub fn automatic() -> Self {
-        Self { max_attempts: Some(3), max_lost: Some(3), ..Self::default() }
+        let three = Some(Limit::Of(3));
+        let backoff = Some(Backoff::default().into());
+        Self { max_attempts: three, max_lost: three, backoff, ..Self::default() }
+    }
+}
+
+/// Where a worker runs and what it is, in its own words (ATT-12).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerOrigin {
+    /// Its machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_host: Option<SmolStr>,
+    /// The build of its program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_build: Option<SmolStr>,
+}
+
+impl WorkerOrigin {
+    /// How many characters of each are kept.
+    pub const CHARS_MAX: usize = 64;
+
+    /// What a worker said of itself; `None` if it said nothing.
+    pub fn of(host: Option<&str>, build: Option<&str>) -> Option<Self> {
+        let kept = |said: &str| said.chars().take(Self::CHARS_MAX).collect::<SmolStr>();
+        let said = |said: Option<&str>| said.filter(|said| !said.is_empty()).map(kept);
+        let origin = Self { worker_host: said(host), worker_build: said(build) };
+        (origin != Self::default()).then_some(origin)
     }
 }
 
@@ -426,8 +310,25 @@ pub struct Artifact {
     pub step_id: Option<StepId>,
     /// The Attempt that produced it.
     pub attempt_id: Option<AttemptId>,
+    /// The Attempt that named it last, by position; absent: an orchestrator's report or the Task did
+    /// (TERM-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named_by: Option<Pos>,
     /// When it was first reported.
     pub created_at: Millis,
+}
+
+/// A fact that a gateway keeps with the Task, of which the scheduler makes nothing (FACT-01).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fact {
+    /// What kind of fact it is.
+    pub kind: FactKind,
+    /// What it is about, in the gateway's words.
+    pub key: SmolStr,
+    /// The fact itself.
+    pub payload: Value,
+    /// The place of its event in the log.
+    pub wal_seq: u64,
 }
 
 /// A relation between this Task and something else (REL-01).
@@ -543,6 +444,9 @@ pub struct StepSpec {
     pub summary: SmolStr,
     /// Steps that must be completed first: a set in the given order (DAG-14).
     pub depends_on_step_ids: Vec<StepId>,
+    /// Ancestors whose results a claim hands on, in this order; absent: the direct dependencies (STEP-37).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_from: Option<Vec<StepId>>,
     /// Whether the Task needs it to complete (DAG-08).
     pub required: bool,
     /// The pool whose workers may claim it (DAG-09).
@@ -552,12 +456,31 @@ pub struct StepSpec {
     /// The input of the handler (U13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// Retry policy instead of the Task's.
+    /// Its own retry policy, as it was given (RETRY-14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// Only this worker may claim (CLAIM-13).
+    /// Attribution; in Tasks of rules 1 the only worker that may claim (CLAIM-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
+    /// The only principal whose workers may claim (CLAIM-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<AgentId>,
+    /// What other software keeps with it: opaque, and not for workers (EVOLVE-03).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ext: Option<Object>,
+}
+
+impl StepSpec {
+    /// The Steps whose results a claim hands on (STEP-37).
+    pub fn inputs(&self) -> &[StepId] {
+        self.inputs_chosen().0
+    }
+
+    /// The same, and whether the Step names them itself.
+    pub fn inputs_chosen(&self) -> (&[StepId], bool) {
+        let named = self.inputs_from.as_deref();
+        (named.unwrap_or(&self.depends_on_step_ids), named.is_some())
+    }
 }
 
 /// What the creator and orchestrator wrote about a Task (2.1, columns C and O).
@@ -596,6 +519,12 @@ pub struct TaskSpec {
     /// The Task that made this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_task_id: Option<TaskId>,
+    /// What becomes of this Task if its parent completes (REL-09).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parent_close: ParentClose,
+    /// The Step whose output is the Task's, if it completes without another (TASK-22).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<StepId>,
     /// What the Task shall reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<String>,
@@ -605,10 +534,13 @@ pub struct TaskSpec {
     /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
-    /// Attribution, and the only worker that may claim (CLAIM-13).
+    /// Attribution; in Tasks of rules 1 the only worker that may claim (CLAIM-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
-    /// Retry policy of Steps that have none of their own, as at creation (RETRY-02).
+    /// The only principal whose workers may claim Steps that name none of their own (CLAIM-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<AgentId>,
+    /// Retry policy of the Steps, where they have none of their own (RETRY-02, RETRY-14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Classification.
@@ -620,10 +552,16 @@ pub struct TaskSpec {
     /// Hint between Tasks, higher first (P16).
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
+    /// What it does when it is failing (POL-05).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// How long it waits for optional Steps, in milliseconds (POL-06).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional_wait_ms: Option<u64>,
     /// Opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Object>,
-    /// Opaque except for `deadline_at` (POL-08).
+    /// Opaque except for `deadline_at` and `deadline_hard` (POL-08).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
     /// Opaque.
@@ -644,6 +582,15 @@ pub struct TaskSpec {
     /// `a2a`, `macp` or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_protocol: Option<SmolStr>,
+    /// Names and values by which listings find it (LABEL-01).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
+    /// What other software keeps with it: opaque, and not for workers (EVOLVE-03).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ext: Option<Object>,
+    /// The working directory, if it was made from a file (STORE-17).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<SmolStr>,
     /// `draft` or `pending`: the status at creation.
     pub status: TaskStatus,
     /// The `parent` or `retry_of` edge (REL-04).
@@ -668,8 +615,23 @@ pub const DEADLINE_AT: &str = "deadline_at";
 /// Key in the constraints of a create: after how many milliseconds the deadline is (POL-11).
 pub const DEADLINE_MS: &str = "deadline_ms";
 
+/// Key in a Task's constraints: pauses move the deadline no more, and it counts in a pause (POL-08).
+pub const DEADLINE_HARD: &str = "deadline_hard";
+
 impl TaskSpec {
-    /// The deadline of the Task, if it has one (`constraints.deadline_at`).
+    /// STORE-14: whether a log of this name may be the Task's. It has the name that its creator gave, or as an
+    /// exported log that of the Task.
+    pub fn may_have_log(&self, name: &WalName) -> bool {
+        self.wal_name == *name || WalName::from(&self.task_id) == *name
+    }
+
+    /// Whether the deadline is a hard one (`constraints.deadline_hard`).
+    pub fn is_deadline_hard(&self) -> bool {
+        let hard = self.constraints.as_ref().and_then(|it| it.get(DEADLINE_HARD)?.as_bool());
+        hard.unwrap_or(false)
+    }
+
+    /// The deadline of the Task as it was written, if it has one (`constraints.deadline_at`).
     pub fn deadline_at(&self) -> Option<Millis> {
         self.constraints.as_ref()?.get(DEADLINE_AT)?.as_i64()
     }

@@ -73,6 +73,14 @@ names! {
         FactsUnreconciled = "facts_unreconciled",
         /// Completion before the acceptance criteria are met or waived.
         AcceptanceUnmet = "acceptance_unmet",
+        /// A blob that is named was not put, or cannot be read.
+        BlobMissing = "blob_missing",
+        /// A value has more bytes than any value may have.
+        ValueTooLarge = "value_too_large",
+        /// The blobs cannot be reached now.
+        StorageUnavailable = "storage_unavailable",
+        /// The blobs of the session take as much as they may.
+        QuotaExceeded = "quota_exceeded",
         /// Wrong or superseded partition owner.
         NotOwner = "not_owner",
         /// No verified principal.
@@ -98,7 +106,10 @@ impl Code {
 
     /// Whether the same command may succeed later without a change.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::StorageError | Self::NotOwner | Self::Unavailable)
+        matches!(
+            self,
+            Self::StorageError | Self::StorageUnavailable | Self::NotOwner | Self::Unavailable
+        )
     }
 
     /// Whether a report refused with this code is of an Attempt that is over, so that nothing in it counts.

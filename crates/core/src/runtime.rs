@@ -19,8 +19,6 @@ names! {
         ChildAgentCancelTimeout = "child_agent_cancel_timeout",
         /// Another worker claimed the Step first (CLAIM-10).
         ClaimLost = "claim_lost",
-        /// A Run found nothing to claim (DISP-12).
-        NoStepClaimed = "no_step_claimed",
         /// A worker took a Run that no worker had (5.4 `take_run`).
         RunTaken = "run_taken",
         /// The final output of a Run (DISP-13).

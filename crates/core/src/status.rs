@@ -266,12 +266,34 @@ names! {
 }
 
 names! {
+    /// What a worker does that cannot renew the lease of its Step (LEASE-17).
+    LeaseDoubt {
+        /// It ends the handler when the lease may be over, so that nobody runs the Step twice.
+        Stop = "stop",
+        /// It goes on and reports when it can; the fencing token decides.
+        Finish = "finish",
+    }
+}
+
+names! {
     /// Who moves a Task forward: its orchestrator, or the scheduler (U4).
     Policy {
         /// The orchestrator.
         Manual = "manual",
         /// The scheduler, as principal `system`.
         Auto = "auto",
+    }
+}
+
+names! {
+    /// What an automatic Task does when it is failing (POL-05).
+    OnFailure {
+        /// It fails at once, and what runs is stopped.
+        Stop = "stop",
+        /// It gives out nothing more, and fails when nothing runs any more.
+        Drain = "drain",
+        /// It goes on, and fails when nothing can run any more.
+        Finish = "finish",
     }
 }
 
@@ -364,6 +386,40 @@ names! {
         Pending = "pending",
         /// It is gone.
         Missing = "missing",
+    }
+}
+
+names! {
+    /// Kind of a fact that a gateway keeps with the Task (FACT-01).
+    FactKind {
+        /// Where somebody wants to be told of changes: the last of a key counts, and null removes it.
+        A2aPushConfig = "a2a_push_config",
+        /// An envelope that the gateway has accepted: each is kept.
+        MacpEnvelope = "macp_envelope",
+    }
+}
+
+impl FactKind {
+    /// Whether only the last fact of a key counts.
+    pub const fn last_counts(self) -> bool {
+        matches!(self, Self::A2aPushConfig)
+    }
+}
+
+names! {
+    /// What becomes of a child when its parent completes (REL-09).
+    ParentClose {
+        /// It goes on.
+        Abandon = "abandon",
+        /// It is cancelled.
+        Cancel = "cancel",
+    }
+}
+
+#[allow(clippy::derivable_impls)] // The macro takes no attribute for a default.
+impl Default for ParentClose {
+    fn default() -> Self {
+        Self::Abandon
     }
 }
 

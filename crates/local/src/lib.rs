@@ -1,12 +1,15 @@
 //! Adapters for a single process: everything that it needs to run Tasks without any server.
 //!
 //! [`JsonlJournal`] writes one file per Task and answers only when the commits are on disk;
-//! [`JsonlReader`] reads the same files from another process. [`MemoryLeases`] stores leases for as
+//! [`JsonlReader`] reads the same files from another process. [`FileBlobs`] stores
+//! beside them what is too large for a log. [`MemoryLeases`] stores leases for as
 //! long as the process lives.
 
+mod blobs;
 mod jsonl;
 mod leases;
 
+pub use blobs::FileBlobs;
 pub use jsonl::{
     Damage, Disk, Files, JournalOptions, JsonlJournal, JsonlReader, OpenError, OpenReport,
     PublishedMark, Repair,

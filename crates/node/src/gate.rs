@@ -19,6 +19,7 @@ use async_nats::{Client, Message};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tenure_core::Rejection;
+use tenure_core::features::Features;
 use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::LinkEnd;
@@ -72,6 +73,8 @@ pub(crate) struct Gate {
     pub(crate) heartbeats: Arc<Semaphore>,
     /// How many requests wanted their answer sent to somebody else than their sender.
     pub(crate) crafted: AtomicU64,
+    /// What the node can do that an older one cannot (EVOLVE-02).
+    pub(crate) features: Features,
     /// Wakes the loop that announces this node.
     pub(crate) announces: Notify,
 }
@@ -97,6 +100,7 @@ impl Gate {
                 WorkerVerb::Query(partition) => self.query(&name, partition, bytes, reply),
                 WorkerVerb::Claim(partition) => self.claim(&name, partition, bytes, reply),
                 WorkerVerb::Look(partition) => self.look(&name, partition, bytes, reply),
+                WorkerVerb::Blob(partition) => self.blob(&name, partition, bytes, reply),
             },
             ParsedSubject::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // There is nowhere to send the answer.

@@ -4,6 +4,8 @@
 //! five seconds, or does not acknowledge what it is sent. Its Attempts do not end with it: their leases say
 //! whether somebody still runs them.
 
+mod facts;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
-use tenure_core::id::{HandlerName, PoolId};
+use tenure_core::features::INPUT;
+use tenure_core::id::PoolId;
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
@@ -25,9 +28,9 @@ use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::LinkEnd;
 use tenure_ports::supervise;
-use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
+use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
-use tenure_wire::bus::worker::{Capacity, Delivery};
+use tenure_wire::bus::worker::{Capacity, Delivery, Hello};
 use tenure_wire::bus::{V, encode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -84,8 +87,8 @@ pub(crate) struct NodeLink {
     pub(crate) port: NodeWorkerLink,
     id: SmolStr,
     inbox: String,
-    /// The handlers that the worker stated in its hello. None before that: then it is sent no Steps.
-    said: Option<Option<Vec<HandlerName>>>,
+    /// The worker's hello. None before that: then it is sent no Steps.
+    said: Option<Hello>,
     state: Mutex<LinkState>,
     /// Held while a message is sent, so that messages keep their order.
     sending: tokio::sync::Mutex<()>,
@@ -124,13 +127,13 @@ impl Links {
         self.get_or_open(name, |_| true, None)
     }
 
-    /// The link of a worker that states its handlers; a new link if they have changed.
+    /// The link of a worker that says hello; a new link if it says something else than before.
     pub(crate) fn open(
         self: &Arc<Self>,
         name: &WorkerName,
-        handlers: Option<Vec<HandlerName>>,
+        hello: Hello,
     ) -> Result<Arc<NodeLink>, Rejection> {
-        let said = Some(handlers);
+        let said = Some(hello);
         self.get_or_open(name, |link| link.said == said, said.clone())
     }
 
@@ -138,7 +141,7 @@ impl Links {
         self: &Arc<Self>,
         name: &WorkerName,
         fits: impl Fn(&NodeLink) -> bool,
-        said: Option<Option<Vec<HandlerName>>>,
+        said: Option<Hello>,
     ) -> Result<Arc<NodeLink>, Rejection> {
         let mut all = self.all.lock();
         let All { links, leaving, opened, .. } = &mut *all;
@@ -159,8 +162,10 @@ impl Links {
             Entry::Vacant(_) if count >= self.most => return Err(tenure_scheduler::overloaded()),
             vacant @ Entry::Vacant(_) => vacant,
         };
-        let (port, inbox) =
-            self.scheduler.join(name.agent()?, name.pool.clone(), said.clone().flatten())?;
+        let handlers = said.as_ref().and_then(|hello| hello.handlers.clone());
+        let origin = said.as_ref().and_then(Hello::origin).map(Arc::new);
+        let (id, pool) = (name.agent()?, name.pool.clone());
+        let (port, inbox) = self.scheduler.join_from(id, pool, handlers, origin)?;
         *opened += 1;
         leaving.remove(name);
         let mut state =
@@ -335,28 +340,6 @@ impl LinkState {
 }
 
 impl NodeLink {
-    fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {
-        let free = self.port.free();
-        let (sent, seen) = is_audit.then(|| self.port.sent_and_seen()).unzip();
-        let suspended = self.port.suspension();
-        let suspended = suspended.map(|(handler, again_ms)| SuspendedFacts { handler, again_ms });
-        let state = self.state.lock();
-        let silent = state.heard.elapsed().as_millis();
-        WorkerFacts {
-            pool: name.pool,
-            principal: name.principal.as_str().into(),
-            boot: name.boot.as_str().into(),
-            free,
-            unheard: state.window.unheard(),
-            silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
-            draining: state.is_draining,
-            suspended,
-            holds: Some(self.port.holds()),
-            sent,
-            seen,
-        }
-    }
-
     /// Sends an empty list of deliveries, from which the worker learns of this link.
     pub(crate) async fn greet(&self, links: &Links) {
         self.publish(links, 1, &[]).await;
@@ -453,6 +436,12 @@ impl NodeLink {
         tokio::spawn(self.port.report(&Holding::of(claim), report, None));
     }
 
+    /// Whether the worker knows this kind of delivery (EVOLVE-02).
+    fn takes(&self, sent: &Sent) -> bool {
+        let has = |feature| self.said.as_ref().is_some_and(|hello| hello.features.has(feature));
+        !matches!(sent, Sent::Input(_)) || has(INPUT)
+    }
+
     /// Gives back a delivery that was not acknowledged. A signal goes to the worker's next link; a request
     /// to leave is known there already.
     fn give_back(&self, delivery: Delivery) {
@@ -461,7 +450,7 @@ impl NodeLink {
                 let (session_id, task_id) = (claim.session_id, claim.task_id);
                 self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
             }
-            Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => {
+            Some(signal @ (Sent::CancelRequested(..) | Sent::Lost(_) | Sent::Input(_))) => {
                 self.port.unacknowledged(signal)
             }
             // Only a worker sends `Crossed`, to itself; no node does.
@@ -485,7 +474,8 @@ async fn deliver(links: Arc<Links>, link: Arc<NodeLink>, mut inbox: UnboundedRec
         {
             batch.push(next);
         }
-        link.state.lock().window.push(batch.drain(..).map(Delivery::from));
+        let taken = batch.drain(..).filter(|sent| link.takes(sent));
+        link.state.lock().window.push(taken.map(Delivery::from));
         Box::pin(link.flush(&links)).await; // Boxed, as most links are idle.
     }
     // From here on the scheduler finds that the worker is not there.

@@ -12,7 +12,7 @@ use tenure_cluster::ownership::{Keeper, OwnershipOptions};
 use tenure_ports::observer::Sample;
 use tenure_ports::placement::PLACEMENT;
 use tenure_ports::supervise;
-use tenure_scheduler::Scheduler;
+use tenure_scheduler::{Config, Scheduler};
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
 use tokio::sync::mpsc::{UnboundedReceiver, channel, unbounded_channel};
@@ -31,7 +31,7 @@ use crate::peers::{NatsPeers, hear};
 use crate::published::{self, PublishedMarks};
 use crate::refused::RefusedWorkers;
 use crate::settings::Settings;
-use crate::start::{Servers, StartError, journal, leases, servers, unreachable_at};
+use crate::start::{Servers, StartError, blobs, journal, leases, servers, unreachable_at};
 use crate::{ClusterScheduler, events, rival};
 
 /// How many heartbeats may be under way at a time. Each is of all Attempts of a worker; a worker
@@ -75,7 +75,7 @@ impl Node {
         let Servers { log, control, intake } = servers(&settings).await?;
         let journal = journal(&settings, &log).await?;
         let leases = leases(&settings, &name, &journal).await?;
-        let config = settings.config();
+        let config = Config { blobs: Some(Arc::new(blobs(&settings, &log))), ..settings.config() };
         let scheduler: ClusterScheduler =
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
         let mut keeping = OwnershipOptions::new(settings.redis, settings.node.as_str());
@@ -111,6 +111,7 @@ impl Node {
             control,
             intake,
             node: settings.node,
+            features: settings.features,
             partitions: settings.partitions,
             served: Mutex::default(),
             imports: Imports::default(),
@@ -288,7 +289,9 @@ impl Gate {
         let node = self.node.as_str();
         let owned = self.served.lock().iter().copied().collect();
         let (partitions, placement) = (self.partitions, PLACEMENT);
-        let alive = Alive { v: V, node: node.into(), partitions, placement, owned };
+        let (features, lacks) = (self.features.clone(), self.fence.keeper.lacking());
+        let alive =
+            Alive { v: V, node: node.into(), partitions, placement, owned, features, lacks };
         say(&self.control, &format!("tenure.v1.node.{node}.alive"), &alive).await;
     }
 }

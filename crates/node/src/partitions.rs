@@ -105,7 +105,7 @@ impl Partitions {
 
     async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), ListenError> {
         let gate = &self.gate;
-        for verb in ["report", "query", "claim", "look"] {
+        for verb in ["report", "query", "claim", "look", "blob"] {
             let subject = format!("tenure.v1.worker.*.*.*.{verb}.{partition}");
             attend(gate, listen(&gate.control, subject).await?, ends);
         }

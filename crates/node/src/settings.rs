@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tenure_cluster::RedisAt;
+use tenure_core::features::Features;
 use tenure_core::id::PoolId;
+use tenure_ports::blobs::SESSION_QUOTA;
 use tenure_scheduler::Config;
 pub(crate) use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::subject::Token;
@@ -87,6 +89,8 @@ pub struct Settings {
     pub replicas: usize,
     /// How many bytes a stream may take; none: as many as the server has.
     pub max_bytes: Option<u64>,
+    /// How many bytes the blobs of a session may take (VALUE-01).
+    pub blob_quota: u64,
     /// How long a partition stays with a node that does not renew its lease.
     pub ownership: Duration,
     /// How many workers may have a link at a time; the node refuses others.
@@ -95,6 +99,8 @@ pub struct Settings {
     /// come again. Reads of other nodes do not count: they are needed for what is being written,
     /// and are few.
     pub reads_max: usize,
+    /// What the node can do that an older one cannot (EVOLVE-02).
+    pub features: Features,
     /// Settings of the scheduler.
     pub scheduler: Config,
 }
@@ -119,9 +125,11 @@ impl Settings {
             partitions: scheduler.partitions,
             replicas: 1,
             max_bytes: None,
+            blob_quota: SESSION_QUOTA,
             ownership: Duration::from_millis(1_500),
             links_max: 65_536,
             reads_max: 4_096,
+            features: Features::of_program(),
             scheduler,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use tenure_cluster::ownership::KeepError;
-use tenure_cluster::{JetStreamJournal, OtherCluster, RedisLeases};
+use tenure_cluster::{JetStreamBlobs, JetStreamJournal, OtherCluster, RedisLeases};
 use tenure_core::Rejection;
 use tenure_wire::bus::MESSAGE_MAX;
 use tokio::time::sleep;
@@ -145,19 +145,29 @@ pub(crate) async fn journal(
     settings: &Settings,
     log: &Client,
 ) -> Result<Arc<JetStreamJournal>, StartError> {
-    let told = tenure_cluster::LogSettings {
+    let told = log_settings(settings);
+    patiently("the log", || async {
+        Ok(Arc::new(JetStreamJournal::open(log.clone(), told.clone()).await?))
+    })
+    .await
+}
+
+/// The store of blobs, beside the log.
+pub(crate) fn blobs(settings: &Settings, log: &Client) -> JetStreamBlobs {
+    JetStreamBlobs::new(log.clone(), log_settings(settings), settings.blob_quota)
+}
+
+fn log_settings(settings: &Settings) -> tenure_cluster::LogSettings {
+    tenure_cluster::LogSettings {
         name: settings.name.clone(),
         partitions: settings.partitions,
         replicas: settings.replicas,
         max_bytes: settings.max_bytes,
         node: settings.node.as_str().into(),
         observer: settings.scheduler.observer.clone(),
+        features: settings.features.of_logs(),
         ..tenure_cluster::LogSettings::default()
-    };
-    patiently("the log", || async {
-        Ok(Arc::new(JetStreamJournal::open(log.clone(), told.clone()).await?))
-    })
-    .await
+    }
 }
 
 /// Opens the store of leases, once Redis answers.

@@ -14,6 +14,8 @@ use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, AttemptId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
+use tenure_wire::bus::worker::LateInput;
 
 use crate::journal::TaskKey;
 
@@ -29,10 +31,13 @@ pub enum Delivery {
     /// credit, as a grant does. If the worker asks nothing under the Run within a lease, another
     /// worker is offered it.
     Run(Box<RunOffer>),
-    /// The Task or the Run is being stopped: the handler should end soon (CANCEL-07).
-    CancelRequested(AttemptId),
+    /// The Task or the Run is being stopped: the handler should end soon (CANCEL-07), in so many
+    /// milliseconds if that is known (POL-12).
+    CancelRequested(AttemptId, Option<u64>),
     /// The Attempt is over: whatever the handler still does counts for nothing.
     Lost(AttemptId),
+    /// Input for the Attempt that came to its Task after the claim (CTRL-12).
+    Input(Box<LateInput>),
     /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave.
     Drain,
 }
@@ -50,6 +55,8 @@ pub struct Holding {
     pub fencing_token: u64,
     /// Duration of its lease, in milliseconds.
     pub lease_ms: u64,
+    /// How many entries of the Task's `input_refs` it has seen, if more than it had in its claim (CTRL-12).
+    pub input_seen: Option<u64>,
 }
 
 impl Holding {
@@ -62,6 +69,7 @@ impl Holding {
             attempt_id: claim.attempt_id,
             fencing_token: claim.fencing_token,
             lease_ms: claim.lease_ms,
+            input_seen: None,
         }
     }
 }
@@ -86,6 +94,8 @@ pub struct Recorded {
     pub version: u64,
     /// Whether the Task is being closed.
     pub cancel_requested: bool,
+    /// How long the holder then has left to stop, in milliseconds (POL-12).
+    pub time_left_ms: Option<u64>,
 }
 
 /// What a heartbeat says of one Attempt in its answer.
@@ -95,6 +105,8 @@ pub enum Pulse {
     Renewed {
         /// Whether the holder was asked to stop.
         cancel_requested: bool,
+        /// How long it then has left, in milliseconds (POL-12).
+        time_left_ms: Option<u64>,
     },
     /// The Attempt is over (`stale_attempt` or `task_terminal`).
     Lost(Rejection),
@@ -138,6 +150,20 @@ pub trait WorkerPort: Send + Sync + 'static {
         run_id: RunId,
         look: Look,
     ) -> impl Future<Output = Result<Looked, Rejection>> + Send + 'static;
+
+    /// Reads a part of a blob that the claim of the Attempt carries (VALUE-01).
+    fn blob_get(
+        &self,
+        held: &Holding,
+        asked: BlobGet,
+    ) -> impl Future<Output = Result<BlobPart, Rejection>> + Send + 'static;
+
+    /// Brings a part of a blob for the Attempt (VALUE-01).
+    fn blob_put(
+        &self,
+        held: &Holding,
+        part: BlobPut,
+    ) -> impl Future<Output = Result<BlobTaken, Rejection>> + Send + 'static;
 
     /// Claims a Step under a Run. The same `command_id` again gives the same claim (CLAIM-15).
     fn claim(

@@ -11,6 +11,7 @@ use tenure_core::id::{AttemptId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
 use tenure_core::{Commit, Context, Query, Rejection};
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published};
 
 use crate::journal::Entry;
@@ -180,6 +181,20 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         &self,
         task: Option<&TaskId>,
     ) -> impl Future<Output = Result<BoxStream<'static, RuntimeEvent>, Rejection>> + Send;
+
+    /// Reads a part of a blob of a Task (VALUE-01).
+    fn blob_get(
+        &self,
+        task: &TaskId,
+        asked: BlobGet,
+    ) -> impl Future<Output = Result<BlobPart, Rejection>> + Send;
+
+    /// Brings a part of a blob of a Task, which need not exist yet (VALUE-01).
+    fn blob_put(
+        &self,
+        task: &TaskId,
+        part: BlobPut,
+    ) -> impl Future<Output = Result<BlobTaken, Rejection>> + Send;
 
     /// Tasks of the session, live ones and, if asked for, ended ones.
     fn list(

@@ -1,6 +1,8 @@
 //! The log, which is the only truth (law 1): [`Journal`] is the port to it, with its index,
 //! snapshots and errors.
 
+mod shared;
+
 use std::future::Future;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use tenure_core::Commit;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::{End, Visibility};
 use tenure_core::view::list::Listed;
 use tenure_core::view::snapshot::{Ends, RECENT_MAX};
@@ -166,6 +169,11 @@ pub trait Journal: Send + Sync + 'static {
     /// Says that the caller is done with a Task for now: the journal may drop its caches of it.
     fn release(&self, key: &TaskKey);
 
+    /// Whether the log of a Task may hold what needs a feature (EVOLVE-02): in a cluster, once all nodes have it.
+    fn may_hold(&self, _: &TaskKey, _feature: &str) -> bool {
+        true
+    }
+
     /// The epoch in which this node owns a Task, for its commits: 0 where there is only one node,
     /// `None` where another node owns the Task. Commits of an older epoch are refused.
     fn epoch(&self, key: &TaskKey) -> Option<u64>;
@@ -182,114 +190,6 @@ pub fn up_to(
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
-    }
-}
-
-/// A shared journal is a journal.
-impl<J: Journal> Journal for Arc<J> {
-    fn create(
-        &self,
-        key: &TaskKey,
-        wal_name: &WalName,
-        commits: Vec<Arc<Commit>>,
-    ) -> impl Future<Output = Result<(), AppendError>> + Send {
-        J::create(self, key, wal_name, commits)
-    }
-
-    fn append(
-        &self,
-        key: &TaskKey,
-        after: u64,
-        commits: Vec<Arc<Commit>>,
-    ) -> impl Future<Output = Result<(), AppendError>> + Send {
-        J::append(self, key, after, commits)
-    }
-
-    fn append_within_capacity(
-        &self,
-        key: &TaskKey,
-        after: u64,
-        commits: Vec<Arc<Commit>>,
-    ) -> impl Future<Output = Result<(), AppendError>> + Send {
-        J::append_within_capacity(self, key, after, commits)
-    }
-
-    fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
-        J::wal_path(self, key, wal_name)
-    }
-
-    fn read<F>(
-        &self,
-        key: &TaskKey,
-        after: u64,
-        each: F,
-    ) -> impl Future<Output = Result<(), ReadError>> + Send
-    where
-        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
-    {
-        J::read(self, key, after, each)
-    }
-
-    fn read_part<F>(
-        &self,
-        key: &TaskKey,
-        events: RangeInclusive<u64>,
-        each: F,
-    ) -> impl Future<Output = Result<(), ReadError>> + Send
-    where
-        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
-    {
-        J::read_part(self, key, events, each)
-    }
-
-    fn entry(
-        &self,
-        key: &TaskKey,
-    ) -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send {
-        J::entry(self, key)
-    }
-
-    fn ended(&self, key: &TaskKey) -> impl Future<Output = Option<EndedLog>> + Send {
-        J::ended(self, key)
-    }
-
-    fn entries(
-        &self,
-        session: Option<&SessionId>,
-    ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send {
-        J::entries(self, session)
-    }
-
-    fn live(&self) -> impl Future<Output = Result<Vec<TaskKey>, ReadError>> + Send {
-        J::live(self)
-    }
-
-    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotRequest>> {
-        J::wanted(self)
-    }
-
-    fn keep(&self, key: &TaskKey, folded: EncodedSnapshot) -> impl Future<Output = ()> + Send {
-        J::keep(self, key, folded)
-    }
-
-    fn kept(
-        &self,
-        key: &TaskKey,
-        until: u64,
-    ) -> impl Future<Output = Option<EncodedSnapshot>> + Send {
-        J::kept(self, key, until)
-    }
-
-    fn forget_snapshot(&self, key: &TaskKey) {
-        J::forget_snapshot(self, key);
-    }
-
-    fn release(&self, key: &TaskKey) {
-        J::release(self, key);
-    }
-
-    fn epoch(&self, key: &TaskKey) -> Option<u64> {
-        J::epoch(self, key)
     }
 }
 
@@ -327,6 +227,8 @@ pub struct Entry {
     pub wal_name: WalName,
     /// The title, for people to read.
     pub title: String,
+    /// Names and values by which listings find it (LABEL-01).
+    pub labels: Labels,
     /// When it was created.
     pub created_at: Millis,
     /// Time of the last event for an ended Task; for a live one, of the last event that the index knows.
@@ -341,15 +243,18 @@ pub struct Entry {
 
 impl Entry {
     /// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. Leaves out the
-    /// ended Tasks that, by what the index knows, `asked` does not ask for.
+    /// Tasks that, by what the index knows, `asked` does not ask for.
     pub fn in_order(entries: Vec<Self>, asked: &ListInput) -> Vec<Self> {
+        // Nobody knows the labels of a log that cannot be read.
+        let asked_for = entries.into_iter().filter(|e| e.damaged || asked.asks_for(&e.labels));
         let (mut ended, mut live): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| entry.ended.is_some());
+            asked_for.partition(|entry| entry.ended.is_some());
         ended.retain(|entry| {
             let listed = |end: End| Listed {
                 status: end.status(),
                 archived: entry.archived,
                 visibility: Visibility::Foreground, // The index does not know.
+                labels: &asked.labels,              // Asked for above.
             };
             entry.ended.is_some_and(|end| asked.admits(listed(end)))
         });

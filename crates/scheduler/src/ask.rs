@@ -5,7 +5,7 @@ use std::fmt;
 use smol_str::SmolStr;
 use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::command::{Caller, Wait};
-use tenure_core::id::{AttemptId, CommandId, Digest, RunId};
+use tenure_core::id::{AttemptId, CommandId, Digest, Millis, RunId};
 use tenure_core::status::TaskStatus;
 use tenure_core::task::Made;
 use tenure_core::view::{View, WriteSummary};
@@ -42,6 +42,11 @@ impl Envelope {
         self.context.as_ref()?.expected_version
     }
 
+    /// The `spec_version` at which alone the command may be decided.
+    pub(crate) fn expected_spec_version(&self) -> Option<u64> {
+        self.context.as_ref()?.expected_spec_version
+    }
+
     /// W3C traceparent.
     pub(crate) fn trace(&self) -> Option<&SmolStr> {
         self.context.as_ref()?.trace.as_ref()
@@ -68,6 +73,8 @@ pub struct WriteAnswer {
     /// Whether the caller is asked to stop, as the Task or the caller's Run is being closed
     /// (CANCEL-07).
     pub cancel_requested: bool,
+    /// How long the caller then has left to stop, in milliseconds (POL-12).
+    pub time_left_ms: Option<u64>,
 }
 
 /// A decision. It becomes an answer only with a view of what is durable.
@@ -84,6 +91,7 @@ impl WriteAnswer {
         caller: &Caller,
         Decided { reply, is_written }: Decided,
         summary: Option<WriteSummary>,
+        now: Millis,
     ) -> Self {
         let (run_id, attempt_id) = match reply.made {
             Made::Nothing => (None, None),
@@ -101,12 +109,14 @@ impl WriteAnswer {
             attempt_id,
             status: view.status(),
             cancel_requested: view.asks_to_stop(caller),
+            time_left_ms: view.time_of_caller_to_stop(caller, now),
         }
     }
 
     /// The answer that a worker gets to a report.
     pub fn recorded(&self) -> Recorded {
-        Recorded { version: self.reply.version, cancel_requested: self.cancel_requested }
+        let Self { cancel_requested, time_left_ms, .. } = *self;
+        Recorded { version: self.reply.version, cancel_requested, time_left_ms }
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::Poll;
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
-use tenure_core::command::{RetryEnded, Write, check_tool};
+use tenure_core::command::{Write, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role, TaskStatus};
 use tenure_core::view::board::template;
@@ -22,6 +22,7 @@ use tenure_core::{Caller, Code, Context, Query as _, Rejection};
 use tenure_ports::client::{Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{ReadLog, TemplateInput, Views};
 use tokio::sync::broadcast::error::RecvError;
@@ -69,7 +70,8 @@ impl<J: Journal, L: Leases> Clone for ClientLink<J, L> {
 impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// A link for a caller whom the transport has authenticated.
     pub fn client(&self, role: Role, agent: AgentId, session_id: SessionId) -> ClientLink<J, L> {
-        let caller = Caller { agent, role, session_id, run_id: None, worker_pool_id: None };
+        let caller =
+            Caller { agent, role, session_id, run_id: None, worker_pool_id: None, origin: None };
         ClientLink { scheduler: self.clone(), caller, max_bytes: None }
     }
 }
@@ -256,6 +258,14 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Ok(heard.filter(move |event| ready(is_asked_for(event))).boxed())
     }
 
+    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
+        self.scheduler.blob_part(&self.caller, &self.key(task), None, asked).await
+    }
+
+    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
+        self.scheduler.take_blob_part(&self.caller, &self.key(task), None, part).await
+    }
+
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.may_list()?;
         let journal = self.scheduler.journal();
@@ -320,11 +330,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
                 debug_assert_eq!(input.task_id().ok(), Some(task), "a create names its task");
                 scheduler.create(envelope, *input, Policy::Auto).await?
             }
-            Write::RetryEnded(input) => {
-                let RetryEnded { retry_of, reason, wal_name } = *input;
-                let old = self.key(&retry_of);
-                scheduler.retry(envelope, &old, task.clone(), wal_name, reason).await?
-            }
+            Write::RetryEnded(input) => scheduler.retry(envelope, task.clone(), *input).await?,
             Write::Command(command) => {
                 scheduler.command(&self.key(task), envelope, *command).await?
             }

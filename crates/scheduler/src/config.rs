@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::Limits;
 use tenure_core::id::PoolId;
-use tenure_ports::Observer;
+use tenure_ports::{BlobStore, Observer};
 
 use crate::clock::{Machine, ThisMachine};
 
@@ -53,6 +53,8 @@ pub struct Config {
     pub partitions: u32,
     /// The source of the time.
     pub machine: Arc<dyn Machine>,
+    /// Stores what is too large for a log. Without it, values stay below the inline limit (VALUE-01).
+    pub blobs: Option<Arc<dyn BlobStore>>,
     /// Gets what happens. Without one that costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -67,6 +69,7 @@ impl Config {
             embedded: true,
             partitions: 8,
             machine: Arc::new(ThisMachine::new()),
+            blobs: None,
             observer: None,
         }
     }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, ActorStatus};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
-use tenure_core::id::{AttemptId, Millis, RunId};
+use tenure_core::id::{AgentId, AttemptId, Digest, DigestForm, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Command, Rejection, RejectionKind};
+use tenure_ports::bus::Holding;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
@@ -112,6 +113,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         if let Some(keeping) = crate::snapshots::store_snapshots(&node) {
             end_with("the storing of snapshots", keeping);
         }
+        if let Some(sweeping) = crate::blobs::keep_sweeping(&node) {
+            end_with("the sweeping of blobs", sweeping);
+        }
         Ok(Self {
             node,
             root,
@@ -147,8 +151,14 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             task_id: input.task_id()?.clone(),
         };
         self.check_artifacts(&key.session_id, input.foreign_artifacts(&key.task_id)).await?;
-        let digest = crate::edge::create_digest(&envelope, &input)?;
-        let exists = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?.is_some();
+        let form = DigestForm::of(self.node.limits_of(&key).rules);
+        let digest = crate::edge::create_digest(form, &envelope, &input)?;
+        let entry = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?;
+        let exists = entry.is_some();
+        // A create of a Task that has ended records nothing: it is a repetition, or a conflict.
+        if entry.is_none_or(|entry| entry.ended.is_none()) {
+            self.check_blobs(&key, input.blobs()).await?;
+        }
         let begin = if exists { Begin::Open } else { Begin::Create };
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
         let defaults = Defaults { policy, worker_pool_id };
@@ -186,7 +196,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         envelope: Envelope,
         command: Command,
     ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
-        let digest = crate::edge::digest(&envelope, &command)?;
+        let digest = crate::edge::digest(DigestForm::NEWEST, &envelope, &command)?;
         self.enqueue(key, Begin::Open, TaskOrder::Command(command), envelope, digest, permit)
     }
 
@@ -211,7 +221,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         begin: Begin,
         what: TaskOrder,
         envelope: Envelope,
-        digest: Option<tenure_core::id::Digest>,
+        digest: Option<Digest>,
         Permit { lane, permit }: Permit,
     ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
         let (reply_to, answer) = oneshot::channel();
@@ -263,6 +273,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         worker: Arc<Worker>,
     ) -> Result<(), Rejection> {
         self.cast(key, Begin::Open, Msg::Asked(run, worker))
+    }
+
+    /// Notes how far the holders of Attempts have seen the Task's `input_refs`, as a heartbeat says it.
+    pub(crate) fn note_seen(&self, key: &TaskKey, who: AgentId, held: Vec<Holding>) {
+        let _ = self.cast(key, Begin::Open, Msg::Seen(who, held)); // The next heartbeat says it again.
     }
 
     pub(crate) fn release_undelivered(&self, key: &TaskKey, attempt: AttemptId) {

@@ -36,6 +36,8 @@ pub(crate) struct NodeHealth {
     steps_spared_until: AtomicI64,
     /// When the last scan began, on the steady line.
     ticked: AtomicI64,
+    /// When the last gap was noted, on the steady line.
+    gap_at: AtomicI64,
 }
 
 impl Default for NodeHealth {
@@ -47,6 +49,7 @@ impl Default for NodeHealth {
             log_troubles: RwLock::default(),
             steps_spared_until: AtomicI64::new(0),
             ticked: AtomicI64::new(0),
+            gap_at: AtomicI64::new(Millis::MIN),
         }
     }
 }
@@ -130,10 +133,18 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         since > self.config.tick + SLACK
     }
 
-    /// From now on judges no Step by its time limits before every worker had the time to report,
-    /// and to be given Steps.
+    /// There is a gap. From now on judges no Step by its time limits before every worker had the time
+    /// to report, and to be given Steps.
     pub(crate) fn spare_steps(&self) {
+        self.heard.gap_at.fetch_max(self.clock.passed(), Ordering::AcqRel);
         self.heard.steps_spared_until.fetch_max(self.after_grace(), Ordering::AcqRel);
+    }
+
+    /// LEASE-14: whether there was a gap within this time. Leases that the store has lost are made anew
+    /// after a gap was noted: so this looks back a little further.
+    pub(crate) fn saw_gap_within(&self, time: Duration) -> bool {
+        let back = Millis::try_from((time + self.config.tick).as_millis()).unwrap_or(Millis::MAX);
+        self.heard.gap_at.load(Ordering::Acquire) >= self.clock.passed().saturating_sub(back)
     }
 
     /// The time, on the steady line, by which every worker will have had the time to report from

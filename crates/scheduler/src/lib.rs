@@ -9,6 +9,7 @@
 //! the domain. A refusal comes from the core, and is passed on as the answer.
 
 mod ask;
+mod blobs;
 mod cache;
 mod client;
 mod clock;
@@ -33,6 +34,7 @@ mod watched;
 mod worker;
 
 pub use ask::{Done, Envelope, WriteAnswer};
+pub use blobs::named_by_log;
 pub use client::ClientLink;
 pub use clock::{Machine, ThisMachine};
 pub use config::Config;

@@ -9,8 +9,10 @@ use std::time::Duration;
 use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
+use tenure_core::Limits;
 use tenure_core::eligibility::{Wanted, WorkerCounts};
-use tenure_core::id::{AgentId, Millis, PoolId, SessionId};
+use tenure_core::features::EDITION_2;
+use tenure_core::id::{AgentId, BlobHash, Millis, PoolId, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
@@ -21,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
+use crate::blobs::BlobsTaken;
 use crate::cache::TaskCache;
 use crate::client::reads::EncodedCommit;
 use crate::clock::Clock;
@@ -96,6 +99,8 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) journal: Arc<J>,
     pub(crate) leases: Arc<L>,
     pub(crate) config: Config,
+    /// The limits for logs that may hold only what the first edition has (EVOLVE-02).
+    first_limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
     pub(crate) totals: NodeCounters,
@@ -111,6 +116,10 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) told: TaskCache<(TaskKey, u64), FollowedTask>,
     /// Commits that are sent in parts, by the event behind which they begin.
     pub(crate) long: TaskCache<(TaskKey, u64), EncodedCommit>,
+    /// Blobs that are read in parts.
+    pub(crate) read_blobs: TaskCache<(TaskKey, BlobHash), Arc<[u8]>>,
+    /// Blobs that come in parts.
+    pub(crate) taken_blobs: BlobsTaken,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<Workers>,
@@ -134,6 +143,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             journal,
             leases,
             clock: Clock::new(Arc::clone(&config.machine)),
+            first_limits: config.limits.clone().of_first_edition(),
             config,
             directory: Directory::new(),
             totals: NodeCounters::default(),
@@ -144,6 +154,8 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             ended: TaskCache::default(),
             told: TaskCache::default(),
             long: TaskCache::default(),
+            read_blobs: TaskCache::default(),
+            taken_blobs: BlobsTaken::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),
@@ -337,6 +349,19 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             signals.retain(|(until, _)| *until > now);
             !signals.is_empty()
         });
+    }
+
+    /// The limits of a Task, by what its log may hold.
+    pub(crate) fn limits_of(&self, key: &TaskKey) -> &Limits {
+        self.limits(self.journal.may_hold(key, EDITION_2))
+    }
+
+    /// The limits of Tasks whose log may, or may not, hold what the second edition added.
+    pub(crate) fn limits(&self, holds_edition_2: bool) -> &Limits {
+        match holds_edition_2 {
+            true => &self.config.limits,
+            false => &self.first_limits,
+        }
     }
 
     pub(crate) fn knows(&self, worker: &AgentId) -> bool {

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::command::references::unknown_artifact;
 use tenure_core::command::relate::check_blocks;
-use tenure_core::command::{Cx, Link, Operator, check_session, check_tool};
-use tenure_core::id::{ArtifactId, Digest, Millis, Ref, SessionId, TaskId, WalName};
-use tenure_core::patch::ReasonInput;
+use tenure_core::command::{Cx, Link, Operator, RetryEnded, check_tool};
+use tenure_core::id::{ArtifactId, Digest, Millis, Ref, SessionId, TaskId};
 use tenure_core::status::Policy;
 use tenure_core::view::View;
 use tenure_core::{Code, Command, Rejection, RejectionKind, Task};
@@ -23,23 +22,23 @@ const LOOKED_AT_MAX: usize = 1_000;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// `retry_task` on a Task that has ended: makes the same DAG again as a new Task, with an edge
-    /// `retry_of`; the old one is untouched (RETRY-12).
+    /// `retry_of`; the old one is untouched (RETRY-12). With `keep_completed` the new Task takes over what
+    /// is completed (RETRY-15).
     ///
     /// # Errors
     /// The refusals of `retry_task` and of a create; `invalid_transition` while the old Task lives.
     pub async fn retry(
         &self,
         envelope: Envelope,
-        old: &TaskKey,
         new: TaskId,
-        wal_name: Option<WalName>,
-        reason: ReasonInput,
+        how: RetryEnded,
     ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
-        check_session(&envelope.caller, &old.session_id)?;
+        let old = key(&envelope.caller.session_id, &how.retry_of);
         let permit = self.permit(Lane::Creates)?;
-        let input = self.look(old, move |task| task.retry_input(new, reason)).await??;
-        let input = CreateTask { wal_name, ..input };
+        let read = move |task: &View<'_>| task.retry_input(new, &how);
+        let input = self.look(&old, read).await??;
+        self.copy_blobs(&old, &key(&old.session_id, input.task_id()?), input.blobs()).await?;
         self.create_in(permit, envelope, input, Policy::Auto).await
     }
 
@@ -72,9 +71,10 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             command_id: envelope.command_id(),
             digest,
             expected_version: envelope.expected_version(),
+            expected_spec_version: envelope.expected_spec_version(),
             trace: None,
             epoch: 0,
-            limits: &self.node.config.limits,
+            limits: self.node.limits_of(child),
         };
         // A rehearsal: the parent records no child that would be refused.
         Task::create(&cx, input, defaults, known.as_ref())?;
@@ -93,7 +93,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         if let Command::LinkTasks(link) = command {
             Box::pin(self.check_link(of, link)).await?;
         }
-        self.check_artifacts(&of.session_id, command.foreign_artifacts(&of.task_id)).await
+        self.check_artifacts(&of.session_id, command.foreign_artifacts(&of.task_id)).await?;
+        self.check_blobs(of, command.blobs()).await
     }
 
     /// Refuses artifacts of other Tasks that do not exist (ART-05).

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tenure_core::eligibility::Obstacle;
-use tenure_core::event::{Body, LeaseEnd};
+use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, PoolId, SessionId};
+use tenure_core::status::Outcome as AttemptEnd;
 use tenure_core::view::{ClaimResult, View, claim_result};
 use tenure_core::{Commit, Rejection};
 use tenure_ports::journal::{AppendError, TaskKey};
@@ -116,7 +117,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
         for event in commits.iter().flat_map(|commit| &commit.events) {
             if let Body::StepLeaseExpired(ended) = &event.body
-                && ended.reason == LeaseEnd::LeaseExpired
+                && ended.reason.outcome() == AttemptEnd::Lost
                 && let Some(since) = over.remove(&ended.attempt_id)
                 && let Some(observer) = &self.config.observer
             {

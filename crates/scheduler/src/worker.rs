@@ -1,6 +1,8 @@
 //! The worker port in process: the scheduler's side of the link to a worker. A worker in the same
 //! process uses it directly, and a node for each worker that is connected over NATS.
 
+mod pulse;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::future::join_all;
+use tenure_core::command::blobs::BlobHolder;
 use tenure_core::command::not_its_runs;
 use tenure_core::command::run_end::nothing_held;
 use tenure_core::command::{EndRun, GiveBack, RunAndWhy, RunOutcome, StepReport};
@@ -17,6 +20,7 @@ use tenure_core::id::{
     AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId,
 };
 use tenure_core::patch::ReasonInput;
+use tenure_core::record::WorkerOrigin;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::suspension::Suspension;
 use tenure_core::view::query::{QueryInput, query_steps};
@@ -27,8 +31,10 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tokio::sync::oneshot;
 
+use self::pulse::judge;
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Permit, Scheduler, ambiguous};
 use crate::pool::Worker;
@@ -51,12 +57,26 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         pool: PoolId,
         handlers: Option<Vec<HandlerName>>,
     ) -> Result<(WorkerLink<J, L>, UnboundedReceiver<Delivery>), Rejection> {
+        self.join_from(id, pool, handlers, None)
+    }
+
+    /// As [`join`](Self::join), for a worker that says where it runs and what it is (ATT-12).
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn join_from(
+        &self,
+        id: AgentId,
+        pool: PoolId,
+        handlers: Option<Vec<HandlerName>>,
+        origin: Option<Arc<WorkerOrigin>>,
+    ) -> Result<(WorkerLink<J, L>, UnboundedReceiver<Delivery>), Rejection> {
         if id == tenure_core::id::system_agent() {
             return Err(Rejection::new(Code::PermissionDenied, "this name is the scheduler's own"));
         }
         let (inbox, deliveries) = unbounded();
         let hand = self.node.hand(&id, &pool)?;
-        let worker = Arc::new(Worker { id, pool, handlers, inbox, hand });
+        let worker = Arc::new(Worker { id, pool, origin, handlers, inbox, hand });
         self.node.join(Arc::clone(&worker))?;
         Ok((WorkerLink { scheduler: self.clone(), worker }, deliveries))
     }
@@ -79,7 +99,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         }
         let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
         let sent = self.scheduler.permit(Lane::Reports).and_then(|permit| {
-            match command.foreign_artifacts(&task.task_id).is_empty() {
+            match command.foreign_artifacts(&task.task_id).is_empty() && command.blobs().is_empty()
+            {
                 true => self.scheduler.send(permit, task, envelope, command),
                 false => Ok(self.send_checked(permit, task.clone(), envelope, command)),
             }
@@ -157,6 +178,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             session_id: session.clone(),
             run_id: Some(run_id),
             worker_pool_id: Some(self.worker.pool.clone()),
+            origin: self.worker.origin.clone(),
         }
     }
 
@@ -164,8 +186,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.send(&held.task, held.run_id, command, room)
     }
 
-    /// As [`send`](Self::send), once the artifacts of other Tasks that the report names have been
-    /// looked up.
+    /// As [`send`](Self::send), once the blobs and the artifacts of other Tasks that the report names
+    /// have been looked up.
     fn send_checked(
         &self,
         permit: Permit,
@@ -274,6 +296,26 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
             };
             scheduler.read(&task, see).await.map_err(no_task_shows)?
         }
+    }
+
+    fn blob_get(
+        &self,
+        held: &Holding,
+        asked: BlobGet,
+    ) -> impl Future<Output = Result<BlobPart, Rejection>> + Send + 'static {
+        let (scheduler, task, holder) = (self.scheduler.clone(), held.task.clone(), holder(held));
+        let caller = self.caller(&task.session_id, held.run_id);
+        async move { scheduler.blob_part(&caller, &task, Some(holder), asked).await }
+    }
+
+    fn blob_put(
+        &self,
+        held: &Holding,
+        part: BlobPut,
+    ) -> impl Future<Output = Result<BlobTaken, Rejection>> + Send + 'static {
+        let (scheduler, task, holder) = (self.scheduler.clone(), held.task.clone(), holder(held));
+        let caller = self.caller(&task.session_id, held.run_id);
+        async move { scheduler.take_blob_part(&caller, &task, Some(holder), part).await }
     }
 
     fn claim(
@@ -402,7 +444,13 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             return Some(asked.iter().map(lost).collect());
         }
         let who = self.worker.id.clone();
-        self.scheduler.read(task, move |task| judge(task, &who, &asked)).await.ok()
+        let seen: Vec<Holding> =
+            asked.iter().filter(|held| held.input_seen.is_some()).cloned().collect();
+        if !seen.is_empty() {
+            self.scheduler.note_seen(task, who.clone(), seen);
+        }
+        let now = self.scheduler.node.clock.now();
+        self.scheduler.read(task, move |task| judge(task, &who, &asked, now)).await.ok()
     }
 
     /// Leaves the pool: the pool sends nothing more to this worker.
@@ -417,6 +465,10 @@ impl<J: Journal, L: Leases> Drop for WorkerLink<J, L> {
     }
 }
 
+fn holder(held: &Holding) -> BlobHolder {
+    BlobHolder { attempt_id: held.attempt_id, fencing_token: held.fencing_token }
+}
+
 fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
@@ -428,24 +480,3 @@ fn no_task_shows(refused: Rejection) -> Rejection {
 
 /// How long a heartbeat waits for one Task.
 const PULSE: Duration = Duration::from_secs(2);
-
-/// Judges by the durable state: whatever an append in flight may end, or ask for, has not happened,
-/// as it may fail or take long.
-fn judge(task: &View<'_>, who: &AgentId, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
-    let lease_ms = |held: &Holding| task.attempt(held.attempt_id).map_or(0, |a| a.lease_ms);
-    holdings.iter().map(|held| (pulse(task, who, held), lease_ms(held))).collect()
-}
-
-fn pulse(task: &View<'_>, who: &AgentId, held: &Holding) -> Pulse {
-    match task.check_holder(who, held.attempt_id, held.fencing_token) {
-        Ok(()) => {
-            let attempt = task.attempt(held.attempt_id);
-            let cancel_requested = attempt.is_some_and(|attempt| task.is_asked_to_stop(attempt));
-            Pulse::Renewed { cancel_requested }
-        }
-        // An Attempt that is not known here may be another owner's, or come into the log in a
-        // moment.
-        Err(_) if task.is_behind(held.fencing_token) => Pulse::Unknown,
-        Err(rejection) => Pulse::Lost(rejection),
-    }
-}

@@ -14,7 +14,7 @@ use tenure_sdk::worker::{Options, WorkerPool};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("TENURE_NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".into());
-    let member = PoolMember { pool: "default", name: "lab" };
+    let member = PoolMember { pool: "default", name: "lab", build: None };
     let at_once = Options::new(NonZeroUsize::new(8).ok_or("none at once")?);
     let pool = WorkerPool::connect(url, member, lab::handlers()?, at_once).await?;
     println!("ready");

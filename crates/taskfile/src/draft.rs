@@ -21,6 +21,8 @@ pub(super) struct DraftStep {
     pub(super) step: PlanStep,
     pub(super) at: usize,
     pub(super) needs: Vec<Need>,
+    /// The steps whose results it gets, if it names them.
+    pub(super) inputs: Option<Vec<Need>>,
 }
 
 /// A dependency as written.

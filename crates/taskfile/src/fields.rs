@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::context::ReadContext;
 use super::ids;
-use super::limits::DURATION_MS_MAX;
+use super::limits::{DURATION_MS_MAX, PRINCIPAL_BYTES_MAX};
 use super::node::{MapEntry, NodeKind, SyntaxNode, number};
 use super::path::Path;
 use super::report::{FileFinding, did_you_mean, quoted};
@@ -112,6 +112,20 @@ impl<'f, 'a> Fields<'f, 'a> {
         let text = self.cx.text(node, &self.path.key(name))?;
         ids::check(self.cx, &text, node.at(), &self.path.key(name))
             .then(|| (text.into(), node.at()))
+    }
+
+    /// The name of a principal.
+    pub(super) fn principal(&self, name: &'static str) -> Option<String> {
+        let (text, at) = self.text(&[name])?;
+        let is_one = (1..=PRINCIPAL_BYTES_MAX).contains(&text.len()) && !text.contains('\0');
+        if !is_one {
+            self.cx.report.add(|| {
+                FileFinding::at(at, format!("{} is not the name of a principal", quoted(&text)))
+                    .field(self.path.key(name))
+                    .hint(format!("a name has 1 to {PRINCIPAL_BYTES_MAX} bytes"))
+            });
+        }
+        Some(text).filter(|_| is_one)
     }
 
     pub(super) fn boolean(&self, name: &'static str) -> Option<bool> {

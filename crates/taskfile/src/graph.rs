@@ -12,7 +12,7 @@ use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 const CYCLE_SHOWN: usize = 6;
 /// How many names are compared in the search for the nearest one, so that twenty mistakes in a file
 /// of 100,000 steps are still reported at once, even if some come without advice.
-const NAMES_COMPARED_MAX: usize = 300_000;
+pub(super) const NAMES_COMPARED_MAX: usize = 300_000;
 
 /// Looks up the dependencies of the steps. Reports duplicate ids, unknown dependencies and a cycle.
 pub(super) fn resolve(draft: Draft, report: &FindingReport<'_>) -> Vec<PlanStep> {
@@ -21,11 +21,27 @@ pub(super) fn resolve(draft: Draft, report: &FindingReport<'_>) -> Vec<PlanStep>
     if let Some(cycle) = edges.cycle() {
         report.add(|| describe(&cycle, &draft.steps));
     }
+    let inputs = inputs(&draft, &names, report);
     drop(names);
     if report.count() > 0 {
         return Vec::new();
     }
-    edges.write_into(draft.steps)
+    edges.write_into(draft.steps, inputs)
+}
+
+/// The steps whose results each step gets, each once, where a step names them.
+fn inputs(
+    draft: &Draft,
+    names: &HashMap<&str, DependencyTarget>,
+    report: &FindingReport<'_>,
+) -> Vec<Option<Vec<usize>>> {
+    let mut lookup = Lookup { draft, names, report, unknown: HashSet::new() };
+    let mut of = |step: &DraftStep| {
+        let mut taken = HashSet::new();
+        let named = step.inputs.as_ref()?.iter().flat_map(|need| lookup.targets(step, need));
+        Some(named.filter(|target| taken.insert(*target)).collect())
+    };
+    draft.steps.iter().map(&mut of).collect()
 }
 
 /// What the name in a `depends_on` means.
@@ -141,12 +157,13 @@ impl Edges {
         None
     }
 
-    fn write_into(self, drafts: Vec<DraftStep>) -> Vec<PlanStep> {
+    fn write_into(self, drafts: Vec<DraftStep>, inputs: Vec<Option<Vec<usize>>>) -> Vec<PlanStep> {
         let ids: Vec<String> = drafts.iter().map(|draft| draft.step.id.clone()).collect();
         let mut steps: Vec<PlanStep> = drafts.into_iter().map(|draft| draft.step).collect();
-        for (n, step) in steps.iter_mut().enumerate() {
-            step.depends_on =
-                self.dependencies(n).iter().map(|&target| ids[target].clone()).collect();
+        let named = |targets: &[usize]| targets.iter().map(|&target| ids[target].clone()).collect();
+        for ((n, step), inputs) in steps.iter_mut().enumerate().zip(&inputs) {
+            step.depends_on = named(self.dependencies(n));
+            step.inputs_from = inputs.as_deref().map(named);
         }
         steps
     }
@@ -182,8 +199,12 @@ impl Lookup<'_> {
         let names = self.names.keys().copied().filter(|_| search);
         let hint = did_you_mean(&need.name, names)
             .unwrap_or_else(|| "add the step, or remove the dependency".into());
-        FileFinding::at(need.at, format!("{id} depends on {name}, which is no step"))
-            .field(format!("{}.depends_on", step.step.id))
+        let (what, field) = match step.needs.iter().any(|one| one.at == need.at) {
+            true => ("depends on", "depends_on"),
+            false => ("takes inputs from", "inputs_from"),
+        };
+        FileFinding::at(need.at, format!("{id} {what} {name}, which is no step"))
+            .field(format!("{}.{field}", step.step.id))
             .hint(hint)
     }
 }

@@ -45,8 +45,8 @@ use std::path::Path;
 pub use self::error::{Problem, TaskFileError};
 pub use self::format::FileFormat;
 pub use self::plan::{
-    BackoffPlan, Deadline, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep,
-    RetryPlan,
+    BackoffPlan, Deadline, DoubtMode, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan,
+    PlanStep, RetryPlan, WhenFailing,
 };
 pub use self::schema::schema;
 pub use self::value::value;

@@ -24,10 +24,25 @@ pub const STEPS_MAX: usize = 100_000;
 pub const EDGES_MAX: usize = 1_000_000;
 
 /// Characters of a Task, Step, pool or handler id.
-pub const ID_CHARS_MAX: usize = 64;
+pub const ID_CHARS_MAX: usize = 128;
 
-/// Bytes of one Step's input, or of the metadata, as JSON: the most that the scheduler stores inline.
-pub const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// Labels of a Task.
+pub const LABELS_MAX: usize = 16;
+
+/// Characters of a label's key.
+pub const LABEL_KEY_CHARS_MAX: usize = 63;
+
+/// Characters of a label's value.
+pub const LABEL_VALUE_CHARS_MAX: usize = 128;
+
+/// Bytes of a principal's name.
+pub const PRINCIPAL_BYTES_MAX: usize = 256;
+
+/// Bytes of one Step's input, as JSON: the most that a value may have (VALUE-01).
+pub const INPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of the metadata, as JSON.
+pub const METADATA_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of text that substitution and `repeat` may produce in all.
 pub const EXPANDED_BYTES_MAX: usize = 128 * 1024 * 1024;

@@ -8,12 +8,14 @@ use super::action::json_bytes;
 use super::context::{Expansion, ReadContext};
 use super::draft::{Draft, too_many_steps};
 use super::fields::{Fields, KnownFields, milliseconds};
-use super::graph;
-use super::limits::{INPUT_BYTES_MAX, STEPS_MAX};
+use super::graph::{self, NAMES_COMPARED_MAX};
+use super::limits::{
+    LABEL_KEY_CHARS_MAX, LABEL_VALUE_CHARS_MAX, LABELS_MAX, METADATA_BYTES_MAX, STEPS_MAX,
+};
 use super::node::{MapEntry, SyntaxNode};
 use super::path::Path;
-use super::plan::{Deadline, Mode, Plan};
-use super::report::{FileFinding, FindingReport, quoted};
+use super::plan::{Deadline, Mode, Plan, PlanStep, WhenFailing};
+use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 use super::step::{self, StepDefaults};
 use super::vars::Vars;
 
@@ -29,8 +31,13 @@ pub(super) const TASK: KnownFields = KnownFields {
         "description",
         "dispatch",
         "completion",
+        "claim_only_by",
         "priority",
         "deadline",
+        "on_failure",
+        "optional_wait",
+        "labels",
+        "output_from",
         "metadata",
         "vars",
         "defaults",
@@ -66,6 +73,8 @@ pub(super) fn read<'a>(
     let task_id = task.id(&["task_id", "id"]).map(|(id, _)| id);
     let title = task.text(&["title", "name"]).map(|(title, _)| title);
     let title = title.or_else(|| task_id.clone()).unwrap_or_else(|| file_stem.to_owned());
+    let steps = graph::resolve(draft, report);
+    let output_from = output_from(&task, &steps);
     Some(Plan {
         summary: task.text(&["summary", "description"]).map_or_else(|| title.clone(), |(s, _)| s),
         title,
@@ -73,11 +82,16 @@ pub(super) fn read<'a>(
         dispatch: mode(&task, "dispatch"),
         completion,
         pool: defaults.pool,
+        claim_only_by: task.principal("claim_only_by"),
         priority: priority(&task),
         deadline: deadline(&task),
+        on_failure: on_failure(&task),
+        optional_wait_ms: task.duration("optional_wait", 0),
         retry: defaults.retry,
+        labels: labels(&task),
         metadata: metadata(&task),
-        steps: graph::resolve(draft, report),
+        output_from,
+        steps,
     })
 }
 
@@ -103,6 +117,21 @@ fn mode(task: &Fields<'_, '_>, name: &'static str) -> Mode {
             Mode::Auto
         }
     }
+}
+
+fn on_failure(task: &Fields<'_, '_>) -> Option<WhenFailing> {
+    let (text, at) = task.text(&["on_failure"])?;
+    let known = match text.as_str() {
+        "stop" => Some(WhenFailing::Stop),
+        "drain" => Some(WhenFailing::Drain),
+        "finish" => Some(WhenFailing::Finish),
+        _ => None,
+    };
+    if known.is_none() {
+        let message = format!("expected `stop`, `drain` or `finish`, found {}", quoted(&text));
+        task.cx.report.add(|| FileFinding::at(at, message).field(task.path.key("on_failure")));
+    }
+    known
 }
 
 fn priority(task: &Fields<'_, '_>) -> Option<i32> {
@@ -132,6 +161,44 @@ fn deadline(task: &Fields<'_, '_>) -> Option<Deadline> {
     }
 }
 
+fn labels(task: &Fields<'_, '_>) -> BTreeMap<String, String> {
+    let labels = task.text_map("labels").unwrap_or_default();
+    let at = task.entry("labels").map_or(task.at, MapEntry::at);
+    let refuse = |message: String, hint: String| {
+        task.cx.report.add(|| FileFinding::at(at, message).field("labels").hint(hint));
+    };
+    if labels.len() > LABELS_MAX {
+        refuse(format!("there are {} labels", labels.len()), format!("at most {LABELS_MAX}"));
+    }
+    for (key, value) in &labels {
+        if !(1..=LABEL_KEY_CHARS_MAX).contains(&key.chars().count()) || key.contains('=') {
+            let form = format!("a key has 1 to {LABEL_KEY_CHARS_MAX} characters and no `=`");
+            refuse(format!("{} is not the key of a label", quoted(key)), form);
+        }
+        let length = value.chars().count();
+        if length > LABEL_VALUE_CHARS_MAX {
+            let message = format!("the value of label {} has {length} characters", quoted(key));
+            refuse(message, format!("at most {LABEL_VALUE_CHARS_MAX}"));
+        }
+    }
+    labels
+}
+
+/// The id of a step of the file, unless the steps have mistakes of their own.
+fn output_from(task: &Fields<'_, '_>, steps: &[PlanStep]) -> Option<String> {
+    let (id, at) = task.id(&["output_from"])?;
+    if !steps.is_empty() && !steps.iter().any(|step| step.id == id) {
+        let ids = steps.iter().map(|step| step.id.as_str()).take(NAMES_COMPARED_MAX);
+        let hint = did_you_mean(&id, ids).unwrap_or_else(|| "name one step by its whole id".into());
+        task.cx.report.add(|| {
+            FileFinding::at(at, format!("{} is no step", quoted(&id)))
+                .field(task.path.key("output_from"))
+                .hint(hint)
+        });
+    }
+    Some(id)
+}
+
 fn metadata(task: &Fields<'_, '_>) -> Map<String, Value> {
     let Some((name, node)) = task.node(&["metadata"]) else { return Map::new() };
     let path = task.path.key(name);
@@ -149,11 +216,11 @@ fn within_limit(
 ) -> Map<String, Value> {
     let value = Value::Object(metadata);
     let bytes = json_bytes(&value);
-    if bytes > INPUT_BYTES_MAX {
+    if bytes > METADATA_BYTES_MAX {
         task.cx.report.add(|| {
             FileFinding::at(at, format!("the metadata takes {bytes} bytes of JSON"))
                 .field("metadata")
-                .hint(format!("at most {INPUT_BYTES_MAX}"))
+                .hint(format!("at most {METADATA_BYTES_MAX}"))
         });
     }
     match value {

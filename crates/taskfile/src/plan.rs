@@ -1,5 +1,7 @@
 //! The plan that a task file becomes: everything that its create command needs.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -26,12 +28,24 @@ pub struct Plan {
     pub completion: Mode,
     /// Pool of Steps that name no pool.
     pub pool: Option<String>,
+    /// The only principal whose workers may claim Steps that name none of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<String>,
     /// Higher first; a hint.
     pub priority: Option<i32>,
     /// When the Task should be over.
     pub deadline: Option<Deadline>,
-    /// Policy of Steps that have none; absent: the scheduler's default.
+    /// What the Task does when a Step that it needs has failed; absent: the scheduler's default.
+    pub on_failure: Option<WhenFailing>,
+    /// How long the Task waits for optional Steps, in milliseconds; absent: the scheduler's default.
+    pub optional_wait_ms: Option<u64>,
+    /// Policy of Steps that have none; absent: [`RetryPlan::standard`].
     pub retry: Option<RetryPlan>,
+    /// Names and values by which listings find the Task.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The Step whose output is the Task's; absent: the only one on which nothing depends.
+    pub output_from: Option<String>,
     /// Opaque to the scheduler.
     pub metadata: Map<String, Value>,
     /// In the order of the file, never empty.
@@ -49,6 +63,9 @@ pub struct PlanStep {
     pub summary: String,
     /// Ids of other Steps of the plan, each once, in the order of the file.
     pub depends_on: Vec<String>,
+    /// Ids of Steps for which it waits, directly or through others, and whose results it gets; absent:
+    /// those of `depends_on`.
+    pub inputs_from: Option<Vec<String>>,
     /// Which of the worker's handlers runs it.
     pub handler: String,
     /// JSON for that handler.
@@ -57,6 +74,9 @@ pub struct PlanStep {
     pub required: bool,
     /// Absent: the plan's.
     pub pool: Option<String>,
+    /// The only principal whose workers may claim it. Absent: the plan's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<String>,
     /// Absent: the plan's. A policy here is complete: nothing is merged into it.
     pub retry: Option<RetryPlan>,
 }
@@ -69,6 +89,18 @@ pub enum Mode {
     Auto,
     /// On command.
     Manual,
+}
+
+/// What a Task does when a Step that it needs has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFailing {
+    /// It stops what runs.
+    Stop,
+    /// It starts nothing more.
+    Drain,
+    /// It runs all that can run.
+    Finish,
 }
 
 /// When a Task should be over.
@@ -96,8 +128,28 @@ pub struct RetryPlan {
     pub schedule_to_start_ms: Option<u64>,
     /// How long an Attempt may take from its claim, in milliseconds.
     pub start_to_close_ms: Option<u64>,
+    /// How long all Attempts together may take from the first ready on, in milliseconds.
+    pub schedule_to_close_ms: Option<u64>,
+    /// How long the Step may be blocked, in milliseconds.
+    pub blocked_ms: Option<u64>,
+    /// How long its worker may take to stop, in milliseconds.
+    pub cancel_grace_ms: Option<u64>,
     /// The lease duration, in milliseconds: the worker must renew the lease within it.
     pub heartbeat_ms: Option<u64>,
+    /// What a worker does that cannot renew the lease; `None`: it stops.
+    pub on_lease_doubt: Option<DoubtMode>,
+    /// Whether a result counts that comes after the loss; `None`: with automatic completion.
+    pub accept_late: Option<bool>,
+}
+
+/// What a worker does that cannot renew the lease of a Step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DoubtMode {
+    /// It stops the Step.
+    Stop,
+    /// It finishes the Step.
+    Finish,
 }
 
 /// `min(max, initial * factor^(n-1))` before retry `n`, give or take `jitter`.
@@ -120,7 +172,7 @@ impl Default for BackoffPlan {
 }
 
 impl RetryPlan {
-    /// The scheduler's policy for a Task that names none: with automatic completion three Attempts may fail
+    /// The policy of a file that names none: with automatic completion three Attempts may fail
     /// and three may be lost; otherwise one may fail, and lost ones are given out again without limit.
     pub fn standard(completion: Mode) -> Self {
         let (max_attempts, max_lost) = match completion {
@@ -134,7 +186,12 @@ impl RetryPlan {
             non_retryable: Vec::new(),
             schedule_to_start_ms: None,
             start_to_close_ms: None,
+            schedule_to_close_ms: None,
+            blocked_ms: None,
+            cancel_grace_ms: None,
             heartbeat_ms: None,
+            on_lease_doubt: None,
+            accept_late: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::fields::{Fields, KnownFields};
 use super::limits::{ATTEMPTS_MAX, DURATION_MS_MAX};
 use super::path::Path;
-use super::plan::{BackoffPlan, RetryPlan};
+use super::plan::{BackoffPlan, DoubtMode, RetryPlan};
 use super::report::{FileFinding, quoted};
 
 /// Fields of `retry`.
@@ -15,7 +15,12 @@ pub(super) const RETRY: KnownFields = KnownFields {
         "non_retryable",
         "schedule_to_start",
         "start_to_close",
+        "schedule_to_close",
+        "blocked_timeout",
+        "grace",
         "heartbeat",
+        "on_lease_doubt",
+        "accept_late",
     ],
     meant: &[
         ("attempts", "did you mean `max_attempts`?"),
@@ -94,7 +99,26 @@ fn fill(policy: &mut RetryPlan, retry: &Fields<'_, '_>) {
     let or = |name, inherited| retry.duration(name, 1).or(inherited);
     policy.schedule_to_start_ms = or("schedule_to_start", policy.schedule_to_start_ms);
     policy.start_to_close_ms = or("start_to_close", policy.start_to_close_ms);
+    policy.schedule_to_close_ms = or("schedule_to_close", policy.schedule_to_close_ms);
+    policy.blocked_ms = or("blocked_timeout", policy.blocked_ms);
+    policy.cancel_grace_ms = retry.duration("grace", 0).or(policy.cancel_grace_ms);
     policy.heartbeat_ms = or("heartbeat", policy.heartbeat_ms);
+    policy.on_lease_doubt = on_lease_doubt(retry).or(policy.on_lease_doubt);
+    policy.accept_late = retry.boolean("accept_late").or(policy.accept_late);
+}
+
+fn on_lease_doubt(retry: &Fields<'_, '_>) -> Option<DoubtMode> {
+    let (text, at) = retry.text(&["on_lease_doubt"])?;
+    match text.as_str() {
+        "stop" => Some(DoubtMode::Stop),
+        "finish" => Some(DoubtMode::Finish),
+        _ => {
+            let message = format!("expected `stop` or `finish`, found {}", quoted(&text));
+            let path = retry.path.key("on_lease_doubt");
+            retry.cx.report.add(|| FileFinding::at(at, message).field(path));
+            None
+        }
+    }
 }
 
 /// A number from 1, or null for no limit.

@@ -40,10 +40,20 @@ struct TaskFile {
     dispatch: Option<Or<Mode>>,
     /// Who ends the task. Default: auto.
     completion: Option<Or<Mode>>,
+    /// The only principal whose workers may claim steps that name none of their own.
+    claim_only_by: Option<Text>,
     /// Higher is sooner; a hint. Default: 0.
     priority: Option<Or<i32>>,
     /// When the task should be over: a duration from its creation, or a time with its offset.
     deadline: Option<Duration>,
+    /// What the task does when a step that it needs has failed. Default: drain.
+    on_failure: Option<Or<WhenFailing>>,
+    /// How long the task waits for optional steps when all others are completed. Default: 1h.
+    optional_wait: Option<Duration>,
+    /// Names and values by which listings find the task: at most 16.
+    labels: Option<BTreeMap<String, Text>>,
+    /// Id of the step whose output is the task's. Default: the only step for which no other waits.
+    output_from: Option<Id>,
     /// Stored with the task, not read by the scheduler.
     metadata: Option<BTreeMap<String, Value>>,
     /// Variables and their defaults; a variable with `null` must be given. Used as `${{ vars.NAME }}`.
@@ -101,6 +111,9 @@ struct Step {
     depends_on_step_ids: Option<OneOrMany>,
     /// Same as `depends_on`.
     needs: Option<OneOrMany>,
+    /// Steps whose results this one gets, of those for which it waits, directly or through others.
+    /// Default: those of `depends_on`.
+    inputs_from: Option<OneOrMany>,
     /// A command line for the shell.
     run: Option<Text>,
     /// A program and its arguments, without a shell.
@@ -129,6 +142,8 @@ struct Step {
     optional: Option<Or<bool>>,
     /// Pool of workers.
     pool: Option<Id>,
+    /// The only principal whose workers may claim the step; the task's if it says nothing.
+    claim_only_by: Option<Text>,
     /// Make this many steps, `ID-0000`, `ID-0001` and so on; `${{ index }}` and `${{ suffix }}`
     /// differ in each.
     repeat: Option<Or<Count>>,
@@ -150,11 +165,22 @@ struct Retry {
     schedule_to_start: Option<Duration>,
     /// Longest time of one attempt.
     start_to_close: Option<Duration>,
+    /// Longest time of all attempts together, from the first ready on.
+    schedule_to_close: Option<Duration>,
+    /// Longest time for which the step may be blocked.
+    blocked_timeout: Option<Duration>,
+    /// How long the worker may take to stop when the step is cancelled. Default: 10s.
+    grace: Option<Duration>,
     /// The lease duration: the worker must renew the lease within it.
     heartbeat: Option<Duration>,
+    /// What a worker does that cannot renew the lease. Default: stop.
+    on_lease_doubt: Option<Or<DoubtMode>>,
+    /// Whether a result counts that comes after the loss, while nobody else has had the step. Default: with
+    /// automatic completion.
+    accept_late: Option<Or<bool>>,
 }
 
-/// `min(max, initial * factor^(n-1))` before retry n, give or take `jitter`.
+/// `min(max, initial * factor^(n-1))` before retry n, less at most the share `jitter` of it.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Backoff {
@@ -168,6 +194,18 @@ struct Backoff {
     jitter: Option<Or<f64>>,
 }
 
+/// What the task does when a step that it needs has failed.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+enum WhenFailing {
+    /// It stops what runs.
+    Stop,
+    /// It starts nothing more.
+    Drain,
+    /// It runs all that can run.
+    Finish,
+}
+
 /// Who moves the task forward.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase")]
@@ -176,6 +214,16 @@ enum Mode {
     Auto,
     /// The program that submitted the task, by commands.
     Manual,
+}
+
+/// What a worker does that cannot renew the lease of a step.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+enum DoubtMode {
+    /// It stops the step, so that nobody runs it twice.
+    Stop,
+    /// It finishes the step.
+    Finish,
 }
 
 /// A list of steps with their ids, or a map from id to step.
@@ -215,9 +263,9 @@ macro_rules! written_out {
 written_out! {
     /// An id, or a text with variables that becomes one.
     Id = {
-        "description": "1 to 64 characters of a-z, 0-9, - and _",
+        "description": "1 to 128 characters of a-z, 0-9, - and _",
         "type": ["string", "integer"],
-        "pattern": "^[a-z0-9_-]{1,64}$|\\$\\{\\{"
+        "pattern": "^[a-z0-9_-]{1,128}$|\\$\\{\\{"
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) const STEP: KnownFields = KnownFields {
         "depends_on",
         "depends_on_step_ids",
         "needs",
+        "inputs_from",
         "run",
         "command",
         "handler",
@@ -39,6 +40,7 @@ pub(super) const STEP: KnownFields = KnownFields {
         "required",
         "optional",
         "pool",
+        "claim_only_by",
         "repeat",
     ],
     meant: &[
@@ -167,12 +169,24 @@ impl StepReader<'_, '_> {
         let (title, summary) = (text(&["title", "name"]), text(&["summary", "description"]));
         let required = required(fields).unwrap_or(self.defaults.required);
         let pool = fields.id(&["pool"]).map(|(pool, _)| pool);
+        let claim_only_by = fields.principal("claim_only_by");
         let needs = fields.texts(&["depends_on", "needs", "depends_on_step_ids"]);
-        let needs = needs.unwrap_or_default().into_iter().map(|(name, at)| Need { name, at });
-        let depends_on = Vec::new();
-        let step =
-            PlanStep { id, title, summary, depends_on, handler, input, required, pool, retry };
-        DraftStep { step, at: self.at, needs: needs.collect() }
+        let named = |names: Vec<_>| names.into_iter().map(|(name, at)| Need { name, at }).collect();
+        let inputs = fields.texts(&["inputs_from"]).map(named);
+        let step = PlanStep {
+            id,
+            title,
+            summary,
+            depends_on: Vec::new(),
+            inputs_from: None,
+            handler,
+            input,
+            required,
+            pool,
+            claim_only_by,
+            retry,
+        };
+        DraftStep { step, at: self.at, needs: needs.map(named).unwrap_or_default(), inputs }
     }
 
     /// Reads the Step once for each index, since its texts may name the index. If the first has
@@ -185,7 +199,8 @@ impl StepReader<'_, '_> {
             let repetition = Some(Repetition { index, suffix: &suffix });
             let cx = ReadContext { repetition, ..*cx };
             let step = self.one(&self.fields.again(&cx), format!("{id}-{suffix}"));
-            let names: usize = step.needs.iter().map(|need| need.name.len()).sum();
+            let named = step.needs.iter().chain(step.inputs.iter().flatten());
+            let names: usize = named.map(|need| need.name.len()).sum();
             let texts = step.step.title.len() + step.step.summary.len();
             cx.charge(texts + names, self.at, &self.fields.path);
             draft.steps.push(step);

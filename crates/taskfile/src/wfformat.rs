@@ -1,6 +1,6 @@
 //! Reads recorded workflows of WfCommons (WfFormat 1.5).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, json};
 
@@ -49,9 +49,14 @@ pub(super) fn read<'a>(
         dispatch: Mode::Auto,
         completion: Mode::Auto,
         pool: None,
+        claim_only_by: None,
         priority: None,
         deadline: None,
+        on_failure: None,
+        optional_wait_ms: None,
         retry: None,
+        labels: BTreeMap::new(),
+        output_from: None,
         metadata: Map::new(),
         steps: graph::resolve(draft, report),
     })
@@ -237,13 +242,15 @@ fn step(task: &Task<'_, '_>, id: &str, seconds: Option<f64>) -> DraftStep {
         title: task.id.to_owned(),
         summary: task.name.to_owned(),
         depends_on: Vec::new(),
+        inputs_from: None,
         handler: handler.to_owned(),
         input,
         required: true,
         pool: None,
+        claim_only_by: None,
         retry: None,
     };
-    DraftStep { step, at: task.node.at(), needs: Vec::new() }
+    DraftStep { step, at: task.node.at(), needs: Vec::new(), inputs: None }
 }
 
 /// Seconds as milliseconds, at least 0 and at most the longest duration.
@@ -316,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ids_with_the_same_begin_stay_unique_within_64_characters() {
+    fn long_ids_with_the_same_begin_stay_unique_within_the_limit() {
         let long: Vec<String> = (0..100).map(|n| format!("{}{n}", "X".repeat(200))).collect();
         let originals: Vec<&str> = long.iter().map(String::as_str).collect();
         let ids = step_ids(&originals);

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use tenure_taskfile::limits::{
-    DEPTH_MAX, EDGES_MAX, FILE_BYTES_MAX, INPUT_BYTES_MAX, STEPS_MAX, TOML_BYTES_MAX, VALUES_MAX,
+    DEPTH_MAX, EDGES_MAX, FILE_BYTES_MAX, INPUT_BYTES_MAX, METADATA_BYTES_MAX, STEPS_MAX,
+    TOML_BYTES_MAX, VALUES_MAX,
 };
 use tenure_taskfile::{Plan, ReadOptions, TaskFileError, parse, read};
 
@@ -75,15 +76,16 @@ fn a_task_has_at_most_a_million_dependencies() {
 }
 
 #[test]
-fn an_id_has_at_most_64_characters() {
+fn an_id_has_at_most_128_characters() {
     let file = |id: &str| format!("steps: [{{id: {id}, noop: true}}]");
-    assert!(parsed(&file(&"a".repeat(64)), "t.yaml").is_ok());
-    let message = refusal(&file(&"a".repeat(65)), "t.yaml");
-    assert!(message.ends_with("is 65 characters long"), "{message}");
+    assert!(parsed(&file(&"a".repeat(128)), "t.yaml").is_ok());
+    let message = refusal(&file(&"a".repeat(129)), "t.yaml");
+    assert!(message.ends_with("is 129 characters long"), "{message}");
 }
 
+/// VALUE-01
 #[test]
-fn an_input_has_at_most_64_kib() {
+fn an_input_has_at_most_16_mib() {
     let file = |bytes: usize| {
         format!(
             "{{\"steps\": {{\"a\": {{\"handler\": \"h\", \"input\": \"{}\"}}}}}}",
@@ -100,9 +102,9 @@ fn metadata_have_at_most_64_kib() {
     let file = |bytes: usize| {
         format!("metadata: {{a: {}}}\nsteps: {{a: {{noop: true}}}}", "x".repeat(bytes - 8))
     };
-    assert!(parsed(&file(INPUT_BYTES_MAX), "t.yaml").is_ok());
-    let message = format!("the metadata takes {} bytes of JSON", INPUT_BYTES_MAX + 1);
-    assert_eq!(refusal(&file(INPUT_BYTES_MAX + 1), "t.yaml"), message);
+    assert!(parsed(&file(METADATA_BYTES_MAX), "t.yaml").is_ok());
+    let message = format!("the metadata takes {} bytes of JSON", METADATA_BYTES_MAX + 1);
+    assert_eq!(refusal(&file(METADATA_BYTES_MAX + 1), "t.yaml"), message);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tenure_taskfile::{
-    BackoffPlan, Deadline, Mode, Plan, PlanStep, ReadOptions, RetryPlan, TaskFileError, parse,
+    BackoffPlan, Deadline, DoubtMode, Mode, Plan, PlanStep, ReadOptions, RetryPlan, TaskFileError,
+    WhenFailing, parse,
 };
 
 fn plan(yaml: &str) -> Plan {
@@ -33,10 +34,12 @@ fn a_step_with_nothing_but_an_action_has_defaults_for_all_else() {
         title: "a".into(),
         summary: "a".into(),
         depends_on: vec![],
+        inputs_from: None,
         handler: "exec".into(),
         input: Some(json!({ "run": "make" })),
         required: true,
         pool: None,
+        claim_only_by: None,
         retry: None,
     };
     assert_eq!(step("{run: make}"), expected);
@@ -56,15 +59,34 @@ fn every_field_of_a_task_is_taken_over() {
     let plan = plan(
         "$schema: x\nid: t\nname: Title\ndescription: Words\ndispatch: manual\ncompletion: manual\n\
          priority: -3\ndeadline: 2h\nmetadata: {a: [1, 2.5, true, null, {b: c}]}\nx-mine: 1\n\
-         defaults: {pool: gpu}\nsteps: [{step_id: a, noop: true}]",
+         labels: {team: blue, year: 2026}\nclaim_only_by: eve\n\
+         defaults: {pool: gpu}\nsteps: [{step_id: a, noop: true, claim_only_by: bob}]",
     );
     assert_eq!(plan.task_id.as_deref(), Some("t"));
     assert_eq!((&*plan.title, &*plan.summary), ("Title", "Words"));
     assert_eq!((plan.dispatch, plan.completion), (Mode::Manual, Mode::Manual));
     assert_eq!((plan.priority, plan.pool.as_deref()), (Some(-3), Some("gpu")));
     assert_eq!(plan.deadline, Some(Deadline::AfterMs(7_200_000)));
+    let labels: Vec<_> = plan.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+    assert_eq!(labels, [("team", "blue"), ("year", "2026")]);
+    assert_eq!(plan.claim_only_by.as_deref(), Some("eve"));
+    assert_eq!(plan.steps[0].claim_only_by.as_deref(), Some("bob"));
     let metadata = json!({ "a": [1, 2.5, true, null, { "b": "c" }] });
     assert_eq!(Value::Object(plan.metadata), metadata);
+}
+
+/// LABEL-01: a file with too many or too long labels is refused where they stand.
+#[test]
+fn labels_are_few_and_short() {
+    let file = |labels: &str| format!("labels: {{{labels}}}\nsteps: {{a: {{noop: true}}}}");
+    let read = |labels: &str| parse(file(labels).as_bytes(), "t.yaml", &ReadOptions::default());
+    let many = |n: usize| (0..n).map(|n| format!("k{n}: v")).collect::<Vec<_>>().join(", ");
+    let one = |key: usize, value: usize| format!("{}: {}", "k".repeat(key), "v".repeat(value));
+    assert!(read(&many(16)).is_ok() && read(&one(63, 128)).is_ok());
+    for bad in [many(17), one(64, 1), one(63, 129), "\"a=b\": c".to_owned(), "\"\": c".to_owned()] {
+        let refused = read(&bad).unwrap_err().to_string();
+        assert!(refused.contains("labels"), "{refused}");
+    }
 }
 
 #[test]
@@ -129,6 +151,20 @@ fn dependencies_are_one_or_many_by_any_of_three_names_and_stored_once() {
     assert_eq!(edges, ["", "a", "b,a", "c"]);
 }
 
+/// STEP-37, TASK-22
+#[test]
+fn a_step_names_whose_results_it_gets_and_a_task_whose_output_it_has() {
+    let plan = plan(
+        "output_from: c\nsteps:\n  a: {noop: true, repeat: 2}\n  b: {noop: true, needs: a}\n  \
+         c: {noop: true, needs: b, inputs_from: [b, a, b]}\n  d: {noop: true, needs: b, inputs_from: []}\n",
+    );
+    let named: Vec<_> =
+        plan.steps.iter().map(|step| step.inputs_from.as_ref().map(|ids| ids.join(","))).collect();
+    let c = Some("b,a-0000,a-0001".to_owned());
+    assert_eq!(named, [None, None, None, c, Some(String::new())]);
+    assert_eq!(plan.output_from.as_deref(), Some("c"));
+}
+
 #[test]
 fn required_and_optional_are_opposites_with_a_default() {
     let required =
@@ -153,6 +189,8 @@ fn retries_is_short_for_one_more_attempt() {
 fn every_field_of_a_policy_is_taken_over() {
     let yaml = "{run: x, retry: {max_attempts: 7, max_lost: null, non_retryable: [a.b, rejected], \
                 schedule_to_start: 1m, start_to_close: 2m, heartbeat: 3s, \
+                on_lease_doubt: finish, accept_late: false, \
+                schedule_to_close: 4m, blocked_timeout: 1h, grace: 30s, \
                 backoff: {initial: 5ms, factor: 1.5, max: 10, jitter: 0}}}";
     let backoff = BackoffPlan { initial_ms: 5, factor: 1.5, max_ms: 10, jitter: 0.0 };
     let expected = RetryPlan {
@@ -162,7 +200,12 @@ fn every_field_of_a_policy_is_taken_over() {
         non_retryable: vec!["a.b".into(), "rejected".into()],
         schedule_to_start_ms: Some(60_000),
         start_to_close_ms: Some(120_000),
+        schedule_to_close_ms: Some(240_000),
+        blocked_ms: Some(3_600_000),
+        cancel_grace_ms: Some(30_000),
         heartbeat_ms: Some(3_000),
+        on_lease_doubt: Some(DoubtMode::Finish),
+        accept_late: Some(false),
     };
     assert_eq!(step(yaml).retry, Some(expected));
 }
@@ -180,6 +223,21 @@ fn a_step_changes_the_policy_of_the_defaults_field_by_field() {
     );
     assert_eq!(plan.steps[0].retry, None);
     assert_eq!(plan.steps[1].retry, Some(RetryPlan { max_attempts: None, ..task }));
+}
+
+/// POL-05, POL-06
+#[test]
+fn a_file_says_what_a_failing_task_does_and_how_long_optional_steps_have() {
+    let said = plan("on_failure: finish\noptional_wait: 5m\nsteps: {a: {run: x}}");
+    assert_eq!(said.on_failure, Some(WhenFailing::Finish));
+    assert_eq!(said.optional_wait_ms, Some(300_000));
+    let unsaid = plan("steps: {a: {run: x}}");
+    assert_eq!((unsaid.on_failure, unsaid.optional_wait_ms), (None, None));
+    let wrong = "on_failure: explode\nsteps: {a: {run: x}}";
+    let Err(error) = parse(wrong.as_bytes(), "f.yaml", &ReadOptions::default()) else {
+        panic!("no such way")
+    };
+    assert!(error.to_string().contains("expected `stop`, `drain` or `finish`"), "{error}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn the_same_instance_gives_the_same_ids() {
     assert_eq!(one, two);
     let ids: std::collections::HashSet<_> = one.steps.iter().map(|step| &step.id).collect();
     assert_eq!(ids.len(), 4);
-    assert!(one.steps.iter().all(|step| step.id.len() <= 64));
+    assert!(one.steps.iter().all(|step| step.id.len() <= 128));
     assert_eq!(one.steps[3].title, long);
 }
 

@@ -79,6 +79,7 @@ fn first_entry(
         key: key.clone(),
         wal_name: wal_name.clone(),
         title: created.task.title.to_string(),
+        labels: created.task.labels.clone(),
         created_at: commit.created_at,
         updated_at: commit.created_at,
         ended: None,

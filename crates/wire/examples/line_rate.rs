@@ -6,13 +6,14 @@
 
 use std::hint::black_box;
 
+use tenure_core::Command;
 use tenure_core::event::{Body, Commit, Event, Nothing, StepCompleted};
 use tenure_core::id::{
-    AgentId, AttemptId, CommandId, CommitId, Digest, RunId, SessionId, StepId, TaskId,
+    AgentId, AttemptId, CommandId, CommitId, Digest, DigestForm, RunId, SessionId, StepId, TaskId,
 };
 use tenure_core::record::Value;
 use tenure_core::status::Outcome;
-use tenure_wire::digest::command_digest;
+use tenure_wire::digest::digest_command;
 use tenure_wire::stored::{Assembler, decode_line, encode};
 use uuid::Uuid;
 
@@ -31,6 +32,7 @@ fn commit(first_seq: u64) -> Commit {
         reason: None,
         output: Some(Value::json(b"{\"pages\":17}".to_vec())),
         reply: None,
+        adopted: false,
         report: None,
     });
     Commit {
@@ -38,7 +40,7 @@ fn commit(first_seq: u64) -> Commit {
         first_seq,
         created_at: 1_700_000_000_000,
         command_id: Some(CommandId::new("0190e2a4-7d3f-7c52-9f60-1d8b5e1c2a77").unwrap()),
-        command_digest: Some(Digest([7; 32])),
+        command_digest: Some(Digest::first([7; 32])),
         epoch: 0,
         trace: None,
         events: vec![
@@ -87,11 +89,11 @@ fn main() {
     report.attempt_id = Some(AttemptId(Uuid::from_u128(9)));
     report.fencing_token = Some(12);
     report.output = Some(Value::json(b"{\"pages\":17}".to_vec()));
+    let report = Command::TaskUpdateStep(report);
     let actor = AgentId::new("worker-3").unwrap();
     let start = cpu_seconds();
     for _ in 0..ROUNDS {
-        let operation = tenure_core::command::Operator::TaskUpdateStep;
-        black_box(command_digest(&actor, operation, black_box(&report)).unwrap());
+        black_box(digest_command(DigestForm::NEWEST, &actor, black_box(&report)).unwrap());
     }
     println!("digest: {:.2} µs", (cpu_seconds() - start) * 1e6 / ROUNDS as f64);
 }

@@ -1,50 +1,69 @@
-//! The digest of a command, computed where the request arrives (P38): who asks for what, in one
-//! canonical form.
+//! The digest of a command, computed where the request arrives (P38), in one canonical form.
 //!
-//! It is the SHA-256 of a MessagePack map `{actor, input, operation}`, in which the keys of every
-//! map are sorted bytewise. `command_id` and `expected_version` are not part of an input, so a
-//! repeated command has the digest of the first.
+//! It is the SHA-256 of a MessagePack map `{input, operation}`, in which the keys of every map are sorted
+//! bytewise. The input has the fields that were given: a null is dropped where it says the same as an absent
+//! field; in the fields of a patch, where it clears, and in opaque maps it stays (EVOLVE-04). `command_id`
+//! and the expected versions are not part of an input, so a repeated command has the digest of the first.
+//! The core adds who asks, except to what belongs to a create (IDEM-02).
+//!
+//! In the first form the map has `actor`, too. Such digests stand in older logs, and are made again to be
+//! compared with those.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tenure_core::Command;
 use tenure_core::command::Operator;
-use tenure_core::id::{AgentId, Digest};
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{AgentId, Digest, DigestForm, StepId};
 
 /// The input of a command cannot be serialized.
 #[derive(Debug, thiserror::Error)]
 #[error("the input of a command cannot be written as MessagePack: {0}")]
 pub struct DigestError(#[from] rmp_serde::encode::Error);
 
-/// The digest of an operation with its input, asked for by `actor`.
-pub fn command_digest(
+/// The digest of a create in a form, asked for by `actor`.
+pub fn digest_create(
+    form: DigestForm,
     actor: &AgentId,
-    operation: Operator,
-    input: &impl Serialize,
+    input: &CreateTask,
 ) -> Result<Digest, DigestError> {
     #[derive(Serialize)]
-    struct Asked<'a, I> {
-        actor: &'a AgentId,
-        input: &'a I,
+    struct Create<'a> {
+        input: &'a CreateTask,
         operation: Operator,
+        /// What is taken over is no field of the input, and yet a part of what the caller asks for.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        taken_over: Vec<&'a StepId>,
     }
-    digest_of(&Asked { actor, input, operation })
+    let taken_over = input.taken_over.iter().map(|(step, _)| step).collect();
+    digest_of(form, actor, Create { input, operation: Operator::TaskCreate, taken_over })
 }
 
-/// The digest of a command on an existing Task.
-pub fn digest_command(actor: &AgentId, command: &Command) -> Result<Digest, DigestError> {
+/// The digest of a command on an existing Task in a form, asked for by `actor`.
+pub fn digest_command(
+    form: DigestForm,
+    actor: &AgentId,
+    command: &Command,
+) -> Result<Digest, DigestError> {
+    digest_of(form, actor, command) // As `input` and `operation`.
+}
+
+fn digest_of(
+    form: DigestForm,
+    actor: &AgentId,
+    what: impl Serialize,
+) -> Result<Digest, DigestError> {
     #[derive(Serialize)]
-    struct Asked<'a> {
+    struct Asked<'a, T> {
         actor: &'a AgentId,
-        #[serde(flatten)] // As `input` and `operation`.
-        command: &'a Command,
+        #[serde(flatten)]
+        what: T,
     }
-    digest_of(&Asked { actor, command })
-}
-
-/// The digest of any value: the same for the same content, however its maps are ordered.
-pub fn digest_of(value: &impl Serialize) -> Result<Digest, DigestError> {
-    Ok(Digest(Sha256::digest(canonical(value)?).into()))
+    let bytes = match form {
+        DigestForm::First => canonical(&Asked { actor, what })?,
+        DigestForm::Second => canonical(&what)?,
+    };
+    Ok(Digest { form, sha256: Sha256::digest(bytes).into() })
 }
 
 /// MessagePack with the keys of every map sorted.
@@ -167,15 +186,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use rmpv::Value;
-    use tenure_core::command::create::CreateTask;
     use tenure_core::command::{
-        AppendProgress, Close, Complete, Dispatch, EndRun, Link, RetrySteps, RunAndWhy, RunOutcome,
-        StepReport, Unlink, Why,
+        AppendProgress, Close, Complete, Dispatch, EndRun, KeepFact, Link, RetrySteps, RunAndWhy,
+        RunOutcome, RunTtl, StepReport, Unlink, Why,
     };
     use tenure_core::event::{Bindings, ReleaseReason};
     use tenure_core::id::{ArtifactId, EdgeId, PoolId, Ref, TaskId, WalName};
     use tenure_core::status::{
-        DeliveryState, EdgeKind, Policy, ReplyKind, StepStatus, Visibility, WaitKind,
+        DeliveryState, EdgeKind, FactKind, OnFailure, ParentClose, Policy, ReplyKind, StepStatus,
+        Visibility, WaitKind,
     };
 
     use super::samples::*;
@@ -186,7 +205,7 @@ mod tests {
     }
 
     fn close() -> Close {
-        Close { reason: Some(reason_input()), wait: Some(true) }
+        Close { grace_ms: None, reason: Some(reason_input()), wait: Some(true) }
     }
 
     fn refs() -> Vec<Ref> {
@@ -206,6 +225,7 @@ mod tests {
             content_fields: vec!["title".into()],
             fencing_token: Some(12),
             input_refs: refs(),
+            input_seen: Some(3),
             output: Some(tenure_core::record::Value::inline("text/plain", *b"\xff\0")),
             output_refs: refs(),
             progress: Some(progress()),
@@ -213,6 +233,7 @@ mod tests {
             remote: Some(remote()),
             reply: Some(ReplyKind::Message),
             result_summary: Some("done".into()),
+            retry_after_ms: Some(9),
             run_result: Some("so it is".into()),
             status: Some(StepStatus::Blocked),
             step_id: step("write"),
@@ -224,18 +245,26 @@ mod tests {
         CreateTask {
             acceptance: acceptance(),
             assignee: Some(agent("a")),
+            claim_only_by: Some(agent("e")),
             completion: Some(Policy::Auto),
             constraints: Some(object()),
             creation: None,
+            cwd: Some("/here".into()),
             default_worker_pool_id: Some(PoolId::new("p").unwrap()),
             dispatch: Some(Policy::Auto),
             draft: Some(true),
+            ext: Some(object()),
             idempotency_key: Some("key".into()),
             job_id: Some("job".into()),
+            labels: [("k".into(), "v".into())].into(),
             metadata: Some(object()),
             native_protocol: Some("a2a".into()),
             objective: Some("all of it".into()),
+            on_failure: Some(OnFailure::Finish),
+            optional_wait_ms: Some(60_000),
+            output_from: Some(step("write")),
             owner: Some(agent("o")),
+            parent_close: Some(ParentClose::Cancel),
             parent_task_id: Some(task()),
             priority: Some(1),
             requested_by: Some(agent("r")),
@@ -245,6 +274,7 @@ mod tests {
             scope: Some(object()),
             steps: vec![step_input(), step_input()],
             summary: "s".into(),
+            taken_over: Vec::new(), // As above.
             task_family: Some("f".into()),
             task_id: Some(TaskId::new("t").unwrap()),
             task_kind: Some("k".into()),
@@ -272,6 +302,7 @@ mod tests {
             acceptance: Some(acceptance()),
             artifacts: vec![artifact()],
             evidence_refs: refs(),
+            output: Some(tenure_core::record::Value::inline("text/plain", *b"\xff\0")),
             result_summary: Some("done".into()),
         };
         let dispatch = Dispatch {
@@ -281,6 +312,7 @@ mod tests {
                 environment_ref: Some("e".into()),
             }),
             instructions: Some("be brief".into()),
+            ttl_ms: Some(RunTtl::Ms(60_000)),
             wait: Some(true),
             worker_pool_id: PoolId::new("p").unwrap(),
         };
@@ -306,6 +338,11 @@ mod tests {
             Command::BlockTask(why()),
             Command::ReopenTask(why()),
             Command::AppendTaskProgress(progress),
+            Command::TaskFact(KeepFact {
+                key: "k".into(),
+                kind: FactKind::MacpEnvelope,
+                payload: tenure_core::record::Value::inline("text/plain", *b"\xff\0"),
+            }),
             Command::RetryTask(RetrySteps {
                 reason: reason_input(),
                 step_ids: Some(vec![step("write")]),
@@ -380,10 +417,10 @@ mod tests {
         let seen: BTreeSet<&str> =
             commands().iter().map(|command| command.operation().as_str()).collect();
         assert_eq!(seen.len(), commands().len());
-        assert_eq!(seen.len(), 21);
+        assert_eq!(seen.len(), 22);
         for command in commands() {
             // A variant left out of serialisation would be no command of a caller.
-            assert!(digest_command(&agent("a"), &command).is_ok());
+            assert!(digest_command(DigestForm::NEWEST, &agent("a"), &command).is_ok());
         }
     }
 
@@ -407,21 +444,24 @@ mod tests {
         check(&CreateTask { metadata: Some(map), ..create() });
     }
 
-    /// P38: the digest is that of the bytes which the contract names.
+    /// P38, EVOLVE-04: the digest is that of the bytes which the contract names, in each form.
     #[test]
     fn a_digest_is_the_hash_of_these_bytes() {
-        let bytes =
-            b"\x83\xa5actor\xa5alice\xa5input\x81\xa6reason\x82\xa4code\xa1c\xa7message\xa1m\
-            \xa9operation\xaapause_task";
+        let content =
+            b"\xa5input\x81\xa6reason\x82\xa4code\xa1c\xa7message\xa1m\xa9operation\xaapause_task";
+        let first = [b"\x83\xa5actor\xa5alice", &content[..]].concat();
+        let second = [b"\x82", &content[..]].concat();
         let reason = tenure_core::patch::ReasonInput {
             code: Some("c".into()),
             details: None,
             message: "m".into(),
             retryable: None,
         };
-        let why = Why { reason: Some(reason) };
-        let digest = command_digest(&agent("alice"), Operator::PauseTask, &why).unwrap();
-        assert_eq!(digest.0, <[u8; 32]>::from(Sha256::digest(bytes)));
+        let command = Command::PauseTask(Why { reason: Some(reason) });
+        for (form, bytes) in [(DigestForm::First, first), (DigestForm::Second, second)] {
+            let digest = digest_command(form, &agent("alice"), &command).unwrap();
+            assert_eq!((digest.form, digest.sha256), (form, Sha256::digest(bytes).into()));
+        }
     }
 
     /// The tag of a patch's operations is sorted among their fields.
@@ -436,27 +476,22 @@ mod tests {
         assert!(at(b"\xa2op") < at(b"\xa6reason") && at(b"\xa6reason") < at(b"\xa4step\x8a"));
     }
 
-    #[test]
-    fn both_ways_to_a_digest_agree() {
-        let actor = agent("worker-3");
-        let whole = digest_command(&actor, &Command::TaskUpdateStep(report())).unwrap();
-        let parts = command_digest(&actor, Operator::TaskUpdateStep, &report()).unwrap();
-        assert_eq!(whole, parts);
-        let whole = digest_command(&actor, &Command::PauseTask(why())).unwrap();
-        let parts = command_digest(&actor, Operator::PauseTask, &why()).unwrap();
-        assert_eq!(whole, parts);
-    }
-
-    /// IDEM-02: who, what and with what all count.
+    /// IDEM-02: who, what and with what all count; who is in the digest of the first form, and the core adds
+    /// it to that of the second.
     #[test]
     fn a_different_command_has_a_different_digest() {
-        let digest =
-            |actor: &str, operation| command_digest(&agent(actor), operation, &why()).unwrap();
-        let first = digest("a", Operator::PauseTask);
-        assert_eq!(first, digest("a", Operator::PauseTask));
-        assert_ne!(first, digest("b", Operator::PauseTask));
-        assert_ne!(first, digest("a", Operator::ResumeTask));
-        let other = Why { reason: None };
-        assert_ne!(first, command_digest(&agent("a"), Operator::PauseTask, &other).unwrap());
+        for form in [DigestForm::First, DigestForm::Second] {
+            let of = |actor: &str, command: Command| {
+                digest_command(form, &agent(actor), &command).unwrap().asked_by(&agent(actor))
+            };
+            let first = of("a", Command::PauseTask(why()));
+            assert_eq!(first, of("a", Command::PauseTask(why())));
+            assert_ne!(first, of("b", Command::PauseTask(why())));
+            assert_ne!(first, of("a", Command::ResumeTask(why())));
+            assert_ne!(first, of("a", Command::PauseTask(Why { reason: None })));
+        }
+        let create =
+            |actor: &str| digest_create(DigestForm::Second, &agent(actor), &create()).unwrap();
+        assert_eq!(create("a"), create("b"), "a create is the same whoever asks for it");
     }
 }

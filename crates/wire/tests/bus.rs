@@ -15,7 +15,8 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
-use tenure_core::id::{AttemptId, RunId};
+use tenure_core::features::Features;
+use tenure_core::id::{AttemptId, Ref, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
@@ -32,8 +33,8 @@ use tenure_wire::bus::subject::{
     ClientName, ClientVerb, ParsedSubject, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
 use tenure_wire::bus::worker::{
-    Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Looking, Pulse, Pulses,
-    QuerySteps, Report, ReportResult, Reported, Reports, Word,
+    Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, LateInput, Looking, Pulse,
+    Pulses, QuerySteps, Report, ReportResult, Reported, Reports, Word,
 };
 use tenure_wire::bus::{Answer, MESSAGE_MAX, V, decode, encode};
 use uuid::Uuid;
@@ -90,9 +91,29 @@ fn golden_bytes(name: &str, bytes: &[u8]) {
 /// CTRL-01
 #[test]
 fn the_bytes_of_every_message_stay_as_they_are() {
-    golden("hello", &Hello { v: V, handlers: Some(vec!["noop".parse().unwrap()]) });
+    golden(
+        "hello",
+        &Hello {
+            v: V,
+            handlers: Some(vec!["noop".parse().unwrap()]),
+            worker_host: None,
+            worker_build: None,
+            features: Features::default(),
+        },
+    );
+    let (worker_host, worker_build) = (Some("rack-7".into()), Some("tenure 0.1.0".into()));
+    golden(
+        "hello-origin",
+        &Hello { v: V, handlers: None, worker_host, worker_build, features: Features::default() },
+    );
     golden("room", &room());
     golden("room-lost", &Capacity { lost: 2, ..room() });
+    let (handlers, worker_host, worker_build) = Default::default();
+    let features = Features::read("edition-2,input");
+    golden("hello-features", &Hello { v: V, handlers, worker_host, worker_build, features });
+    let input_refs = vec![Ref::new("urn:late").unwrap()];
+    let input = Some(Box::new(LateInput { attempt_id: attempt(), after: 2, input_refs }));
+    golden("delivery-input", &Delivery { input, ..Delivery::default() });
     let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
     let run_offer = Delivery { run: Some(offer().into()), ..Delivery::default() };
     let stop = Delivery { cancel_requested: Some(attempt()), ..Delivery::default() };
@@ -131,8 +152,14 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let reports = words.map(report).to_vec();
     golden("reports-run-result", &Reports { v: V, room: None, reports });
     let refused = Rejection::new(Code::StaleAttempt, "it is over").with("step_id", "a");
-    let good = ReportResult { version: Some(9), cancel_requested: true, error: None };
-    let bad = ReportResult { version: None, cancel_requested: false, error: Some(refused.clone()) };
+    let good =
+        ReportResult { version: Some(9), cancel_requested: true, time_left_ms: None, error: None };
+    let bad = ReportResult {
+        version: None,
+        cancel_requested: false,
+        time_left_ms: None,
+        error: Some(refused.clone()),
+    };
     golden("reported", &Answer::from(Ok(Reported { results: vec![good, bad] })));
     let holding = Holding {
         session_id: "s".parse().unwrap(),
@@ -140,11 +167,16 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         run_id: run(),
         attempt_id: attempt(),
         fencing_token: 4,
+        input_seen: None,
     };
-    golden("heartbeat", &Heartbeat { v: V, holdings: vec![holding] });
+    golden("heartbeat", &Heartbeat { v: V, holdings: vec![holding.clone()] });
+    let seen = Holding { input_seen: Some(3), ..holding };
+    golden("heartbeat-input-seen", &Heartbeat { v: V, holdings: vec![seen] });
     let (attempt_id, cancel_requested) = (attempt(), false);
-    let renewed = Pulse { attempt_id, lease_ms: Some(30_000), cancel_requested, error: None };
-    let over = Pulse { attempt_id, lease_ms: None, cancel_requested, error: Some(refused.clone()) };
+    let time_left_ms = None;
+    let renewed =
+        Pulse { attempt_id, lease_ms: Some(30_000), cancel_requested, time_left_ms, error: None };
+    let over = Pulse { lease_ms: None, error: Some(refused.clone()), ..renewed.clone() };
     golden("pulses", &Answer::from(Ok(Pulses { pulses: vec![renewed, over] })));
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
     golden("query", &QuerySteps { v: V, session_id, task_id, run_id: run(), offset: 5 });
@@ -269,7 +301,16 @@ fn map(fields: &[(&str, Msg)]) -> Vec<u8> {
 fn unknown_fields_are_passed_over() {
     let more = Msg::Map(vec![(Msg::from("deep"), Msg::Binary(vec![1, 2]))]);
     let fields = [("new", more.clone()), ("v", Msg::from(1)), ("handlers", Msg::Nil)];
-    assert_eq!(decode::<Hello>(&map(&fields)).unwrap(), Hello { v: V, handlers: None });
+    assert_eq!(
+        decode::<Hello>(&map(&fields)).unwrap(),
+        Hello {
+            v: V,
+            handlers: None,
+            worker_host: None,
+            worker_build: None,
+            features: Features::default()
+        }
+    );
     let delivery = Msg::Map(vec![(Msg::from("something_new"), more)]);
     let fields = [
         ("v", Msg::from(1)),
@@ -341,7 +382,14 @@ fn what_is_not_understood_is_refused_with_a_reason() {
     }
     // A value, the beginning of a text, of an array and of a map, and what begins nothing.
     for more in [0xc0, 0xd9, 0x91, 0x81, 0xc1] {
-        let mut bytes = encode(&Hello { v: V, handlers: None }).unwrap();
+        let mut bytes = encode(&Hello {
+            v: V,
+            handlers: None,
+            worker_host: None,
+            worker_build: None,
+            features: Features::default(),
+        })
+        .unwrap();
         bytes.push(more);
         let refused = decode::<Hello>(&bytes).unwrap_err();
         assert!(refused.why.contains("something follows"), "{more:x}: {refused}");
@@ -398,7 +446,7 @@ fn worker() -> WorkerName {
 fn a_subject_says_who_speaks() {
     let root = worker().root();
     assert_eq!(root, "tenure.v1.worker.gpu.alice.b01");
-    let verbs = [
+    for (verb, read) in [
         ("hello", WorkerVerb::Hello),
         ("bye", WorkerVerb::Bye),
         ("hb", WorkerVerb::Heartbeat),
@@ -406,9 +454,9 @@ fn a_subject_says_who_speaks() {
         ("report.3", WorkerVerb::Report(3)),
         ("query.0", WorkerVerb::Query(0)),
         ("look.7", WorkerVerb::Look(7)),
+        ("blob.7", WorkerVerb::Blob(7)),
         ("claim.7", WorkerVerb::Claim(7)),
-    ];
-    for (verb, read) in verbs {
+    ] {
         let heard = ParsedSubject::read(&format!("{root}.{verb}"));
         assert_eq!(heard, Some(ParsedSubject::Worker(worker(), read)), "{verb}");
     }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use proptest::prelude::*;
+use tenure_core::features::Features;
+use tenure_core::record::Labels;
 use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_wire::stored::frame::{
     Chunk, CommitHead, FRAME_VERSION, FrameError, Header, Named, decode, decode_chunk,
@@ -19,7 +21,11 @@ fn head(task: &str, len: u32) -> CommitHead {
         created_at: 1_700_000_000_000,
         prev: 0,
         len,
-        named: Some(Named { title: "Title".into(), wal_name: "t".parse().unwrap() }),
+        named: Some(Named {
+            title: "Title".into(),
+            wal_name: "t".parse().unwrap(),
+            labels: Labels::new(),
+        }),
         ended: None,
         failed_as: None,
         archived: false,
@@ -55,10 +61,12 @@ fn a_frame_is_read_as_it_was_written() {
     let lines: Vec<_> =
         read.commits().map(|(head, lines)| (head.task_id.as_str(), lines)).collect();
     assert_eq!(lines, [("t", &b"abc"[..]), ("u", &b"de"[..])]);
-    let owner = Header::Owner { version: 1, node: "n".into(), taking: "t".into(), write_level: 1 };
-    let bytes = encode_header(&owner, 0).unwrap();
-    let read = decode(&bytes).unwrap();
-    assert_eq!((read.commits().count(), read.header), (0, owner));
+    for features in [Features::default(), Features::read("a,b")] {
+        let owner = Header::Owner { version: 1, node: "n".into(), taking: "t".into(), features };
+        let bytes = encode_header(&owner, 0).unwrap();
+        let read = decode(&bytes).unwrap();
+        assert_eq!((read.commits().count(), read.header), (0, owner));
+    }
 }
 
 /// P02: the form on disk. A change of it is a new version.

@@ -135,7 +135,10 @@ fn a_grant_may_say_more_than_is_known() {
     let deliveries: Deliveries = decode(&bytes(&message)).unwrap();
     let claim = deliveries.deliveries[0].grant.as_ref().unwrap();
     let policy = claim.step.retry_policy.as_ref().unwrap();
-    assert_eq!((claim.fencing_token, policy.max_attempts), (4, Some(3)));
+    assert_eq!(
+        (claim.fencing_token, policy.max_attempts),
+        (4, Some(tenure_core::retry_policy::Limit::Of(3)))
+    );
 }
 
 /// PATCH-09: in what somebody asks for a misspelt field is refused, by its name.
@@ -222,7 +225,7 @@ fn a_refusal_names_the_field_and_what_it_should_be() {
         (refused.code, &refused.details["field"]),
         (Code::ValidationError, &"handlers[1]".into())
     );
-    for part in ["`handlers[1]`", "sendEmail", "1 to 64 characters a-z"] {
+    for part in ["`handlers[1]`", "sendEmail", "1 to 128 characters a-z"] {
         assert!(refused.message.contains(part), "{refused}");
     }
     let refused = refusal(map([("v", Msg::from(2))]));

@@ -59,6 +59,8 @@ struct Step {
     ordinal: u64,
     /// The Attempt that is not over.
     attempt: Option<String>,
+    /// The last Attempt, if it was lost: its late result may be taken over.
+    lost: Option<String>,
     past: BTreeSet<String>,
     completed: u32,
 }
@@ -139,14 +141,25 @@ impl History {
             }
             "task_step_claimed" => self.see_claim(line),
             "task_step_completed" => self.see_end(line, true),
+            "task_step_taken_over" => {
+                if self.step(line).is_some_and(|(_, is_free)| !is_free) {
+                    self.wrong(line, "comes before a parent has completed");
+                }
+                self.see_end(line, true);
+            }
             "task_step_failed" | "task_step_cancelled" | "task_step_blocked" => {
                 self.see_end(line, false)
             }
             "task_step_lease_expired" => {
-                if line.text("reason") == Some("host_restarted") {
+                let reason = line.text("reason");
+                if reason == Some("host_restarted") {
                     self.summary.host_restarted += 1;
                 }
                 self.see_end(line, false);
+                let lost = line.text("attempt_id").map(str::to_owned);
+                if let Some((step, _)) = self.step(line) {
+                    step.lost = lost.filter(|_| matches!(reason, Some("lease_expired" | "outage")));
+                }
             }
             "task_step_ready" => self.see_ready(line),
             "task_completed" | "task_failed" | "task_cancelled" => {
@@ -158,12 +171,16 @@ impl History {
     }
 
     /// What names an Attempt comes while that is the open one of its Step: a report of one that is
-    /// over leaves nothing.
+    /// over leaves nothing, but for the late result of one that was lost, if nobody has had the Step since.
     fn see_attempt(&mut self, line: &Line) {
         let is_claim = line.event_type == "task_step_claimed";
         let Some(attempt) = line.text("attempt_id").filter(|_| !is_claim) else { return };
-        let open = self.step(line).and_then(|(step, _)| step.attempt.as_deref());
-        if open != Some(attempt) {
+        let is_adopted = line.payload.get("adopted") == Some(&Value::Bool(true));
+        let its = self.step(line).and_then(|(step, _)| match is_adopted {
+            true => step.lost.as_deref().filter(|_| step.attempt.is_none()),
+            false => step.attempt.as_deref(),
+        });
+        if its != Some(attempt) {
             self.wrong(line, "is of an attempt that is not open");
         }
     }
@@ -286,7 +303,7 @@ impl History {
         if ordinal != step.ordinal + 1 {
             faults.push("leaves a gap between attempts");
         }
-        step.ordinal = ordinal;
+        (step.ordinal, step.lost) = (ordinal, None);
         faults.into_iter().for_each(|what| self.wrong(line, what));
         *self.summary.attempts.entry(line.step_id.clone().unwrap_or_default()).or_default() += 1;
         let text = |key: &str| line.text(key).unwrap_or_default().to_owned();

@@ -178,3 +178,25 @@ fn a_word_of_an_attempt_that_is_over_shows() {
     }
     assert!(then(completed("a")).contains("says nothing of the attempt"));
 }
+
+/// REPORT-14: the result of a lost Attempt may be taken over, as long as nobody has had the Step since.
+#[test]
+fn a_late_result_is_of_the_last_attempt_which_was_lost() {
+    let lost = |reason: &str| {
+        let payload = json!({"attempt_id": "x", "reason": reason});
+        ("task_step_lease_expired", "a", payload)
+    };
+    let adopted = ("task_step_completed", "a", json!({"attempt_id": "x", "adopted": true}));
+    let claim = || claimed(2, "a", ("x", 1), &automatic("r", "a"));
+    for reason in ["lease_expired", "outage"] {
+        assert_eq!(faults(&[made(), claim(), lost(reason), adopted.clone()]), "");
+    }
+    for before in [
+        vec![made(), claim()],
+        vec![made(), claim(), lost("released")],
+        vec![made(), claim(), lost("outage"), claimed(4, "a", ("y", 2), &automatic("s", "a"))],
+    ] {
+        let found = faults(&[before, vec![adopted.clone()]].concat());
+        assert!(found.contains("an attempt that is not open"), "{found}");
+    }
+}

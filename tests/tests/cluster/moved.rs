@@ -55,7 +55,7 @@ fn a_live_task_goes_on_in_the_cluster_that_it_is_brought_to() -> Result<()> {
     let out = out.path().to_str().context("a path")?;
     let known = leave(out)?;
     // Another number of partitions: it lies elsewhere than it did.
-    on_cluster(Plan { partitions: 3, ..Plan::default() }, |cluster| {
+    on_cluster(Plan { partitions: 4, ..Plan::default() }, |cluster| {
         wal(cluster, &["import", out, "moved"])?;
         cluster.records.created("moved", &known.events);
         let client = cluster.client("c")?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use smol_str::SmolStr;
 use tenure_core::Command;
-use tenure_core::command::Dispatch;
+use tenure_core::command::{Dispatch, RunTtl};
 use tenure_core::event::Bindings;
 use tenure_core::id::{CommandId, PoolId, RunId, StepId};
 use tenure_core::status::EndReason;
@@ -36,6 +36,10 @@ pub(crate) struct DispatchArgs {
     /// What the worker should know
     #[arg(long, value_name = "TEXT")]
     instructions: Option<String>,
+
+    /// How long it waits for a worker, such as `5m`, or `unlimited` [default: the scheduler's `run_ttl_ms`]
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    ttl: Option<RunTtl>,
 
     /// Conversation thread that the work belongs to
     #[arg(long, value_name = "ID")]
@@ -70,6 +74,19 @@ pub(crate) fn run(args: &DispatchArgs) -> Result<Exit, Failure> {
     })
 }
 
+fn ttl(text: &str) -> Result<RunTtl, String> {
+    if text == "unlimited" {
+        return Ok(RunTtl::UNLIMITED);
+    }
+    let life = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write `5m`, or `unlimited`"))?;
+    let ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+    if !RunTtl::MS.contains(&ms) {
+        return Err("it goes from `1s` to `7d`, or is `unlimited`".to_owned());
+    }
+    Ok(RunTtl::Ms(ms))
+}
+
 impl DispatchArgs {
     fn command(&self, worker_pool_id: PoolId) -> Dispatch {
         let bindings =
@@ -78,6 +95,7 @@ impl DispatchArgs {
             allowed_step_ids: (!self.steps.is_empty()).then(|| self.steps.clone()),
             bindings: (bindings != Bindings::default()).then_some(bindings),
             instructions: self.instructions.clone(),
+            ttl_ms: self.ttl,
             wait: Some(self.wait),
             worker_pool_id,
         }

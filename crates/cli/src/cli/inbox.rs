@@ -146,6 +146,15 @@ fn waiting(task: BlockedTask, place: &PlaceArgs) -> Vec<InboxItem> {
             all.push(of_task(name, format!("{again}tenure task {verb} {task_id}{at}")));
         }
     }
+    all.extend(task.required_action_ids.iter().filter_map(|id| {
+        let (operation, on) = id.split_once(':')?;
+        let answer = match operation {
+            "append_task_progress" => format!("tenure task complete {task_id} --artifact JSON{at}"),
+            "agent.task_update_step" => format!("tenure step settle {task_id} {on} --peer{at}"),
+            _ => return None,
+        };
+        Some(of_task("the facts of its work", answer))
+    }));
     all.extend(task.blockers.into_iter().map(|blocker| {
         let step = &blocker.step_id;
         let operation = blocker.required_action_id.split(':').next().unwrap_or_default();
@@ -154,7 +163,8 @@ fn waiting(task: BlockedTask, place: &PlaceArgs) -> Vec<InboxItem> {
                 format!("tenure step answer {task_id} {step} TEXT{at}")
             }
             (_, "reopen_step") => format!("tenure step reopen {task_id} {step}{at}"),
-            // It can only be removed.
+            (_, "agent.task_fail") => format!("tenure task fail {task_id}{at}"),
+            // It becomes optional, or is removed.
             _ => format!("tenure task patch {task_id} FILE{at}"),
         };
         InboxItem {

@@ -3,8 +3,10 @@
 
 use clap::Args;
 use serde::Serialize;
+use tenure_core::command::RetryEnded;
 use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::record::ArtifactInput;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
@@ -25,6 +27,10 @@ pub(crate) struct OnTask {
     /// Only if the task is at this version
     #[arg(long, value_name = "N")]
     pub(crate) expected_version: Option<u64>,
+
+    /// Only if orchestrators have last changed the task at this version
+    #[arg(long, value_name = "N")]
+    pub(crate) expected_spec_version: Option<u64>,
 
     /// Id of this command: the same again is answered as the first time
     #[arg(long, value_name = "ID")]
@@ -53,10 +59,17 @@ pub(crate) fn context(id: Option<&CommandId>) -> Result<Context, Failure> {
     Ok(Context::new(id))
 }
 
+/// An artifact, from its JSON form.
+pub(crate) fn artifact(text: &str) -> Result<ArtifactInput, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
 impl OnTask {
     pub(crate) fn context(&self) -> Result<Context, Failure> {
         let context = context(self.command_id.as_ref())?;
-        Ok(Context { expected_version: self.expected_version, ..context })
+        let (expected_version, expected_spec_version) =
+            (self.expected_version, self.expected_spec_version);
+        Ok(Context { expected_version, expected_spec_version, ..context })
     }
 
     /// Opens the session of the Task, and runs something there.
@@ -103,9 +116,14 @@ impl OnTask {
     }
 
     /// Makes an ended Task again, and prints the status of the new one.
-    pub(crate) fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
+    pub(crate) fn retry_ended(
+        &self,
+        new: &TaskId,
+        how: impl Fn(TaskId) -> RetryEnded,
+    ) -> Result<Exit, Failure> {
         self.at(async |session| {
-            let summary = session.retry_ended(new, self.context()?, why).await?;
+            let how = how(session.key().task_id.clone());
+            let summary = session.retry_ended(new, self.context()?, how).await?;
             let key = TaskKey { task_id: new.clone(), ..session.key().clone() };
             self.tell(&key, CommandDone::of(&summary))
         })

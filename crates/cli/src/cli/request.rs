@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 use sha2::{Digest as _, Sha256};
+use smol_str::SmolStr;
 use tenure::taskfile::{
-    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, ReadOptions, RetryPlan,
+    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, ReadOptions, WhenFailing,
 };
 use tenure_core::id::NAME_MAX;
 use uuid::Uuid;
@@ -80,13 +81,11 @@ impl RunnablePlan {
     }
 
     /// The plan of a new Task, with its id and origin written in.
-    pub(crate) fn into_plan(self, is_new: bool, is_kept_going: bool) -> Plan {
+    pub(crate) fn into_plan(self, is_new: bool, on_failure: Option<WhenFailing>) -> Plan {
         let file = self.origin.file.clone();
         let mut plan = self.named(is_new);
         plan.metadata.insert(FILE_KEY.into(), file.into());
-        if is_kept_going {
-            keep_going(&mut plan);
-        }
+        plan.on_failure = on_failure.or(plan.on_failure);
         plan
     }
 
@@ -111,14 +110,6 @@ impl Origin {
         let text = |key| metadata?.get(key)?.as_str().map(str::to_owned);
         Some(Self { file: text(FILE_KEY).unwrap_or_default(), digest: text(DIGEST_KEY)? })
     }
-}
-
-/// With automatic completion the first Step that fails for good ends the Task (POL-05). To go on,
-/// the plan sets manual completion, with this command as the orchestrator; the retries stay as they
-/// were.
-fn keep_going(plan: &mut Plan) {
-    plan.retry.get_or_insert_with(|| RetryPlan::standard(plan.completion));
-    plan.completion = Mode::Manual;
 }
 
 fn stdin() -> Result<Vec<u8>, Failure> {
@@ -211,6 +202,15 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match key.trim() {
         "" => Err("the name before `=` is empty".into()),
         key => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
+/// A label, as `--label` gives it (LABEL-01).
+pub(crate) fn label(text: &str) -> Result<(SmolStr, SmolStr), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    match key {
+        "" => Err("the key before `=` is empty".into()),
+        key => Ok((key.into(), value.into())),
     }
 }
 

@@ -16,7 +16,7 @@ use tenure_core::{Code, Rejection};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::order::context;
 use crate::cli::place::ClusterArgs;
-use crate::cli::request::{RunnablePlan, variable};
+use crate::cli::request::{RunnablePlan, label, variable};
 use crate::cli::runtime::{one_thread, unless_stopped};
 use crate::cli::show::{OutputFormat, show_to_end};
 use crate::cli::telemetry::trace_of_caller;
@@ -52,6 +52,10 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "KEY", conflicts_with = "new")]
     idempotency_key: Option<SmolStr>,
 
+    /// Label by which lists find the task, beside those in the file (repeatable)
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(SmolStr, SmolStr)>,
+
     /// Value of a variable that the file declares (repeatable)
     #[arg(long = "var", value_name = "KEY=VALUE", value_parser = variable)]
     vars: Vec<(String, String)>,
@@ -84,6 +88,7 @@ pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
     }
     let mut input = tenure::plan::into_create(plan)?;
     input.draft = args.draft.then_some(true);
+    input.labels.extend(args.labels.iter().cloned());
     input.idempotency_key.clone_from(&args.idempotency_key);
     let (id, is_made) = (input.task_id()?.clone(), Cell::new(false));
     let runtime = one_thread()?;

@@ -80,6 +80,8 @@ pub async fn examine(client: &Client, settings: &LogSettings, is_cluster: bool) 
     findings.extend(judge_streams(settings, is_cluster, &seen));
     let index = look(context, settings, &settings.index_stream()).await;
     findings.extend(judge_index(settings, is_cluster, &index));
+    let blobs = look(context, settings, &settings.blob_stream()).await;
+    findings.extend(judge_blobs(settings, is_cluster, &blobs));
     findings.push(match unmeasured(settings, &index) {
         Some(finding) => finding,
         None => judge_append(settings, append(context, settings).await),
@@ -122,15 +124,50 @@ async fn append(
 /// so. Nodes recover from its loss by reading the whole log, but not from stale parts: they read
 /// the newest message of each part.
 fn judge_index(settings: &LogSettings, is_cluster: bool, index: &StreamInfo) -> Vec<Finding> {
-    const CHECK: &str = "log.index";
     let Ok(Some(info)) = index else { return Vec::new() };
     let name = settings.index_stream();
+    let discard =
+        (info.config.discard != DiscardPolicy::Old, "takes nothing when full", "discard: old");
+    let until = "until then nodes start slowly";
+    let good = format!("{name} has the newest checkpoints");
+    judge_newest(("log.index", &name), (settings, is_cluster, info), discard, until, good)
+}
+
+/// Judges the stream of blobs (VALUE-01); the first blob makes it.
+fn judge_blobs(settings: &LogSettings, is_cluster: bool, blobs: &StreamInfo) -> Vec<Finding> {
+    let name = settings.blob_stream();
+    let info = match blobs {
+        Ok(Some(info)) => info,
+        Ok(None) => return Vec::new(),
+        Err(why) => {
+            let found = format!("stream {name}: {why}");
+            return vec![Finding::unknown("log.blobs", found, "try again")];
+        }
+    };
+    let discard =
+        (info.config.discard != DiscardPolicy::New, "drops blobs when full", "discard: new");
+    let until = "values of more than 64 KiB are in it, and in no log";
+    let good = format!("{name} has the blobs, {}", bytes(info.state.bytes));
+    judge_newest(("log.blobs", &name), (settings, is_cluster, info), discard, until, good)
+}
+
+/// Something that may be wrong with a stream: whether it is, in words, and what would be right.
+type Fault = (bool, &'static str, &'static str);
+
+/// Judges a stream that has the newest message of each subject.
+fn judge_newest(
+    (check, name): (&'static str, &str),
+    (settings, is_cluster, info): (&LogSettings, bool, &Info),
+    discard: Fault,
+    until: &str,
+    good: String,
+) -> Vec<Finding> {
     let config = &info.config;
     let is_alone = config.max_messages_per_subject == 1;
     let wrong = [
         (config.storage != StorageType::File, "kept in memory", "storage: file"),
-        (!is_alone, "keeps what checkpoints replace", "max_msgs_per_subject: 1"),
-        (config.discard != DiscardPolicy::Old, "takes nothing when full", "discard: old"),
+        (!is_alone, "keeps what was replaced", "max_msgs_per_subject: 1"),
+        discard,
         (config.no_ack, "acknowledges nothing", "no_ack: false"),
         (config.sealed, "takes nothing any more", "sealed: false"),
         (!config.max_age.is_zero(), "drops what is old", "max_age: 0"),
@@ -139,16 +176,16 @@ fn judge_index(settings: &LogSettings, is_cluster: bool, index: &StreamInfo) -> 
     let wrong = wrong.into_iter().filter(|(is_so, ..)| *is_so);
     let mut findings: Vec<Finding> = wrong
         .map(|(_, found, change)| {
-            let advice = format!("change the stream: {change}; until then nodes start slowly");
-            Finding::caution(CHECK, format!("{name}: {found}"), advice)
+            let advice = format!("change the stream: {change}; {until}");
+            Finding::caution(check, format!("{name}: {found}"), advice)
         })
         .collect();
     findings.extend(replication(settings, is_cluster, info).map(|(_, verdict, found, advice)| {
-        Finding::not(verdict, CHECK, format!("{name}: {found}"), advice)
+        Finding::not(verdict, check, format!("{name}: {found}"), advice)
     }));
     if findings.is_empty() {
-        let kept = format!("{name} has the newest checkpoints, kept by {}", config.num_replicas);
-        findings.push(Finding::good(CHECK, kept));
+        let kept = format!("{good}, kept by {}", config.num_replicas);
+        findings.push(Finding::good(check, kept));
     }
     findings
 }

@@ -24,6 +24,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
+use tenure_core::features::Features;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{ReadError, SnapshotRequest, TaskKey};
@@ -58,9 +59,9 @@ struct Manifest {
     /// Checksums of the parts with rows, and of the parts with ended Tasks, which follow them.
     rows: Vec<u32>,
     ended: Vec<u32>,
-    /// The newest version in which the partition is written; older programs leave it out.
+    /// The features that the log may hold; older programs leave them out.
     #[serde(default)]
-    level: u32,
+    features: Features,
 }
 
 /// A line of a part.
@@ -208,7 +209,7 @@ impl Store {
         let ended = EndedIndex::of_pairs(pairs);
         let mut index =
             Index::restored(self.settings.ended_rows, manifest.covered, rows, ends, ended);
-        index.note_level(manifest.level);
+        index.note_features(&manifest.features);
         Ok(index)
     }
 
@@ -253,7 +254,7 @@ impl Store {
         slot: u32,
     ) -> Result<WrittenCheckpoint, CheckpointError> {
         self.ensure().await?;
-        let IndexParts { covered, rows, ends, pairs, level, left } = index.read().parts();
+        let IndexParts { covered, rows, ends, pairs, features, left } = index.read().parts();
         let message = wal.message(covered).await?;
         let checksum = crc32fast::hash(&message);
         let (rows, ended) = spawn_blocking(move || encoded(rows, ends, pairs)).await??;
@@ -265,7 +266,7 @@ impl Store {
             checksum,
             rows: checksums(&rows),
             ended: checksums(&ended),
-            level,
+            features,
         };
         for (number, part) in rows.into_iter().chain(ended).enumerate() {
             self.publish(self.subject(slot, number), part).await?;

@@ -1,11 +1,13 @@
 //! Makes the streams of the log at the start of a node, or says why that fails and whether waiting
 //! may help.
 
-use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind as Kind};
+use async_nats::jetstream::context::{
+    CreateStreamError, CreateStreamErrorKind as Kind, GetStreamErrorKind,
+};
 use async_nats::jetstream::{self, ErrorCode, stream};
 use tokio::time::timeout;
 
-use super::{LogSettings, StreamOpenError, record};
+use super::{LogSettings, OtherCluster, StreamOpenError, record};
 
 /// Makes the stream of a partition, or checks the existing one.
 pub(super) async fn stream(
@@ -14,6 +16,9 @@ pub(super) async fn stream(
     partition: u32,
 ) -> Result<(), StreamOpenError> {
     let name = settings.stream(partition);
+    if !settings.partitions.is_power_of_two() && !exists(context, settings, &name).await? {
+        return Err(OtherCluster::Uneven { given: settings.partitions }.into());
+    }
     let config = stream::Config {
         name: name.clone(),
         subjects: vec![settings.subject(partition)],
@@ -40,6 +45,29 @@ pub(super) async fn stream(
         }
     })?;
     Ok(record::check(&found.cached_info().config.metadata, settings.partitions)?)
+}
+
+/// Whether a stream exists.
+async fn exists(
+    context: &jetstream::Context,
+    settings: &LogSettings,
+    name: &str,
+) -> Result<bool, StreamOpenError> {
+    let found = timeout(settings.timeout, context.get_stream(name)).await;
+    let unavailable =
+        |message: String| Err(StreamOpenError::Unavailable { stream: name.to_owned(), message });
+    match found {
+        Ok(Ok(_)) => Ok(true),
+        Ok(Err(error)) => match error.kind() {
+            GetStreamErrorKind::JetStream(why)
+                if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                Ok(false)
+            }
+            _ => unavailable(error.to_string()),
+        },
+        Err(_) => unavailable("JetStream does not answer".into()),
+    }
 }
 
 fn said(error: &CreateStreamError) -> String {

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::features::Features;
 use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey};
@@ -53,8 +54,8 @@ pub(super) struct Index {
     ends: HashMap<SessionId, Ends>,
     /// The last message that has been taken in.
     covered: u64,
-    /// The newest version in which an owner has declared to write the partition; 0: none has.
-    level: u32,
+    /// The features that the log may hold, as its owner records say it (EVOLVE-02).
+    features: Features,
     pub(super) slots: Slots,
 }
 
@@ -86,8 +87,8 @@ pub(super) struct IndexParts {
     pub(super) ends: Vec<(SessionId, Ends)>,
     /// All other ended Tasks.
     pub(super) pairs: Vec<(u64, u64)>,
-    /// The newest version in which the partition is written.
-    pub(super) level: u32,
+    /// The features that the log may hold.
+    pub(super) features: Features,
     /// Slots to which no row points any more.
     pub(super) left: Vec<u32>,
 }
@@ -97,7 +98,8 @@ impl Index {
     pub(super) fn new(recent_max: usize) -> Self {
         let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), EndedIndex::default());
         let (ends, slots) = (HashMap::new(), Slots::default());
-        Self { rows, recent, recent_max, ended, ends, covered: 0, level: 0, slots }
+        let features = Features::default();
+        Self { rows, recent, recent_max, ended, ends, covered: 0, features, slots }
     }
 
     /// The index that a checkpoint holds.
@@ -114,7 +116,8 @@ impl Index {
         let states = rows.iter().filter_map(|(_, row)| row.state.as_ref());
         let slots = Slots::of_used(states.flat_map(|state| state.slots()));
         let (rows, ends) = (rows.into_iter().collect(), ends.into_iter().collect());
-        Self { rows, recent, recent_max, ended, ends, covered, level: 0, slots }
+        let features = Features::default();
+        Self { rows, recent, recent_max, ended, ends, covered, features, slots }
     }
 
     /// The content of the index, for a checkpoint.
@@ -129,21 +132,22 @@ impl Index {
             }
         }
         let ends = self.ends.iter().map(|(session, ends)| (session.clone(), *ends)).collect();
-        let (covered, level, left) = (self.covered, self.level, self.slots.left().to_vec());
-        IndexParts { covered, rows, ends, pairs, level, left }
+        let (covered, left) = (self.covered, self.slots.left().to_vec());
+        IndexParts { covered, rows, ends, pairs, features: self.features.clone(), left }
     }
 
     pub(super) fn covered(&self) -> u64 {
         self.covered
     }
 
-    pub(super) fn level(&self) -> u32 {
-        self.level
+    /// The features that the log may hold.
+    pub(super) fn features(&self) -> &Features {
+        &self.features
     }
 
-    /// Notes that an owner writes in this version.
-    pub(super) fn note_level(&mut self, level: u32) {
-        self.level = self.level.max(level);
+    /// Notes that an owner record names these features: the set only grows.
+    pub(super) fn note_features(&mut self, features: &Features) {
+        self.features.add(features);
     }
 
     /// Whether every Task has a row.
@@ -224,9 +228,11 @@ impl Index {
             (None, named) => {
                 let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
                 let wal_name = named.as_ref().map(|named| named.wal_name.clone());
+                let labels = named.as_ref().map(|named| named.labels.clone());
                 let mut row = TaskRow {
                     newest,
                     title,
+                    labels: labels.unwrap_or_default(),
                     wal_name: wal_name.unwrap_or_else(|| fallback(key)),
                     created_at: head.created_at,
                     updated_at: head.created_at,

@@ -42,7 +42,6 @@ use tenure_ports::journal::{
     AppendError, EncodedSnapshot, EndedLog, Entry, ReadError, SnapshotRequest, TaskKey, up_to,
 };
 use tenure_ports::{Journal, Observer};
-use tenure_wire::stored::version_at;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -312,13 +311,12 @@ impl JetStreamJournal {
         if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }
-        let version = version_at(partition.index.read().level());
         let (lines, heads) = match commits.len() {
-            ..MANY => encoded(key, after, created, &commits, version)?,
+            ..MANY => encoded(key, after, created, &commits)?,
             // An imported log may have many: meanwhile this thread serves others.
             _ => {
                 let (key, created) = (key.clone(), created.cloned());
-                let encode = move || encoded(&key, after, created.as_ref(), &commits, version);
+                let encode = move || encoded(&key, after, created.as_ref(), &commits);
                 let encoded = tokio::task::spawn_blocking(encode).await;
                 encoded.map_err(|error| AppendError::Failed(error.to_string()))??
             }
@@ -463,6 +461,12 @@ impl Journal for JetStreamJournal {
     }
 
     fn release(&self, _: &TaskKey) {}
+
+    fn may_hold(&self, key: &TaskKey, feature: &str) -> bool {
+        let partition = key.partition(self.settings.partitions) as usize;
+        let found = self.partitions.lock().get(partition).and_then(Option::clone);
+        found.is_some_and(|it| it.index.read().features().has(feature))
+    }
 
     fn epoch(&self, key: &TaskKey) -> Option<u64> {
         self.owned.epoch(key.partition(self.settings.partitions))

@@ -27,6 +27,12 @@ pub enum OtherCluster {
         /// The number in this node's settings.
         given: u32,
     },
+    /// There is no such cluster, and none is made with this number of partitions.
+    #[error("a cluster is made with a power of two of partitions, and {given} is none")]
+    Uneven {
+        /// The number in this node's settings.
+        given: u32,
+    },
     /// The cluster was made with another placement.
     #[error(transparent)]
     Placement(#[from] OtherPlacement),
@@ -45,6 +51,7 @@ impl OtherCluster {
     pub fn advice(&self) -> String {
         match self {
             Self::Partitions { found, .. } => format!("give --partitions {found}"),
+            Self::Uneven { given } => format!("give --partitions {}", given.next_power_of_two()),
             Self::Placement(other) => other.advice().to_owned(),
             Self::Unreadable { .. } => {
                 "use the version that the nodes of the cluster have; if the streams are of something else, \

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::End;
 use tenure_ports::journal::{EndedLog, Entry, ReadError, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
@@ -21,6 +22,8 @@ use super::{JetStreamJournal, OwnedPartition};
 pub(super) struct TaskRow {
     pub(super) newest: Newest,
     pub(super) title: String,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub(super) labels: Labels,
     pub(super) wal_name: WalName,
     pub(super) created_at: Millis,
     pub(super) updated_at: Millis,
@@ -89,6 +92,7 @@ impl TaskRow {
             key: key.clone(),
             wal_name: self.wal_name.clone(),
             title: self.title.clone(),
+            labels: self.labels.clone(),
             created_at: self.created_at,
             updated_at: self.updated_at,
             ended: self.ended,
@@ -105,6 +109,7 @@ impl TaskRow {
         self.unkept += 1;
         if let Some(named) = &head.named {
             (self.title, self.wal_name) = (named.title.clone(), named.wal_name.clone());
+            self.labels.clone_from(&named.labels);
         }
     }
 }
@@ -231,6 +236,7 @@ fn unreadable(key: &TaskKey, stream_seq: u64) -> TaskRow {
     TaskRow {
         newest: Newest { wal_seq: UNKNOWN, stream_seq },
         title: String::new(),
+        labels: Labels::new(),
         wal_name: fallback(key),
         created_at: 0,
         updated_at: 0,

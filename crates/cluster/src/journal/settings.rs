@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::event::SCHEMA_VERSION;
+use tenure_core::features::Features;
 use tenure_ports::Observer;
 
 /// How the log is stored in JetStream.
@@ -20,8 +20,8 @@ pub struct LogSettings {
     pub max_bytes: Option<u64>,
     /// The name of this node, for owner records.
     pub node: String,
-    /// The newest version of the stored format that this node can read and write.
-    pub reads: u32,
+    /// The features that logs may hold and that this node can read and write (EVOLVE-02).
+    pub features: Features,
     /// How long to wait for a server before asking again.
     pub timeout: Duration,
     /// How many bytes a message may have; longer ones go in chunks. At most what the server allows.
@@ -47,7 +47,7 @@ impl Default for LogSettings {
             replicas: 1,
             max_bytes: None,
             node: "node".into(),
-            reads: u32::from(SCHEMA_VERSION),
+            features: Features::of_program().of_logs(),
             timeout: Duration::from_secs(5),
             message_bytes: 512 << 10,
             in_flight_bytes: 8 << 20,
@@ -66,6 +66,16 @@ impl LogSettings {
 
     pub(super) fn subject(&self, partition: u32) -> String {
         format!("{}.wal.{partition}", self.name.to_lowercase())
+    }
+
+    /// The stream of blobs.
+    pub(crate) fn blob_stream(&self) -> String {
+        format!("{}_BLOB", self.name)
+    }
+
+    /// The prefix of the subjects of that stream.
+    pub(crate) fn blob_subject(&self) -> String {
+        format!("{}.blob", self.name.to_lowercase())
     }
 
     /// The stream of checkpoints.

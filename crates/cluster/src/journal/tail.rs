@@ -214,8 +214,8 @@ impl<'a> StreamTail<'a> {
         let name = self.frames.name;
         match decode(&frame) {
             Ok(frame) => {
-                if let Header::Owner { write_level, .. } = frame.header {
-                    index.note_level(write_level);
+                if let Header::Owner { features, .. } = &frame.header {
+                    index.note_features(features);
                 }
                 for (head, _) in frame.commits() {
                     let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());

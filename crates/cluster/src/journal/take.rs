@@ -6,16 +6,16 @@
 //! operator has restored the store. A node knows the last acknowledged message by itself, from the
 //! newest checkpoint, and from other nodes, which share it in Redis (mechanisms 1).
 //!
-//! The record says in which version the owner writes: in the newest version that all live nodes can
-//! read, but in none older than the one already there. So the newest record tells whether a node
-//! can read the partition; a node that cannot must not take it (mechanisms 17). There is one
-//! version so far.
+//! The record names the features that the log may hold from there on: those that it may hold already, and
+//! those that all live nodes have. So the newest record tells whether a node can read the partition; a node
+//! that cannot must not take it (EVOLVE-02, mechanisms 17).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use tenure_core::features::Features;
 use tenure_ports::supervise::spawn;
 use tenure_wire::stored::frame::{FRAME_VERSION, FrameError, Header, encode_header};
 use tokio::sync::{Notify, mpsc, watch};
@@ -36,21 +36,21 @@ use crate::request::within;
 const RECORD: u32 = 4;
 
 impl JetStreamJournal {
-    /// As [`take_at`](Self::take_at), assuming that all nodes read what this one does.
+    /// As [`take_with`](Self::take_with), assuming that all nodes have the features of this one.
     ///
     /// # Errors
     /// See [`TakeError`].
     pub async fn take(&self, partition: u32) -> Result<u64, TakeError> {
-        self.take_at(partition, self.settings.reads).await
+        self.take_with(partition, &self.settings.features).await
     }
 
     /// Takes a partition: reads its stream to the end, and writes an owner record there, which
-    /// fences every earlier owner. Answers the new epoch. `lowest` is the newest version of the
-    /// stored format that all live nodes can read.
+    /// fences every earlier owner. Answers the new epoch. `shared` are the features that all live nodes
+    /// have: the log may hold them from then on.
     ///
     /// # Errors
     /// See [`TakeError`].
-    pub async fn take_at(&self, partition: u32, lowest: u32) -> Result<u64, TakeError> {
+    pub async fn take_with(&self, partition: u32, shared: &Features) -> Result<u64, TakeError> {
         let failed = |message: String| TakeError::Stream { partition, message };
         let Some(place) = self.places.get(partition as usize) else {
             return Err(TakeError::Unknown(partition));
@@ -82,7 +82,7 @@ impl JetStreamJournal {
             settings: &self.settings,
             index,
             acknowledged: place.acknowledged.load(Ordering::Acquire),
-            lowest,
+            shared,
             taking: self.client.new_inbox(),
         };
         let taken = taking.take(appender, is_wanted).await;
@@ -157,16 +157,16 @@ impl JetStreamJournal {
         }
     }
 
-    /// The newest version of the stored format that this node can read.
-    pub(crate) fn reads(&self) -> u32 {
-        self.settings.reads
+    /// The features of logs that this node has.
+    pub fn features(&self) -> &Features {
+        &self.settings.features
     }
 
-    /// The newest version in which a partition of this node is written.
-    pub(crate) fn level(&self, partition: u32) -> Option<u32> {
+    /// The features that the log of a partition of this node may hold.
+    pub fn features_of(&self, partition: u32) -> Option<Features> {
         let found = self.partitions.lock().get(partition as usize)?.clone()?;
-        let level = found.index.read().level();
-        Some(level)
+        let features = found.index.read().features().clone();
+        Some(features)
     }
 }
 
@@ -191,8 +191,8 @@ struct Taking<'a> {
     index: Index,
     /// The last message that was ever acknowledged to any node, as far as this node knows.
     acknowledged: u64,
-    /// The newest version that all live nodes can read.
-    lowest: u32,
+    /// The features that all live nodes have.
+    shared: &'a Features,
     /// A unique name of this taking.
     taking: String,
 }
@@ -220,8 +220,8 @@ impl Taking<'_> {
             if !is_wanted() {
                 return Err(TakeFailure::Passing("it was left meanwhile".into()));
             }
-            let write_level = self.write_level()?;
-            let record = self.record(write_level)?;
+            let features = self.features()?;
+            let record = self.record(&features)?;
             // This does not wait for ever for the fate of the record: a record that is stored late
             // only fences an owner, who then takes the partition again.
             let record = std::slice::from_ref(&record);
@@ -233,7 +233,7 @@ impl Taking<'_> {
             };
             match outcome {
                 AppendOutcome::Stored(epoch) => {
-                    self.index.note_level(write_level);
+                    self.index.note_features(&features);
                     self.index.cover(epoch);
                     return Ok((self.index, appender, epoch));
                 }
@@ -249,23 +249,26 @@ impl Taking<'_> {
         }
     }
 
-    /// The version to write in.
-    fn write_level(&self) -> Result<u32, TakeFailure> {
-        let (written, reads) = (self.index.level(), self.settings.reads);
-        match written > reads {
-            true => Err(TakeFailure::Passing(format!(
-                "it is written in version {written} of what is stored, and this node reads up to {reads}"
-            ))),
-            false => Ok(self.lowest.min(reads).max(written)),
+    /// The features that the log may hold under this owner.
+    fn features(&self) -> Result<Features, TakeFailure> {
+        let (held, own) = (self.index.features(), &self.settings.features);
+        let lacking = own.lacking(held);
+        if !lacking.is_empty() {
+            return Err(TakeFailure::Passing(format!(
+                "its log may hold {lacking}, which this node cannot read: start a newer version of it"
+            )));
         }
+        let mut features = own.shared(self.shared);
+        features.add(held);
+        Ok(features)
     }
 
-    fn record(&self, write_level: u32) -> Result<Bytes, FrameError> {
+    fn record(&self, features: &Features) -> Result<Bytes, FrameError> {
         let record = Header::Owner {
             version: FRAME_VERSION,
             node: self.settings.node.clone(),
             taking: self.taking.clone(),
-            write_level,
+            features: features.clone(),
         };
         Ok(encode_header(&record, 0)?.into())
     }

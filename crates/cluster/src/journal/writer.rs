@@ -69,7 +69,7 @@ impl PendingHead {
                     let task = &created.task;
                     let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
                     let (title, wal_name) = (task.title.to_string(), task.wal_name.clone());
-                    let named = Named { title, wal_name };
+                    let named = Named { title, wal_name, labels: task.labels.clone() };
                     head.named = Some((TaskKey { session_id, task_id }, named));
                 }
                 Body::TaskArchived(_) => head.archived = true,
@@ -101,13 +101,12 @@ impl PendingHead {
     }
 }
 
-/// The lines of commits that follow event `after`, and what a frame says of each. `version`: of what is stored.
+/// The lines of commits that follow event `after`, and what a frame says of each.
 pub(super) fn encoded(
     key: &TaskKey,
     after: u64,
     created: Option<&WalName>,
     commits: &[Arc<Commit>],
-    version: u16,
 ) -> Result<(Bytes, Vec<PendingHead>), AppendError> {
     let (mut lines, mut heads, mut last) = (Vec::new(), Vec::new(), after);
     for commit in commits {
@@ -116,7 +115,7 @@ pub(super) fn encoded(
             return Err(AppendError::Failed(message));
         }
         let start = lines.len();
-        encode_packed(commit, version, &mut lines)
+        encode_packed(commit, &mut lines)
             .map_err(|error| AppendError::Failed(error.to_string()))?;
         heads.push(PendingHead::of(commit, lines.len() - start)?);
         last = commit.last_seq();

@@ -1,5 +1,5 @@
 //! Whether a node should have partitions: Redis answers it in time, the log answers it, its clock
-//! is right, and it does not lose again and again what it takes.
+//! is right, it can read what logs may hold, and it does not lose again and again what it takes.
 
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub(super) struct NodeFitness {
     pub(super) is_off: bool,
     /// The log has not answered it for some leases' time.
     pub(super) is_cut_off: bool,
+    /// Logs of the cluster may hold what this node cannot read (EVOLVE-02).
+    pub(super) lacks_features: bool,
     losses: Losses,
 }
 
@@ -33,7 +35,7 @@ impl NodeFitness {
 
     /// Whether the node may take what nobody else would.
     pub(super) fn can_take(&self) -> bool {
-        self.hears && !self.is_off && !self.is_cut_off
+        self.hears && !self.is_off && !self.is_cut_off && !self.lacks_features
     }
 
     /// Whether the node takes nothing for a while, and keeps what it has.
@@ -86,8 +88,8 @@ mod tests {
         NodeFitness { hears: true, ..NodeFitness::default() }
     }
 
-    /// Mechanisms 3: a node that gets no answers from Redis or from the log, or has a wrong clock,
-    /// is no candidate.
+    /// Mechanisms 3, EVOLVE-02: a node that gets no answers from Redis or from the log, has a wrong clock, or
+    /// cannot read what logs may hold is no candidate.
     #[test]
     fn each_fault_is_enough() {
         assert!(fitness().is_candidate() && fitness().can_take());
@@ -95,6 +97,7 @@ mod tests {
             NodeFitness { hears: false, ..fitness() },
             NodeFitness { is_off: true, ..fitness() },
             NodeFitness { is_cut_off: true, ..fitness() },
+            NodeFitness { lacks_features: true, ..fitness() },
         ] {
             assert!(!faulty.is_candidate() && !faulty.can_take(), "{faulty:?}");
         }

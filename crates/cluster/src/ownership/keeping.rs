@@ -1,5 +1,8 @@
 //! The thread that renews a node's leases on partitions, and decides which ones it takes and gives away.
 
+mod clock;
+mod features;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,6 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use redis::Script;
+use tenure_core::features::Features;
 use tenure_core::id::Millis;
 use tenure_ports::observer::{Called, LeaseCall};
 use tenure_ports::supervise::guard;
@@ -29,7 +33,7 @@ const ENDED_POLLS: usize = 2;
 const SETTLED_POLLS: usize = 4;
 
 /// How long giving a partition away waits for appends in flight. The next owner's record settles the rest.
-const SETTLE: Duration = Duration::from_secs(2);
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// After so many leases' time a node counts as cut off if no log answers it, or if it does not look at the
 /// answers. The connection finds another NATS server sooner than that, if there is one; and one stream
@@ -46,6 +50,10 @@ const REHEARSAL: Duration = Duration::from_secs(2);
 /// away.
 const LAST_POLLS_FAILED: usize = 3;
 
+/// What the script's keys are called, in its order.
+const KEYS: [&str; 7] =
+    ["nodes", "owners", "ends", "failures", "features", "acknowledged", "features_of_logs"];
+
 /// The error text for a Redis that does not answer.
 const LATE: &str = "no answer in time";
 
@@ -59,10 +67,10 @@ pub(crate) async fn rehearse(redis: &mut RedisConnection, name: &str) -> Result<
     let script = script();
     for what in ["lives", "leaves"] {
         let mut call = script.prepare_invoke();
-        for key in ["nodes", "owners", "ends", "failures", "reads", "acknowledged"] {
+        for key in KEYS {
             call.key(format!("{name}:{{doctor}}:{key}"));
         }
-        call.arg("doctor").arg(1).arg(1).arg(what).arg(1);
+        call.arg("doctor").arg(1).arg(1).arg(what).arg("").arg("");
         call.arg(0); // How far its one partition was acknowledged.
         call.arg("t").arg(0).arg("-").arg(0);
         within(REHEARSAL, LATE, call.invoke_async::<Polled>(redis)).await?;
@@ -92,6 +100,8 @@ pub(super) struct Keeping {
     ended: BTreeMap<u32, usize>,
     /// In how many polls another node was the better owner.
     settled: BTreeMap<u32, usize>,
+    /// In how many polls all live nodes had a feature that the log of a partition may not hold yet.
+    richer: BTreeMap<u32, usize>,
     /// In how many polls this node was cut off from the log, and others were not.
     outlived: usize,
     /// The node is ending: it gives everything away, and takes nothing any more.
@@ -101,9 +111,9 @@ pub(super) struct Keeping {
 }
 
 /// The answer to a poll: live nodes; owners with the rest of their leases; who could not take what; Redis'
-/// time; the newest version of the stored format that each live node can read; and how far each partition's
-/// log was acknowledged to any node.
-type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<u32>, Vec<u64>);
+/// time; the features of each live node; how far each partition's log was acknowledged to any node; and the
+/// features that logs may hold.
+type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<String>, Vec<u64>, Vec<String>);
 
 /// A change to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +163,7 @@ impl Keeping {
             is_unsure: false,
             ended: BTreeMap::new(),
             settled: BTreeMap::new(),
+            richer: BTreeMap::new(),
             outlived: 0,
             ends: false,
             fitness: NodeFitness::default(),
@@ -228,8 +239,9 @@ impl Keeping {
         };
         let key = |what: &str| format!("{}:{{own}}:{what}", self.options.name);
         let mut call = self.script.prepare_invoke();
-        call.key(key("nodes")).key(key("owners")).key(key("ends")).key(key("failures"));
-        call.key(key("reads")).key(key("acknowledged"));
+        for name in KEYS {
+            call.key(key(name));
+        }
         let lease = self.options.lease.as_millis().to_string();
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
         // Redis may receive from a node to which its answers do not come: so only after an answer in time
@@ -240,7 +252,11 @@ impl Keeping {
             (true, true) => "leaves",
             (true, false) => "lives",
         });
-        call.arg(self.journal.reads());
+        let mut of_logs = Features::default();
+        for held in (0..self.partitions).filter_map(|one| self.journal.features_of(one)) {
+            of_logs.add(&held);
+        }
+        call.arg(self.journal.features().to_string()).arg(of_logs.to_string());
         (0..self.partitions).for_each(|partition| {
             call.arg(self.journal.acknowledged(partition));
         });
@@ -265,13 +281,20 @@ impl Keeping {
     /// node's leases, and is counted.
     fn judge(&mut self, polled: &Polled, cause: Cause, counts: bool) -> Vec<PollRequest> {
         let cause = if counts { cause } else { Cause::Haste };
-        let (nodes, owners, failures, _, reads, acknowledged) = polled;
+        let (live, owners, failures, _, features, acknowledged, of_logs) = polled;
         for (partition, seq) in (0..).zip(acknowledged) {
             self.journal.note_acknowledged(partition, *seq);
         }
         let me = self.options.node.clone();
-        let lowest = reads.iter().copied().min().unwrap_or(self.journal.reads());
-        let reads: BTreeMap<&String, u32> = nodes.iter().zip(reads.iter().copied()).collect();
+        let of_logs = Features::of(of_logs.iter().map(String::as_str));
+        self.compare_features(&of_logs);
+        // A node that cannot read what logs may hold takes nothing and does not count (EVOLVE-02).
+        let features = features.iter().map(|names| Features::read(names));
+        let (nodes, features): (Vec<String>, Vec<Features>) =
+            live.iter().cloned().zip(features).filter(|(_, has)| has.has_all(&of_logs)).unzip();
+        let nodes = nodes.as_slice();
+        let own = self.journal.features().clone();
+        let shared = features.iter().fold(own, |shared, has| shared.shared(has));
         let is_sure = self.is_sure();
         let has_others = nodes.iter().any(|node| *node != me);
         // If the log answers nobody, all nodes leave after a moment, so this counts only while others live.
@@ -288,12 +311,8 @@ impl Keeping {
             if owner.is_empty() && !counts && self.mine.contains(&partition) {
                 continue; // A Redis that came back empty: the next poll tells it.
             }
-            let level = self.journal.level(partition);
-            let can_read = |node: &String| {
-                level.is_none_or(|level| reads.get(node).is_some_and(|reads| *reads >= level))
-            };
             let has_failed = |node: &String| failures.contains(&format!("{partition} {node}"));
-            let order = Ranking::of(nodes, partition, can_read, has_failed);
+            let order = Ranking::of(nodes, partition, has_failed);
             let better = order.better(&me).cloned();
             if self.ends {
                 match is_mine {
@@ -303,7 +322,8 @@ impl Keeping {
                 continue;
             }
             if is_mine {
-                changes.extend(self.keep(partition, order.other(&me), lowest));
+                changes.extend(self.keep(partition, order.other(&me), &shared));
+                self.raise(partition, &shared, cause);
             } else {
                 has_lost |= self.lose(partition, owner);
             }
@@ -376,31 +396,15 @@ impl Keeping {
         self.fitness.is_cut_off = is_cut_off;
     }
 
-    /// Notes whether this node's clock differs from Redis', which answered within `took`.
-    fn compare_clocks(&mut self, there: Millis, took: Duration) {
-        if let Some(heard) = &self.options.heard {
-            heard(there, took);
-        }
-        let apart = (self.options.clock)().abs_diff(there);
-        let is_off = Duration::from_millis(apart) > APART + took;
-        if is_off != self.fitness.is_off {
-            match is_off {
-                true => tracing::error!(
-                    apart_ms = apart,
-                    "this node's clock and Redis' are apart: it takes no partition and gives its own \
-                     away until they agree; \
-                     set the clock right that is wrong"
-                ),
-                false => tracing::info!("this node's clock and Redis' agree again"),
-            }
-        }
-        self.fitness.is_off = is_off;
-    }
-
-    /// This node has the lease: has the journal take the partition, unless it has done so, and write what
-    /// nodes that read up to `lowest` can read. A partition that cannot be taken is let go if there is an
-    /// `other` node for it; but not if its log has lost data, as nobody may write there.
-    fn keep(&mut self, partition: u32, other: Option<&String>, lowest: u32) -> Option<PollRequest> {
+    /// This node has the lease: has the journal take the partition, unless it has done so. `shared` are the
+    /// features that all live nodes have. A partition that cannot be taken is let go if there is an `other` node
+    /// for it; but not if its log has lost data, as nobody may write there.
+    fn keep(
+        &mut self,
+        partition: u32,
+        other: Option<&String>,
+        shared: &Features,
+    ) -> Option<PollRequest> {
         self.mine.insert(partition);
         if self.leaving.contains_key(&partition) {
             return None;
@@ -422,7 +426,7 @@ impl Keeping {
             self.journal.leave(partition); // A taking may be under way.
             return Some(PollRequest::Avoid(partition, self.takings.let_go(partition)));
         }
-        self.takings.begin(partition, lowest);
+        self.takings.begin(partition, shared);
         None
     }
 

@@ -25,8 +25,9 @@
 //! from each other for ever. So a node that is about to take a partition asks whether another node serves
 //! it ([`OwnershipOptions::rival`]), and leaves it to that one.
 //!
-//! With its name a node registers the newest version of the stored format that it can read. A new owner
-//! writes what all live nodes can read, and a node is not given what it cannot read (mechanisms 17).
+//! With its name a node registers its features, and which ones the logs of its partitions may hold. A log
+//! may hold what all live nodes can read; a node that cannot read what some log may hold takes no partition,
+//! and does not count as live (EVOLVE-02, mechanisms 17).
 //!
 //! A node whose clock differs from Redis' by more than 5 s takes no partition, and gives those it has to
 //! others if there are any: nobody could trust its times.
@@ -44,6 +45,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::{BoxFuture, join, join_all};
 use parking_lot::Mutex;
+use tenure_core::features::Features;
 use tenure_core::id::Millis;
 use tenure_ports::supervise::{guard, spawn};
 use tokio::sync::Notify;
@@ -162,6 +164,8 @@ struct KeeperShared {
     certain_until: Mutex<Option<Duration>>,
     /// What is known of the log's answers.
     log: Mutex<LogHealth>,
+    /// The features that logs may hold and that this node lacks.
+    lacking: Mutex<Features>,
 }
 
 impl KeeperShared {
@@ -172,6 +176,7 @@ impl KeeperShared {
             poked: Notify::default(),
             certain_until: Mutex::default(),
             log: Mutex::new(LogHealth::new()),
+            lacking: Mutex::default(),
         }
     }
 
@@ -227,6 +232,11 @@ impl Keeper {
     /// Whether no other node can have taken a partition of this one by now.
     pub fn is_certain(&self) -> bool {
         self.shared.is_certain()
+    }
+
+    /// The features that logs may hold and that this node lacks: if there are any, it takes no partition.
+    pub fn lacking(&self) -> Features {
+        self.shared.lacking.lock().clone()
     }
 
     /// Polls Redis now, not at the next tick: another node says that it has given this one a partition.

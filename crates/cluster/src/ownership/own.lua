@@ -1,19 +1,20 @@
 -- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
--- answers who lives, who has what, who cannot take what, what time it is here, what each of those
--- who live can read, and how far each partition's log was acknowledged to anybody.
+-- answers who lives, who has what, who cannot take what, what time it is here, which features each of
+-- those who live has, how far each partition's log was acknowledged to anybody, and which features logs
+-- may hold.
 --
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
 --       3: ends of ownership (hash: partition to millisecond)
 --       4: failures (sorted set: partition, space, node that could not take it, by the millisecond
 --          at which it is to be forgotten)
---       5: what nodes can read (hash: node to the newest version of what is stored; one that does not say
---          reads the first)
+--       5: features of nodes (hash: node to names with commas between them)
 --       6: how far logs were acknowledged (hash: partition to the sequence of a message); it only rises
+--       7: features that logs may hold (hash: name to 1); it only grows
 -- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, `leaves` where
 --       the node is to be forgotten, or `asks` where its last poll was not answered in time, so that this
---       one is no sign of life and renews nothing, 5: the newest version that it can read, then for each
---       partition how far its log was acknowledged as this node knows, 0 if it does not, then for each
+--       one is no sign of life and renews nothing, 5: its features, 6: the features that the logs of its
+--       partitions may hold, both as names with commas between them, then for each partition how far its log was acknowledged as this node knows, 0 if it does not, then for each
 --       change two:
 --       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
 --       `-` lets go. `g` is followed by a third: the node that is given the partition; `x` by the
@@ -37,17 +38,20 @@ if ARGV[4] == 'lives' then
 elseif ARGV[4] == 'leaves' then
   redis.call('ZREM', KEYS[1], node)
 end
+for name in string.gmatch(ARGV[6], '[^,]+') do
+  redis.call('HSET', KEYS[7], name, 1)
+end
 local acknowledged = {}
 for partition = 0, partitions - 1 do
   local known = redis.call('HGET', KEYS[6], partition) or '0'
-  local told = ARGV[6 + partition]
+  local told = ARGV[7 + partition]
   if tonumber(told) > tonumber(known) then
     redis.call('HSET', KEYS[6], partition, told)
     known = told
   end
   acknowledged[partition + 1] = known
 end
-local at = 6 + partitions
+local at = 7 + partitions
 while at <= #ARGV do
   local what, partition = ARGV[at], ARGV[at + 1]
   local owner = redis.call('HGET', KEYS[2], partition)
@@ -74,9 +78,9 @@ while at <= #ARGV do
   end
 end
 local nodes = redis.call('ZRANGE', KEYS[1], 0, -1)
-local reads, lives = {}, {}
+local features, lives = {}, {}
 for place, name in ipairs(nodes) do
-  reads[place] = redis.call('HGET', KEYS[5], name) or '1'
+  features[place] = redis.call('HGET', KEYS[5], name) or ''
   lives[name] = true
 end
 for _, name in ipairs(redis.call('HKEYS', KEYS[5])) do
@@ -91,4 +95,5 @@ for partition = 0, partitions - 1 do
   owners[#owners + 1] = owner
   owners[#owners + 1] = tostring(math.max(0, ends - now))
 end
-return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now, reads, acknowledged}
+return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now, features, acknowledged,
+  redis.call('HKEYS', KEYS[7])}

@@ -16,8 +16,7 @@ pub(super) fn by_rank(nodes: &[String], partition: u32) -> Vec<&String> {
     order
 }
 
-/// The nodes that may have a partition, the best first: those in `nodes` that can read the version
-/// it is written in, where that is known.
+/// The nodes that may have a partition, the best first.
 pub(super) struct Ranking<'a> {
     all: Vec<&'a String>,
     /// How many of them did not fail to take it; the others come last.
@@ -29,13 +28,10 @@ impl<'a> Ranking<'a> {
     pub(super) fn of(
         nodes: &'a [String],
         partition: u32,
-        reads: impl Fn(&String) -> bool,
         has_failed: impl Fn(&String) -> bool,
     ) -> Self {
-        let (mut all, failed): (Vec<_>, Vec<_>) = by_rank(nodes, partition)
-            .into_iter()
-            .filter(|node| reads(node))
-            .partition(|node| !has_failed(node));
+        let (mut all, failed): (Vec<_>, Vec<_>) =
+            by_rank(nodes, partition).into_iter().partition(|node| !has_failed(node));
         let able = all.len();
         all.extend(failed);
         Self { all, able }
@@ -66,23 +62,19 @@ impl<'a> Ranking<'a> {
 mod tests {
     use super::*;
 
-    /// Mechanisms 3, 17: a node is replaced only by one that can read the partition and did not
-    /// fail to take it.
+    /// Mechanisms 3: a node is replaced only by one that did not fail to take the partition.
     #[test]
     fn who_cannot_take_a_partition_replaces_nobody() {
         let nodes = ["me", "one", "two"].map(str::to_owned);
-        let (all, none) = (|_: &String| true, |_: &String| false);
-        let order = Ranking::of(&nodes, 0, all, none);
+        let none = |_: &String| false;
+        let order = Ranking::of(&nodes, 0, none);
         assert!(order.replaces("me") && order.other("me").is_some());
-        assert!(!Ranking::of(&nodes[..1], 0, all, none).replaces("me"));
-        let old = Ranking::of(&nodes, 0, |node| node == "me", none);
-        assert!(!old.replaces("me") && old.other("me").is_none(), "they read older versions");
-        assert_eq!((old.rank("me"), old.better("me")), (0, None));
-        let failed = Ranking::of(&nodes, 0, all, |node| node != "me");
+        assert!(!Ranking::of(&nodes[..1], 0, none).replaces("me"));
+        let failed = Ranking::of(&nodes, 0, |node| node != "me");
         assert!(!failed.replaces("me"), "they could not take it");
         assert_eq!((failed.rank("me"), failed.better("me")), (0, None));
         assert!(failed.other("me").is_some(), "it may be another time");
-        assert!(Ranking::of(&nodes, 0, all, |node| node == "two").replaces("me"));
+        assert!(Ranking::of(&nodes, 0, |node| node == "two").replaces("me"));
     }
 
     /// Every node gets a share, and when a node goes the partitions of the others stay.

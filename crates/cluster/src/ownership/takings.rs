@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tenure_core::features::Features;
 use tenure_ports::supervise::guard;
 use tokio::runtime::Handle;
 
 use super::Rival;
+use super::keeping::SETTLE;
 use crate::journal::{JetStreamJournal, TakeError};
 
 /// How many takings in a row must have failed, and for how long, before a node lets a partition go
@@ -56,9 +58,9 @@ impl Takings {
         Self { journal, rival, runtime: Handle::current(), each: Arc::default() }
     }
 
-    /// Has a partition taken, unless that is under way. `lowest` is the newest version that every
-    /// live node can read.
-    pub(super) fn begin(&self, partition: u32, lowest: u32) {
+    /// Has a partition taken, unless that is under way. `shared` are the features that all live nodes have.
+    /// A partition that this node has already is left and taken again, so that its log may hold them.
+    pub(super) fn begin(&self, partition: u32, shared: &Features) {
         let mut each = self.each.lock();
         let taking = each.entry(partition).or_default();
         let rests = taking.rests_until.is_some_and(|until| Instant::now() < until);
@@ -68,7 +70,11 @@ impl Takings {
         taking.since.get_or_insert_with(Instant::now);
         let (journal, all) = (Arc::clone(&self.journal), Arc::clone(&self.each));
         let rival = self.rival.clone();
+        let shared = shared.clone();
         let take = async move {
+            if journal.owned().epoch(partition).is_some() {
+                journal.leave(partition).settled(SETTLE).await;
+            }
             let rival = match rival {
                 Some(asks) => asks(partition).await,
                 None => None,
@@ -77,7 +83,7 @@ impl Takings {
                 Some(node) => {
                     Err((TakingFailure::Rival, format!("node {node} has it and answers for it")))
                 }
-                None => journal.take_at(partition, lowest).await.map_err(|error| {
+                None => journal.take_with(partition, &shared).await.map_err(|error| {
                     let has_lost = matches!(error, TakeError::Lost { .. });
                     (
                         if has_lost { TakingFailure::Lost } else { TakingFailure::Passing },
@@ -97,6 +103,11 @@ impl Takings {
             }
         };
         self.runtime.spawn(guard("the taking of a partition", take));
+    }
+
+    /// Whether some partition is being taken.
+    pub(super) fn is_busy(&self) -> bool {
+        self.each.lock().values().any(|taking| taking.is_running)
     }
 
     /// Whether a partition cannot be taken here for now.

@@ -18,7 +18,7 @@ use crate::servers::nats;
 /// Bytes that a commit takes in a frame.
 pub(crate) fn len(commit: &Commit) -> usize {
     let mut lines = Vec::new();
-    encode_packed(commit, 1, &mut lines).unwrap();
+    encode_packed(commit, &mut lines).unwrap();
     lines.len()
 }
 

@@ -20,7 +20,7 @@ use crate::servers::nats;
 /// A frame with one commit, as the first owner of a partition writes it.
 pub(crate) fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
     let mut lines = Vec::new();
-    encode_packed(commit, 1, &mut lines).unwrap();
+    encode_packed(commit, &mut lines).unwrap();
     let head = CommitHead {
         session_id: history.key.session_id.clone(),
         task_id: history.key.task_id.clone(),

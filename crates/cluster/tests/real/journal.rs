@@ -297,7 +297,7 @@ async fn frames_of_the_first_version_are_read() {
     drop(journal);
     let next = wrong.work(1);
     let mut packed = Vec::new();
-    tenure_wire::stored::encode_packed(&next, 1, &mut packed).unwrap();
+    tenure_wire::stored::encode_packed(&next, &mut packed).unwrap();
     let frame = frame_of(1, &wrong, after, &next, &packed, prev);
     context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
     let journal = owner(&server, one).await;
@@ -327,7 +327,7 @@ async fn damage_is_of_one_task() {
     let after = bad.last_seq();
     let next = bad.work(1);
     let mut lines = Vec::new();
-    tenure_wire::stored::encode_packed(&next, 1, &mut lines).unwrap();
+    tenure_wire::stored::encode_packed(&next, &mut lines).unwrap();
     lines[40] ^= 1;
     let frame = frame_of(FRAME_VERSION, &bad, after, &next, &lines, 2);
     context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();

@@ -1,16 +1,18 @@
 //! The adapters on real servers: NATS with JetStream, and Redis.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
+mod blobs;
 mod capacity;
 mod checkpoints;
 mod damage;
 mod deployed;
+mod features;
 mod fitness;
 mod frames;
 mod journal;
 mod leases;
 mod leaving;
-mod levels;
+
 mod lost;
 mod ownership;
 mod parts;

@@ -69,9 +69,12 @@ fn workers(
 pub(crate) fn graph(task: &str, fan: usize) -> CreateTask {
     let step = |id: &str, on: Vec<StepId>| StepInput {
         assignee: None,
+        claim_only_by: None,
+        ext: None,
         depends_on_step_ids: on,
         handler: None,
         input: None,
+        inputs_from: None,
         required: None,
         retry_policy: None,
         step_id: id.parse().unwrap(),
@@ -100,6 +103,7 @@ pub(crate) async fn create(node: &Node, input: CreateTask) -> TaskKey {
         session_id: "s".parse().unwrap(),
         run_id: None,
         worker_pool_id: None,
+        origin: None,
     };
     let key = TaskKey { session_id: "s".parse().unwrap(), task_id: input.task_id.clone().unwrap() };
     let id = CommandId::new(Uuid::now_v7().to_string()).unwrap();

@@ -271,6 +271,7 @@ fn envelope() -> Envelope {
         session_id: "s".parse().unwrap(),
         run_id: None,
         worker_pool_id: None,
+        origin: None,
     };
     Envelope::new(caller, Some(CommandId::new(Uuid::now_v7().to_string()).unwrap()))
 }

@@ -4,22 +4,27 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::tx::{By, Did};
 use super::{Caller, Command, Cx, Grant, NextStepNeeds, Tx};
-use crate::eligibility::{Asker, Obstacle, Obstacles, has_handler, is_in_scope, obstacles};
+use crate::eligibility::{
+    Asker, Obstacle, Obstacles, has_handler, is_in_scope, named_claimer, obstacles,
+};
 use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, HandlerName, Millis, PoolId, Ref, RunId, StepId, system_agent,
 };
-use crate::record::{ValueBody, add_once};
+use crate::record::{Value, WorkerOrigin, add_once};
 use crate::reject::{Code, Rejection};
+use crate::rules::Rules;
 use crate::runtime::{RuntimeEvent, RuntimeName};
 use crate::status::{Outcome, Policy, RunState};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{Made, Step, Task};
+use crate::view::claim::handed_on;
 
 /// How many Attempts back the search goes for losses of a Step.
 const LOOKED_AT: usize = 64;
@@ -35,6 +40,7 @@ struct Under {
     allowed_step_ids: Option<Vec<StepId>>,
     dispatched_by: AgentId,
     worker_id: AgentId,
+    origin: Option<Arc<WorkerOrigin>>,
 }
 
 impl Tx<'_, '_> {
@@ -54,13 +60,15 @@ impl Tx<'_, '_> {
         })?;
         let step = &self.task.steps[pos];
         let asker = Asker { run: Some(run), worker: Some(&self.cx.caller.agent) };
-        refuse(obstacles(&self.task.head, &step.spec, &step.state, asker), step)?;
+        let task = (&self.task.head, self.task.tally());
+        refuse(obstacles(task, &step.spec, &step.state, asker), step)?;
         let under = Under {
             run_id,
             worker_pool_id: run.worker_pool_id.clone(),
             allowed_step_ids: run.allowed_step_ids.as_deref().map(<[_]>::to_vec),
             dispatched_by: run.dispatched_by.clone(),
             worker_id: self.cx.caller.agent.clone(),
+            origin: self.cx.caller.origin.clone(),
         };
         self.open(pos, under)
     }
@@ -79,8 +87,8 @@ impl Tx<'_, '_> {
                 "the run was taken by another worker",
             ));
         }
-        let expired = run.expiry().is_some_and(|at| at <= self.steady());
-        if run.state == RunState::Ended || expired || self.task.volatile.spent.contains(&pos) {
+        let end = self.task.head.run_expiry(run).filter(|_| self.task.head.counts_run_time());
+        if run.state == RunState::Ended || end.is_some_and(|at| at <= self.steady()) {
             return Err(Rejection::new(Code::RunEnded, "the run has ended"));
         }
         Ok(())
@@ -89,7 +97,7 @@ impl Tx<'_, '_> {
     /// DISP-14: claims the oldest ready Step of the pool that fits the worker; without one it
     /// changes nothing.
     pub(super) fn grant(&mut self, grant: &Grant) -> Result<Did, Rejection> {
-        let Grant { worker_id, worker_pool_id, handlers, may_be_suspect } = grant;
+        let Grant { worker_id, worker_pool_id, handlers, may_be_suspect, .. } = grant;
         let next =
             self.task.next_for(worker_id, worker_pool_id, handlers.as_deref(), *may_be_suspect);
         let Some(pos) = next else { return Ok(Did::DONE) };
@@ -99,14 +107,18 @@ impl Tx<'_, '_> {
             allowed_step_ids: Some(alloc::vec![self.task.steps[pos].spec.step_id.clone()]),
             dispatched_by: system_agent(),
             worker_id: grant.worker_id.clone(),
+            origin: grant.origin.clone(),
         };
         self.open(pos, under)
     }
 
     fn open(&mut self, pos: Pos, under: Under) -> Result<Did, Rejection> {
         let step = &self.task.steps[pos];
-        let policy = self.task.policy_of(&step.spec).cloned();
+        let policy = self.task.policy_of(&step.spec);
         let lease_ms = self.cx.limits.lease_ms_under(policy.as_deref());
+        let origin = under.origin.filter(|_| self.task.head.rules >= Rules::Second);
+        let WorkerOrigin { worker_host, worker_build } =
+            origin.as_deref().cloned().unwrap_or_default();
         let event = StepClaimed {
             attempt_id: self.cx.stamp.attempt_id,
             ordinal: step.state.ordinal + 1,
@@ -120,6 +132,8 @@ impl Tx<'_, '_> {
             input_refs: self.task.input_refs_of(pos),
             step_snapshot: StepSnapshot::of(&step.spec, self.task.mark.version),
             retry_policy: policy,
+            worker_host,
+            worker_build,
         };
         let by = By { agent: under.worker_id, run: Some(under.run_id) };
         self.emit_on(by, pos, Body::StepClaimed(Box::new(event)))?;
@@ -143,7 +157,7 @@ fn refuse(found: Obstacles, step: &Step) -> Result<(), Rejection> {
     }
     let id = &step.spec.step_id;
     let (code, message) = if found.has(Obstacle::AssignedElsewhere) {
-        (Code::PermissionDenied, format!("step {id} is assigned to another worker"))
+        (Code::PermissionDenied, format!("only others may claim step {id}"))
     } else if found.has(Obstacle::Held) {
         (Code::StepAlreadyClaimed, format!("step {id} is claimed; query again and try another"))
     } else {
@@ -195,7 +209,7 @@ impl Task {
         let may = |pos: Pos| {
             let step = &self.steps[pos];
             (may_be_suspect || !step.state.is_suspect())
-                && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
+                && obstacles((&self.head, self.tally()), &step.spec, &step.state, asker).is_empty()
         };
         let pool = self.derived.ready.get(pool)?;
         let lanes = pool.iter().filter(|(handler, _)| has_handler(handlers, handler));
@@ -224,7 +238,7 @@ impl Task {
         let (was_lost, is_suspect) = (step.state.was_lost(), step.state.is_suspect());
         let handler = step.spec.handler.clone();
         let is_back = tried.contains(worker);
-        let is_assigned = self.head.spec.assignee.is_some() || step.spec.assignee.is_some();
+        let is_assigned = named_claimer(&self.head, &step.spec).is_some();
         (was_lost || is_back || has_lost).then_some(NextStepNeeds {
             handler,
             was_lost,
@@ -243,16 +257,15 @@ impl Task {
         lost.filter_map(|it| u64::try_from(it.ended_at?.saturating_sub(it.started_at)).ok()).max()
     }
 
-    /// 2.4: refs of `input`, of the outputs and artifacts of direct dependencies, of Step and Task,
+    /// 2.4: refs of `input`, of the outputs and artifacts that other Steps hand on, of Step and Task,
     /// and earlier checkpoints.
     fn input_refs_of(&self, pos: Pos) -> Vec<Ref> {
         let step = &self.steps[pos];
         let mut refs = Vec::new();
-        refs.extend(step.spec.input.as_ref().and_then(|v| as_ref(&v.body)));
-        for id in &step.spec.depends_on_step_ids {
-            let Some(dep) = self.find_step(id) else { continue };
-            let Some(facts) = &self.steps[dep].state.facts else { continue };
-            refs.extend(facts.output.as_ref().and_then(|v| as_ref(&v.body)));
+        refs.extend(step.spec.input.as_ref().and_then(Value::reference));
+        for from in handed_on(&self.live(), step.spec.inputs_chosen(), &mut BTreeSet::new()) {
+            let facts = from.facts();
+            refs.extend(facts.output.as_ref().and_then(Value::reference));
             refs.extend(facts.artifact_ids.iter().filter_map(artifact_ref));
         }
         refs.extend(step.state.facts().input_refs.iter().cloned());
@@ -304,13 +317,6 @@ impl Task {
 
 fn count(lanes: &BTreeMap<HandlerName, BTreeSet<Pos>>) -> usize {
     lanes.values().map(BTreeSet::len).sum()
-}
-
-fn as_ref(body: &ValueBody) -> Option<Ref> {
-    match body {
-        ValueBody::Ref(reference) => Some(reference.clone()),
-        ValueBody::Data(_) => None,
-    }
 }
 
 fn artifact_ref(id: &ArtifactId) -> Option<Ref> {

@@ -1,41 +1,45 @@
 //! `agent.task_complete`, `agent.task_fail`, `agent.task_cancel`: the end of a Task (TERM, CANCEL).
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use smol_str::SmolStr;
 
+use super::inputs::needs_second;
 use super::tx::{By, Did};
 use super::{Close, Complete, Tx, invalid_transition};
+use crate::completion::{self, Hindrance};
 use crate::event::{Body, CancelRequested, Ended, StepCancelled, StepFailed};
 use crate::id::StepId;
 use crate::patch::ReasonInput;
-use crate::record::{ArtifactInput, Reason};
+use crate::record::Reason;
 use crate::reject::{Code, Rejection};
+use crate::rules::Rules;
 use crate::runtime::RuntimeName;
-use crate::status::{ArtifactState, Intent, Outcome, StepStatus, TaskStatus};
+use crate::status::{Intent, Outcome, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
-use crate::task::{CommandRecord, Task};
+use crate::task::{Attempt, CommandRecord, StepState, Task};
 
 /// A closing: whether it cancels or fails the Task, why, and who asked for it.
 pub(super) struct Closing {
     intent: Intent,
     reason: Reason,
     by: Option<By>,
+    /// How long Runs may take to stop, if the command says so (POL-12).
+    grace_ms: Option<u64>,
 }
 
 impl Closing {
     /// A cancellation by the scheduler.
     pub(super) fn cancel(reason: Reason) -> Self {
-        Self { intent: Intent::Cancel, reason, by: None }
+        Self { intent: Intent::Cancel, reason, by: None, grace_ms: None }
     }
 
     /// A failure by the completion policy.
     pub(super) fn fail(reason: Reason) -> Self {
-        Self { intent: Intent::Fail, reason, by: None }
+        Self { intent: Intent::Fail, reason, by: None, grace_ms: None }
     }
 }
 
@@ -44,6 +48,7 @@ impl Tx<'_, '_> {
         if self.task.head.status == TaskStatus::Draft {
             return Err(invalid_transition("draft", "completed"));
         }
+        needs_second(self.task.head.rules, "output", given.output.is_some())?;
         self.task.check_nothing_held()?;
         self.task.check_required_completed()?;
         self.check_reported_on_task(&given.artifacts, None)?;
@@ -56,34 +61,36 @@ impl Tx<'_, '_> {
             acceptance: given.acceptance.clone(),
             artifacts: given.artifacts.clone(),
             evidence_refs: given.evidence_refs.clone(),
+            output: given.output.clone(),
+            output_from: None,
+            unread_input_refs: self.task.unread_input_refs(),
         };
-        self.finish_task(self.caller(), ended)?;
+        self.drop_unfinished(|_| None)?;
+        self.emit(self.caller(), Body::TaskCompleted(Box::new(ended)))?;
         Ok(Did::DONE)
     }
 
+    /// TERM-10: names what is not reconciled, each with the command that settles it.
     fn check_facts(&self, given: &Complete) -> Result<(), Rejection> {
-        let pending = self.task.artifacts_pending_after(&given.artifacts);
-        let unreconciled = self.task.tally().unreconciled;
-        if pending == 0 && unreconciled == 0 {
-            return Ok(());
-        }
-        let message = "artifacts are pending or facts of a peer are not stored here";
-        Err(Rejection::new(Code::FactsUnreconciled, message)
-            .with("artifacts_pending", pending)
-            .with("unreconciled_steps", unreconciled))
+        let found = completion::unreconciled(&self.task.live(), &given.artifacts);
+        found.map_or(Ok(()), |hindrance| Err(hindered(Code::FactsUnreconciled, hindrance)))
     }
 
-    /// T09: cancels optional pending and ready Steps, then completes the Task.
-    pub(super) fn finish_task(&mut self, by: By, ended: Ended) -> Result<(), Rejection> {
-        for pos in self.task.positions() {
+    /// T09: cancels optional pending and ready Steps, as the Task completes.
+    pub(super) fn drop_unfinished(
+        &mut self,
+        why: impl Fn(&StepState) -> Option<Reason>,
+    ) -> Result<(), Rejection> {
+        let left = self.task.positions().filter_map(|pos| {
             let state = &self.task.steps[pos].state;
-            if !state.removed && matches!(state.status, StepStatus::Pending | StepStatus::Ready) {
-                let event =
-                    StepCancelled { attempt_id: None, outcome: None, reason: None, report: None };
-                self.emit_on(By::system(), pos, Body::StepCancelled(event))?;
-            }
+            let is_left = matches!(state.status, StepStatus::Pending | StepStatus::Ready);
+            (is_left && !state.removed).then(|| (pos, why(state)))
+        });
+        for (pos, reason) in left.collect::<Vec<_>>() {
+            let event = StepCancelled { attempt_id: None, outcome: None, reason, report: None };
+            self.emit_on(By::system(), pos, Body::StepCancelled(event))?;
         }
-        self.emit(by, Body::TaskCompleted(Box::new(ended)))
+        Ok(())
     }
 
     pub(super) fn fail(&mut self, given: &Close) -> Result<Did, Rejection> {
@@ -111,7 +118,8 @@ impl Tx<'_, '_> {
             None => {}
         }
         let reason = reason_or(given.reason.as_ref(), code);
-        self.begin_closing(&Closing { intent, reason, by: Some(self.caller()) })?;
+        let grace_ms = given.grace_ms.filter(|_| self.task.head.rules >= Rules::Second);
+        self.begin_closing(&Closing { intent, reason, by: Some(self.caller()), grace_ms })?;
         Ok(Did { waits, ..Did::DONE })
     }
 
@@ -121,11 +129,13 @@ impl Tx<'_, '_> {
         if self.task.derived.held.is_empty() {
             return self.end_all(closing.intent, &closing.reason, by);
         }
-        let task = &*self.task;
+        let (task, limits) = (&*self.task, self.cx.limits);
+        let grace = |a: &Attempt| limits.grace_ms_under(a.retry_policy.as_deref());
+        let grace_ms = closing.grace_ms.or_else(|| task.open_attempts().map(grace).max());
         let event = CancelRequested {
             intent: closing.intent,
             reason: closing.reason.clone(),
-            deadline_at: after(self.now(), self.cx.limits.cancel_wait_ms),
+            deadline_at: after(self.now(), grace_ms.unwrap_or(limits.cancel_wait_ms)),
             run_ids: task.open_attempts().map(|a| a.run_id).collect(),
         };
         self.emit(by, Body::TaskCancelRequested(event))
@@ -183,6 +193,7 @@ impl Tx<'_, '_> {
                 outcome,
                 reason: Reason::code("task_failed"),
                 attempt_count: None,
+                retry_after_ms: None,
                 report: summary_only("task_failed"),
             }),
             Intent::Cancel => Body::StepCancelled(StepCancelled {
@@ -218,21 +229,10 @@ impl Task {
         0..next_pos(self.steps.len())
     }
 
-    /// Number of Artifacts that are only announced, after these are recorded.
-    fn artifacts_pending_after(&self, given: &[ArtifactInput]) -> usize {
-        if given.is_empty() {
-            return self.derived.tally.artifacts_pending as usize;
-        }
-        let recorded = self.artifacts.iter().map(|a| &a.given);
-        let last: BTreeMap<_, _> =
-            recorded.chain(given).map(|a| (&a.artifact_id, a.state)).collect();
-        last.values().filter(|state| **state == ArtifactState::Pending).count()
-    }
-
     /// Runs that hold a Step and that are not known to have ended (RUN-08).
     fn runs_at_work(&self) -> impl Iterator<Item = Pos> {
         let holders = self.open_attempts().map(|a| a.run);
-        holders.filter(|run| !self.volatile.spent.contains(run))
+        holders.filter(|run| !self.volatile.gone.contains(run))
     }
 
     /// The open Attempt of a Step.
@@ -261,20 +261,22 @@ impl Task {
         let open =
             |s: &crate::task::Step| s.spec.required && s.state.status != StepStatus::Completed;
         let ids = self.step_ids(open);
+        let advice = "complete them, make them optional (update_step with required false), or end the task \
+                      (agent.task_fail)";
         let message = "required steps are not completed";
-        Err(Rejection::new(Code::RequiredStepsIncomplete, message).with("step_ids", ids_json(&ids)))
+        Err(Rejection::new(Code::RequiredStepsIncomplete, message)
+            .with("step_ids", ids_json(&ids))
+            .with("advice", advice))
     }
 
     fn check_acceptance(&self, list: &[crate::record::Acceptance]) -> Result<(), Rejection> {
-        use crate::status::AcceptanceState::{Met, Waived};
-        let open = list.iter().filter(|a| !matches!(a.state, Met | Waived));
-        let ids: Vec<serde_json::Value> = open.map(|a| a.id.as_str().into()).collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let message = "acceptance criteria are neither met nor waived";
-        Err(Rejection::new(Code::AcceptanceUnmet, message).with("acceptance_ids", ids))
+        let found = completion::unmet(list, true);
+        found.map_or(Ok(()), |hindrance| Err(hindered(Code::AcceptanceUnmet, hindrance)))
     }
+}
+
+fn hindered(code: Code, by: Hindrance) -> Rejection {
+    Rejection { details: by.details(), ..Rejection::new(code, by.text) }
 }
 
 /// Ids as JSON strings, for the details of a refusal.

@@ -1,4 +1,4 @@
-//! `agent.task_create`: makes a new Task from a whole DAG; and `retry_task` of an ended Task.
+//! `agent.task_create`: makes a new Task from a whole DAG.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,20 +10,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-pub use super::family::Parent;
+pub use super::family::{Parent, ParentEnd};
+use super::inputs::{check_new, needs_second};
 use super::relate::{edge, kept};
 use super::tx::Did;
 use super::{Cx, Operator, Outcome, Tx, check_principal, check_tool};
 use crate::creation::Creation;
 use crate::dag::find_cycle;
-use crate::event::{Body, Event, TaskCreated};
+use crate::event::{Body, Event, StepTakenOver, TaskCreated};
 use crate::id::{AgentId, Millis, PoolId, Ref, StepId, TaskId, WalName};
 use crate::limits::Limits;
 use crate::patch::{ReasonInput, StepInput};
-use crate::read::View;
-use crate::record::{Acceptance, Edge, Object, RetryPolicy, StepSpec, TaskSpec};
+use crate::record::{Acceptance, Edge, Labels, Object, RetryPolicy, StepSpec, TaskSpec};
 use crate::reject::{Code, Rejection};
-use crate::status::{AcceptanceState, DeliveryState, EdgeKind, Policy, TaskStatus, Visibility};
+use crate::rules::Rules;
+use crate::status::{
+    DeliveryState, EdgeKind, OnFailure, ParentClose, Policy, TaskStatus, Visibility,
+};
 use crate::table::{Pos, next_pos};
 use crate::task::Task;
 
@@ -35,9 +38,12 @@ pub struct CreateTask {
     /// Criteria of completion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acceptance: Vec<Acceptance>,
-    /// The only worker that may claim its Steps.
+    /// Attribution (CLAIM-13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
+    /// The only principal whose workers may claim Steps that name none of their own (CLAIM-13).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<AgentId>,
     /// Who ends the Task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion: Option<Policy>,
@@ -48,6 +54,10 @@ pub struct CreateTask {
     /// Opaque except for `deadline_at`, and `deadline_ms`, which counts from the creation (POL-11).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
+    /// The working directory, if the Task is made from a file: embedded runs of `exec` Steps begin there
+    /// (STORE-17).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<SmolStr>,
     /// Pool of Steps that name no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_worker_pool_id: Option<PoolId>,
@@ -57,12 +67,19 @@ pub struct CreateTask {
     /// Whether it waits for `submit_task`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft: Option<bool>,
-    /// A repeated create with the same key and content gets the answer of the first (IDEM-03).
+    /// What other software keeps with it: opaque, at most 4 KiB, not for workers (EVOLVE-03).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ext: Option<Object>,
+    /// A repeated create with the same key and content gets the answer of the first, whoever asks. With a
+    /// key the `task_id` is the one that is made from it (IDEM-03).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<SmolStr>,
     /// Opaque.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<SmolStr>,
+    /// Names and values by which listings find the Task: at most 16, of 63 and 128 characters (LABEL-01).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
     /// Opaque.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
@@ -72,9 +89,22 @@ pub struct CreateTask {
     /// What the Task shall reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<String>,
+    /// What it does when it is failing (POL-05).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// How long it waits for optional Steps, in milliseconds (POL-06).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional_wait_ms: Option<u64>,
+    /// The Step whose output becomes the Task's when that completes by itself, default the only one on
+    /// which nothing depends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<StepId>,
     /// Attribution.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
+    /// What becomes of this Task if its parent completes, default that it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_close: Option<ParentClose>,
     /// The Task that makes this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_task_id: Option<TaskId>,
@@ -100,6 +130,10 @@ pub struct CreateTask {
     pub steps: Vec<StepInput>,
     /// For people.
     pub summary: SmolStr,
+    /// Completed Steps of the Task in `retry_of` that are not run again. No operation takes it as an
+    /// input field.
+    #[serde(skip)]
+    pub taken_over: Vec<(StepId, StepTakenOver)>,
     /// Classification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_family: Option<SmolStr>,
@@ -180,6 +214,8 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
+        super::edition::check(cx, given)?;
+        given.check_key(&cx.caller.session_id)?;
         let created = created(cx, given, defaults, parent)?;
         let event = Event {
             actor: cx.caller.agent.clone(),
@@ -191,6 +227,7 @@ impl Task {
         task.head.trace = cx.trace.cloned();
         let mut tx = Tx::begin(&mut task, cx);
         tx.emit(tx.caller(), event.body)?;
+        tx.take_over(&given.taken_over)?;
         tx.task.check_first_references()?;
         let outcome = tx.finish(Did::DONE)?;
         Ok((task, outcome))
@@ -205,7 +242,8 @@ pub(super) fn created(
     parent: Option<&Parent>,
 ) -> Result<TaskCreated, Rejection> {
     let wal_name = given.wal_name()?;
-    let steps = plan_steps(given, defaults)?;
+    let rules = cx.limits.rules;
+    let steps = plan_steps(given, defaults, rules)?;
     if let Some(id) = &given.parent_task_id {
         let parent = parent.ok_or_else(|| {
             Rejection::new(Code::TaskNotFound, format!("the parent {id} does not exist"))
@@ -214,55 +252,11 @@ pub(super) fn created(
         parent.check(id)?;
     }
     let spec = spec_of(cx, given, defaults, parent, wal_name, steps)?;
-    let idempotency_key = given.idempotency_key.clone();
-    Ok(TaskCreated { task: Arc::new(spec), creation: given.creation, idempotency_key })
-}
-
-impl View<'_> {
-    /// RETRY-12: the input that creates the same DAG again, with all Steps pending.
-    pub fn retry_input(
-        &self,
-        task_id: TaskId,
-        reason: ReasonInput,
-    ) -> Result<CreateTask, Rejection> {
-        if !self.status().is_terminal() {
-            let message = "the task is live; retry its failed steps instead";
-            return Err(Rejection::new(Code::InvalidTransition, message));
-        }
-        let spec = TaskSpec::clone(&self.head().spec);
-        let metadata = spec.metadata.clone();
-        let fresh = |a: Acceptance| Acceptance { state: AcceptanceState::Unknown, ..a };
-        Ok(CreateTask {
-            acceptance: spec.acceptance.into_iter().map(fresh).collect(),
-            assignee: spec.assignee,
-            completion: Some(spec.completion),
-            constraints: spec.constraints,
-            default_worker_pool_id: Some(spec.default_worker_pool_id),
-            dispatch: Some(spec.dispatch),
-            job_id: spec.job_id,
-            metadata,
-            native_protocol: spec.native_protocol,
-            objective: spec.objective,
-            owner: spec.owner,
-            priority: Some(spec.priority).filter(|p| *p != 0),
-            requested_by: spec.requested_by,
-            retry_of: Some(spec.task_id),
-            retry_policy: spec.retry_policy,
-            retry_reason: Some(reason),
-            scope: spec.scope,
-            steps: self.steps().map(|s| as_input(self.task_id(), s.spec)).collect(),
-            summary: spec.summary,
-            task_family: spec.task_family,
-            task_id: Some(task_id),
-            task_kind: spec.task_kind,
-            task_profile: spec.task_profile,
-            thread_id: spec.thread_id,
-            title: spec.title,
-            turn_id: spec.turn_id,
-            visibility: Some(spec.visibility),
-            ..CreateTask::default()
-        })
+    if given.retry_reason.is_some() {
+        super::deadline::not_passed(&spec, cx.stamp.now)?;
     }
+    let idempotency_key = given.idempotency_key.clone();
+    Ok(TaskCreated { task: Arc::new(spec), creation: given.creation, idempotency_key, rules })
 }
 
 /// ID-03: the id exists in the session.
@@ -271,35 +265,39 @@ pub fn task_id_conflict(id: &TaskId) -> Rejection {
         .with("task_id", id.as_str())
 }
 
-/// A Step as input for a new Task: references to artifacts of this Task name this Task.
-fn as_input(task_id: &TaskId, spec: &StepSpec) -> StepInput {
-    StepInput {
-        assignee: spec.assignee.clone(),
-        depends_on_step_ids: spec.depends_on_step_ids.clone(),
-        handler: Some(spec.handler.clone()),
-        input: spec.input.as_ref().map(|value| value.seen_from_outside(task_id)),
-        required: Some(spec.required),
-        retry_policy: spec.retry_policy.clone(),
-        step_id: spec.step_id.clone(),
-        summary: spec.summary.clone(),
-        title: spec.title.clone(),
-        worker_pool_id: Some(spec.worker_pool_id.clone()),
+fn plan_steps(
+    given: &CreateTask,
+    defaults: &Defaults,
+    rules: Rules,
+) -> Result<Arc<[Arc<StepSpec>]>, Rejection> {
+    needs_second(rules, "output_from", given.output_from.is_some())?;
+    for (at, step) in given.steps.iter().enumerate() {
+        needs_second(rules, &format!("steps[{at}].inputs_from"), step.inputs_from.is_some())?;
     }
-}
-
-fn plan_steps(given: &CreateTask, defaults: &Defaults) -> Result<Arc<[Arc<StepSpec>]>, Rejection> {
     if given.steps.is_empty() && !given.draft.unwrap_or(false) {
         return Err(Rejection::invalid("steps", "a task needs at least one step"));
     }
     let pool = given.default_worker_pool_id.as_ref().unwrap_or(&defaults.worker_pool_id);
-    let specs: Vec<Arc<StepSpec>> =
-        given.steps.iter().map(|s| Arc::new(s.filled_in(pool))).collect();
+    let planned = |step: &StepInput| {
+        let mut spec = step.filled_in(pool);
+        spec.retry_policy = spec.retry_policy.map(|own| own.of_step(rules));
+        Arc::new(spec)
+    };
+    let specs: Vec<Arc<StepSpec>> = given.steps.iter().map(planned).collect();
     check_dag(&specs.iter().map(|s| &**s).collect::<Vec<_>>())?;
+    if let Some(id) = given.output_from.as_ref().filter(|_| given.draft != Some(true)) {
+        // A draft may get the Step later; if it never does, the Task has no output.
+        if !specs.iter().any(|step| step.step_id == *id) {
+            return Err(Rejection::invalid("output_from", format!("step {id} does not exist"))
+                .with("step_id", id.as_str()));
+        }
+    }
     Ok(specs.into())
 }
 
-/// DAG-03: ids are unique, dependencies exist, and there is no cycle. Cost: Steps plus edges.
-pub(crate) fn check_dag(steps: &[&StepSpec]) -> Result<(), Rejection> {
+/// DAG-03, STEP-37: ids are unique, dependencies exist, there is no cycle, and inputs come from
+/// ancestors. Cost: Steps plus edges, and the way up to those ancestors.
+fn check_dag(steps: &[&StepSpec]) -> Result<(), Rejection> {
     let mut by_id: BTreeMap<&StepId, Pos> = BTreeMap::new();
     for (at, step) in steps.iter().enumerate() {
         if by_id.insert(&step.step_id, next_pos(at)).is_some() {
@@ -317,11 +315,12 @@ pub(crate) fn check_dag(steps: &[&StepSpec]) -> Result<(), Rejection> {
         }
         edges.push(on);
     }
-    find_cycle(&edges).map_or(Ok(()), |cycle| {
+    if let Some(cycle) = find_cycle(&edges) {
         let ids: Vec<StepId> =
             cycle.iter().map(|&pos| steps[pos as usize].step_id.clone()).collect();
-        Err(dependency_cycle(&ids))
-    })
+        return Err(dependency_cycle(&ids));
+    }
+    check_new(steps, &edges, |id| by_id.get(id).copied())
 }
 
 fn unknown_dependency(at: usize, step: &StepId, missing: &StepId) -> Rejection {
@@ -354,7 +353,6 @@ fn spec_of(
 ) -> Result<TaskSpec, Rejection> {
     let task_id = given.task_id()?.clone();
     let completion = given.completion.unwrap_or(defaults.policy);
-    let automatic = || (completion == Policy::Auto).then(|| Arc::new(RetryPolicy::automatic()));
     let waited_for = given.parent_task_id.is_some() || given.thread_id.is_some();
     let root = parent.filter(|_| given.parent_task_id.is_some()).map(|p| p.root_task_id.clone());
     Ok(TaskSpec {
@@ -377,14 +375,23 @@ fn spec_of(
         thread_id: given.thread_id.clone(),
         turn_id: given.turn_id.clone(),
         parent_task_id: given.parent_task_id.clone(),
+        parent_close: given.parent_close.unwrap_or_default(),
+        output_from: given.output_from.clone(),
         objective: given.objective.clone(),
         requested_by: given.requested_by.clone(),
         owner: given.owner.clone(),
         assignee: given.assignee.clone(),
-        retry_policy: given.retry_policy.clone().or_else(automatic),
+        claim_only_by: given.claim_only_by.clone(),
+        retry_policy: RetryPolicy::of_task(
+            given.retry_policy.as_ref(),
+            completion,
+            cx.limits.rules,
+        ),
         task_kind: given.task_kind.clone(),
         task_family: given.task_family.clone(),
         priority: given.priority.unwrap_or(0),
+        on_failure: given.on_failure,
+        optional_wait_ms: given.optional_wait_ms,
         scope: given.scope.clone(),
         constraints: super::deadline::kept(given.constraints.as_ref(), cx.stamp.now),
         task_profile: given.task_profile.clone(),
@@ -393,6 +400,9 @@ fn spec_of(
         job_id: given.job_id.clone(),
         metadata: given.metadata.clone(),
         native_protocol: given.native_protocol.clone(),
+        labels: given.labels.clone(),
+        ext: given.ext.clone(),
+        cwd: given.cwd.clone(),
         status: if given.draft.unwrap_or(false) { TaskStatus::Draft } else { TaskStatus::Pending },
         relationships: first_edges(given, &task_id, cx.stamp.now)?,
         steps,
@@ -427,6 +437,9 @@ impl CreateTask {
                 .with("given", self.steps.len()));
         }
         self.validate_creation(limits)?;
+        super::validate::labels(&self.labels)?;
+        super::validate::ext(self.ext.as_ref())?;
+        super::validate::text("cwd", self.cwd.as_deref().unwrap_or(""), limits)?;
         if let Some(policy) = &self.retry_policy {
             super::validate::policy("retry_policy", policy)?;
         }

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
+use super::RetryEnded;
 use crate::id::Millis;
-use crate::record::{DEADLINE_AT, DEADLINE_MS, Object};
+use crate::record::{DEADLINE_AT, DEADLINE_HARD, DEADLINE_MS, Object, TaskSpec};
 use crate::reject::Rejection;
 
 /// The constraints of a create as the Task stores them, with the deadline as a time.
@@ -38,12 +39,44 @@ pub(super) fn later(constraints: &Object) -> Result<(), Rejection> {
 }
 
 fn at(constraints: Option<&Object>) -> Result<(), Rejection> {
+    if given(constraints, DEADLINE_HARD).is_some_and(|hard| !hard.is_boolean()) {
+        let message = "deadline_hard is true or false";
+        return Err(Rejection::invalid("constraints.deadline_hard", message));
+    }
     match given(constraints, DEADLINE_AT) {
         Some(at) if !at.is_i64() => Err(Rejection::invalid(
             "constraints.deadline_at",
             "deadline_at is a whole number of milliseconds since 1970",
         )),
         _ => Ok(()),
+    }
+}
+
+/// RETRY-12: the constraints of a Task that is made again: the command gives a deadline, or it is as far
+/// from the creation as it was, or it is a hard one and stays.
+pub(super) fn again(spec: &TaskSpec, created_at: Millis, how: &RetryEnded) -> Option<Object> {
+    let mut constraints = spec.constraints.clone().unwrap_or_default();
+    if how.deadline_at.is_some() || how.deadline_ms.is_some() {
+        constraints.remove(DEADLINE_AT);
+        how.deadline_at.map(|at| constraints.insert(DEADLINE_AT.into(), at.into()));
+        how.deadline_ms.map(|ms| constraints.insert(DEADLINE_MS.into(), ms.into()));
+    } else if let Some(at) = spec.deadline_at().filter(|_| !spec.is_deadline_hard()) {
+        constraints.remove(DEADLINE_AT);
+        let after = u64::try_from(at.saturating_sub(created_at)).ok().filter(|ms| *ms > 0);
+        after.map(|ms| constraints.insert(DEADLINE_MS.into(), ms.into()));
+    }
+    Some(constraints).filter(|constraints| !constraints.is_empty())
+}
+
+/// RETRY-12: a hard deadline that has passed would end the new Task at once.
+pub(super) fn not_passed(spec: &TaskSpec, now: Millis) -> Result<(), Rejection> {
+    match spec.deadline_at().filter(|at| spec.is_deadline_hard() && *at <= now) {
+        Some(at) => Err(Rejection::invalid(
+            "deadline_at",
+            "the hard deadline of the task has passed; give another",
+        )
+        .with("passed_at", at)),
+        None => Ok(()),
     }
 }
 

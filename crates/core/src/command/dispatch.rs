@@ -14,7 +14,7 @@ use crate::id::{AgentId, HandlerName, Millis, PoolId, RunId};
 use crate::patch::deduplicated;
 use crate::record::StepSpec;
 use crate::reject::{Code, Rejection};
-use crate::status::{RunState, StepStatus};
+use crate::status::StepStatus;
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::{Made, Run, Taken, Task};
@@ -33,7 +33,7 @@ impl Tx<'_, '_> {
             dispatched_by: self.cx.caller.agent.clone(),
             instructions: given.instructions.clone(),
             bindings: given.bindings.clone(),
-            expires_at: after(self.now(), self.cx.limits.run_ttl_ms),
+            expires_at: given.ttl_ms(self.cx.limits).map(|ms| after(self.now(), ms)),
         };
         self.emit(self.caller(), Body::RunDispatched(Box::new(event)))?;
         let run = crate::table::next_pos(self.task.runs.len() - 1);
@@ -47,7 +47,7 @@ impl Task {
     pub fn runs_to_take(&self, pool: &PoolId, steady: Millis) -> impl Iterator<Item = &Run> {
         let open = self.volatile.to_take.get(pool).filter(|_| self.gives_out());
         let runs = open.into_iter().flatten().map(|&pos| &self.runs[pos]);
-        runs.filter(move |run| run.expiry().is_none_or(|at| at > steady))
+        runs.filter(move |run| self.head.run_expiry(run).is_none_or(|at| at > steady))
     }
 
     /// The oldest Run that suits a worker. A Run does not suit it if all ready Steps of the Run are for
@@ -92,8 +92,8 @@ impl Task {
         let Some(pos) = self.runs.find(&id) else { return false };
         let others = self.volatile.taken.get(&pos).is_some_and(|taken| taken.by != *worker);
         let run = &self.runs[pos];
-        let may = run.state == RunState::Dispatched && run.worker_pool_id == *pool;
-        if others || !may || self.volatile.spent.contains(&pos) {
+        let may = run.is_unused() && run.worker_pool_id == *pool;
+        if others || !may {
             return false;
         }
         let taken = Taken { by: worker.clone(), until };
@@ -105,7 +105,7 @@ impl Task {
     /// offered again. Returns when to call this again.
     pub fn give_runs_back(&mut self, now: Millis) -> Option<Millis> {
         let runs = &self.runs;
-        self.volatile.taken.retain(|&pos, _| runs[pos].state == RunState::Dispatched);
+        self.volatile.taken.retain(|&pos, _| runs[pos].is_unused());
         let late = |(&pos, taken): (&Pos, &Taken)| (taken.until <= now).then_some(pos);
         let late: Vec<Pos> = self.volatile.taken.iter().filter_map(late).collect();
         for pos in late {
@@ -116,16 +116,26 @@ impl Task {
 
     /// Whether the Task gives out Steps at present.
     pub(super) fn gives_out(&self) -> bool {
-        self.head.status.is_dispatchable() && !self.is_closing()
+        self.live().gives_out()
     }
 
-    /// DISP-04, TASK-12: a Task gives out Steps only while it is pending or running.
+    /// DISP-04, TASK-12: a Task gives out Steps only while it is pending or running, and not while it
+    /// drains (POL-05).
     pub(crate) fn check_dispatchable(&self) -> Result<(), Rejection> {
-        if self.head.status.is_dispatchable() {
-            return Ok(());
-        }
         let status = self.head.status;
-        let message = format!("the task is {status}; reopen, resume or submit it first");
-        Err(Rejection::new(Code::TaskNotDispatchable, message).with("status", status.as_str()))
+        let no = |message: &str| {
+            Rejection::new(Code::TaskNotDispatchable, message).with("status", status.as_str())
+        };
+        if !status.is_dispatchable() {
+            return Err(no(&format!("the task is {status}; reopen, resume or submit it first")));
+        }
+        match self.standing_failure().filter(|_| self.is_draining()) {
+            Some(reason) => {
+                let message =
+                    format!("the task is failing ({}); reopen what failed first", reason.message);
+                Err(no(&message).with("reason", "task_failing"))
+            }
+            None => Ok(()),
+        }
     }
 }

@@ -27,6 +27,12 @@ enum Due {
     ScheduleToStart(Pos),
     /// A held Step took too long (S14).
     StartToClose(Pos),
+    /// A Step was blocked for too long (S27).
+    Blocked(Pos),
+    /// All Attempts of a Step together took too long (S28).
+    ScheduleToClose(Pos),
+    /// The Task has waited long enough for optional Steps (POL-06).
+    OptionalWait,
     /// The deadline of the Task (POL-08).
     Deadline,
     /// The life of an unused Run ended (R09).
@@ -38,6 +44,9 @@ enum Due {
     /// A creation in parts was abandoned (IDEM-09).
     Unfinished,
 }
+
+/// How many kinds of [`Due`] there are.
+const DUES: usize = 11;
 
 /// A creation in parts counts as abandoned if no part comes for this long, in milliseconds: a day.
 const LEFT_MS: Millis = 24 * 60 * 60 * 1000;
@@ -70,26 +79,35 @@ impl Task {
 
     /// The earliest moment of each kind, in the order in which kinds are judged. `ahead` is how far
     /// the steady line is ahead of the clock.
-    fn dues(&self, ahead: Millis) -> [Option<(Millis, Due)>; 8] {
+    fn dues(&self, ahead: Millis) -> [Option<(Millis, Due)>; DUES] {
         if self.is_terminal() {
-            return [None; 8];
+            return [None; DUES];
         }
         let timers = &self.derived.timers;
         let closing = self.head.cancel_requested.as_deref();
-        let gives_out = closing.is_none() && self.head.status.is_dispatchable();
-        let backoff = timers.not_before.first().filter(|_| closing.is_none());
-        let start = timers.schedule_to_start.first().filter(|_| gives_out);
+        let is_draining = self.is_draining();
+        let backoff = timers.not_before.first().filter(|_| closing.is_none() && !is_draining);
+        let start = timers.schedule_to_start.first().filter(|_| self.gives_out());
         let spared_until = self.volatile.steps_spared_until;
         let spared = |(at, pos): (Millis, Pos)| (at.max(spared_until), pos);
         let start_to_close = self.start_to_close().map(spared);
         let start = start.copied().map(spared);
+        let run_expiry = self.volatile.run_expiry.first().filter(|_| self.head.counts_run_time());
+        let awake = |first: Option<&(Millis, Pos)>| {
+            let (moment, pos) = first.copied().filter(|_| closing.is_none())?;
+            Some(spared((self.head.resting.wakes(moment)?, pos)))
+        };
         let stopping = self.volatile.stopping.iter().map(|(&run, s)| (s.deadline_at, run)).min();
         [
             backoff.map(|&(at, _)| (at, Due::NotBefore)),
             start.map(|(at, pos)| (at, Due::ScheduleToStart(pos))),
             start_to_close.map(|(at, pos)| (at, Due::StartToClose(pos))),
+            awake(timers.blocked.first()).map(|(at, pos)| (at, Due::Blocked(pos))),
+            awake(timers.schedule_to_close.first())
+                .map(|(at, pos)| (at, Due::ScheduleToClose(pos))),
+            self.optional_wait().map(|at| (at, Due::OptionalWait)),
             self.deadline().map(|at| (at.saturating_add(ahead), Due::Deadline)),
-            self.volatile.run_expiry.first().map(|&(at, pos)| (at, Due::RunExpiry(pos))),
+            run_expiry.map(|&(at, pos)| (at, Due::RunExpiry(pos))),
             stopping.map(|(at, run)| (at, Due::Stopping(run))),
             closing.map(|request| {
                 (request.deadline_at.saturating_add(self.head.closing_shift), Due::Closing)
@@ -106,9 +124,16 @@ impl Task {
         let closing = self.is_closing();
         let counts = |&&(_, pos): &&(Millis, Pos)| {
             let run = self.steps[pos].state.current.map(|at| self.attempts[at].run);
-            !closing || run.is_some_and(|run| !self.volatile.spent.contains(&run))
+            !closing || run.is_some_and(|run| !self.volatile.gone.contains(&run))
         };
         self.derived.timers.start_to_close.iter().find(counts).copied()
+    }
+
+    /// POL-06: when the Task completes although it waits for optional Steps.
+    fn optional_wait(&self) -> Option<Millis> {
+        let (head, tally) = (&self.head, &self.derived.tally);
+        let waits = head.is_open() && head.waits_for_optional(tally) && self.may_complete();
+        head.optional_wait_ends(tally).filter(|_| waits)
     }
 
     /// POL-08: the deadline, if it counts now.
@@ -116,7 +141,9 @@ impl Task {
         let counts = self.head.spec.completion == Policy::Auto
             && self.head.status != TaskStatus::Draft
             && !self.is_closing();
-        self.head.spec.deadline_at().filter(|_| counts)
+        self.head
+            .deadline_at(self.mark.updated_at)
+            .filter(|_| counts && !self.head.stops_the_clock())
     }
 }
 
@@ -127,11 +154,23 @@ impl Tx<'_, '_> {
             Some(Due::NotBefore) => self.promote()?,
             Some(Due::ScheduleToStart(pos)) => {
                 let reason = Reason::code("schedule_to_start_timeout");
-                self.fail_step(pos, reason, Outcome::Failed, None, By::system())?;
+                self.fail_step(pos, reason, Outcome::Failed, None, By::system(), None)?;
             }
             Some(Due::StartToClose(pos)) => self.took_too_long(pos)?,
+            Some(Due::Blocked(pos)) => {
+                let reason = Reason::code("wait_timeout");
+                self.fail_step(pos, reason, Outcome::Failed, None, By::system(), None)?;
+            }
+            Some(Due::ScheduleToClose(pos)) => {
+                let code = "schedule_to_close_timeout";
+                let (reason, report) = (Reason::code(code), summary_only(code));
+                self.fail_step(pos, reason, Outcome::TimedOut, report, By::system(), None)?;
+            }
+            Some(Due::OptionalWait) => self.judge_policy()?,
             Some(Due::Deadline) => {
-                self.begin_closing(&Closing::fail(Reason::code("timed_out")))?;
+                let standing = self.task.standing_failure();
+                let reason = standing.unwrap_or_else(|| Reason::code("timed_out"));
+                self.begin_closing(&Closing::fail(reason))?;
             }
             Some(Due::RunExpiry(pos)) => {
                 let run_id = self.task.runs[pos].run_id;
@@ -156,6 +195,6 @@ impl Tx<'_, '_> {
         }
         let code = "worker_timeout";
         let report = summary_only(code);
-        self.fail_step(pos, Reason::code(code), Outcome::TimedOut, report, By::system())
+        self.fail_step(pos, Reason::code(code), Outcome::TimedOut, report, By::system(), None)
     }
 }

@@ -1,5 +1,5 @@
 //! Parents and children: how a child ends with its parent, and how the parent records the child
-//! (CANCEL-03, CANCEL-04, REL-05). Each Task decides only about itself; the scheduler carries the
+//! (CANCEL-03, CANCEL-04, REL-05, REL-09). Each Task decides only about itself; the scheduler carries the
 //! facts from one to the other.
 
 use alloc::format;
@@ -15,7 +15,7 @@ use crate::id::{Ref, TaskId};
 use crate::patch::ReasonInput;
 use crate::read::View;
 use crate::reject::{Code, Rejection};
-use crate::status::{EdgeKind, EdgeStatus, Intent, TaskStatus};
+use crate::status::{EdgeKind, EdgeStatus, Intent, ParentClose, TaskStatus, names};
 use crate::task::Task;
 
 /// What a Task, or one that is about to be created, needs to know of its parent, which another node
@@ -56,6 +56,11 @@ impl Parent {
         Self { root_task_id: task, status, closing: false, closes_children, adopts: false }
     }
 
+    /// What its children must know of its end (REL-09); `None` while it goes on.
+    pub fn end(&self) -> Option<ParentEnd> {
+        ParentEnd::of(self.closes_children, self.status)
+    }
+
     pub(super) fn check(&self, id: &TaskId) -> Result<(), Rejection> {
         let (code, what) = match (self.status.is_terminal(), self.closing) {
             (true, _) => (Code::TaskTerminal, "has ended"),
@@ -66,7 +71,34 @@ impl Parent {
     }
 }
 
+names! {
+    /// How a parent ends or has ended, for its children (CANCEL-03, REL-09).
+    ParentEnd {
+        /// It is cancelled.
+        Cancelled = "cancelled",
+        /// It fails.
+        Failed = "failed",
+        /// It has completed.
+        Completed = "completed",
+    }
+}
+
+impl ParentEnd {
+    fn of(closes_children: Option<Intent>, status: TaskStatus) -> Option<Self> {
+        match closes_children {
+            Some(Intent::Cancel) => Some(Self::Cancelled),
+            Some(Intent::Fail) => Some(Self::Failed),
+            None => (status == TaskStatus::Completed).then_some(Self::Completed),
+        }
+    }
+}
+
 impl View<'_> {
+    /// What its children must know of the end of this Task.
+    pub fn end_for_children(&self) -> Option<ParentEnd> {
+        ParentEnd::of(self.closes_children(), self.status())
+    }
+
     /// Whether this Task cancels or fails its live children: `None` while it goes on, and if it has
     /// completed.
     pub fn closes_children(&self) -> Option<Intent> {
@@ -96,11 +128,6 @@ impl View<'_> {
 }
 
 impl TaskStatus {
-    /// Whether a Task that ended with this status leaves its children alone.
-    pub const fn spares_children(self) -> bool {
-        matches!(self, Self::Completed)
-    }
-
     /// Whether a Task that ended with this status cancels or fails its live children.
     pub(super) const fn closes_children(self) -> Option<Intent> {
         match self {
@@ -117,15 +144,22 @@ impl Task {
         self.live().adopts(child)
     }
 
-    /// The command that closes this Task because its parent is closed; `None` if it is closing or
-    /// has ended. A draft is cancelled in any case, as nothing in it can fail.
-    pub fn follows_parent(&self, intent: Intent) -> Option<Command> {
-        if self.is_terminal() || self.is_closing() {
+    /// Whether this Task goes on when its parent has completed (REL-09).
+    pub fn outlives_parent(&self) -> bool {
+        self.head().spec.parent_close == ParentClose::Abandon
+    }
+
+    /// The command that closes this Task because of its parent's end; `None` if it goes on, is closing
+    /// or has ended. A draft is cancelled in any case, as nothing in it can fail.
+    pub fn follows_parent(&self, end: ParentEnd) -> Option<Command> {
+        let goes_on = end == ParentEnd::Completed && self.outlives_parent();
+        if goes_on || self.is_terminal() || self.is_closing() {
             return None;
         }
-        let (code, message) = match intent {
-            Intent::Cancel => ("parent_cancelled", "the parent task was cancelled"),
-            Intent::Fail => ("parent_failed", "the parent task failed"),
+        let (code, message) = match end {
+            ParentEnd::Cancelled => ("parent_cancelled", "the parent task was cancelled"),
+            ParentEnd::Failed => ("parent_failed", "the parent task failed"),
+            ParentEnd::Completed => ("parent_completed", "the parent task has completed"),
         };
         let reason = ReasonInput {
             code: Some(SmolStr::new_static(code)),
@@ -133,9 +167,11 @@ impl Task {
             message: message.to_string(),
             retryable: None,
         };
-        let close = Close { reason: Some(reason), wait: Some(false) };
-        Some(match intent {
-            Intent::Fail if self.head().status != TaskStatus::Draft => Command::TaskFail(close),
+        let close = Close { reason: Some(reason), wait: Some(false), ..Close::default() };
+        Some(match end {
+            ParentEnd::Failed if self.head().status != TaskStatus::Draft => {
+                Command::TaskFail(close)
+            }
             _ => Command::TaskCancel(close),
         })
     }

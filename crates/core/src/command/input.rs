@@ -1,7 +1,9 @@
 //! The inputs of commands, with the field names of the contract (5.2 to 5.4).
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,12 +12,13 @@ use smol_str::SmolStr;
 use super::Wait;
 use crate::event::Bindings;
 use crate::id::{
-    AgentId, ArtifactId, AttemptId, EdgeId, HandlerName, PoolId, Ref, RunId, StepId, TaskId,
-    WalName,
+    AgentId, ArtifactId, AttemptId, EdgeId, HandlerName, Millis, PoolId, Ref, RunId, StepId,
+    TaskId, WalName,
 };
+use crate::limits::Limits;
 use crate::patch::ReasonInput;
-use crate::record::{Acceptance, ArtifactInput, Progress, RemoteRef, Value};
-use crate::status::{DeliveryState, EdgeKind, ReplyKind, StepStatus, WaitKind, names};
+use crate::record::{Acceptance, ArtifactInput, Progress, RemoteRef, Value, WorkerOrigin};
+use crate::status::{DeliveryState, EdgeKind, FactKind, ReplyKind, StepStatus, WaitKind, names};
 use crate::table::Pos;
 
 /// Completes a Task.
@@ -31,6 +34,9 @@ pub struct Complete {
     /// Evidence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence_refs: Vec<Ref>,
+    /// The result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
     /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
@@ -40,6 +46,10 @@ pub struct Complete {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Close {
+    /// How long workers may take to stop, in milliseconds, instead of what their retry policies say
+    /// (POL-12). A Task of rules 1 leaves it aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInput>,
@@ -88,6 +98,9 @@ pub struct StepReport {
     /// Input for the reopened Step, from orchestrators only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_refs: Vec<Ref>,
+    /// How many entries of the Task's `input_refs` the worker has seen, by its claim or since (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_seen: Option<u64>,
     /// The result, with `completed` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
@@ -109,6 +122,10 @@ pub struct StepReport {
     /// The result in prose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
+    /// How many milliseconds must pass before a retry, with `failed` only: the wait of the retry policy
+    /// may be longer, not shorter (RETRY-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
     /// The final output of the Run itself, with the report that ends it. The scheduler passes it on
     /// and never stores it (DISP-13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,11 +142,14 @@ pub struct StepReport {
 
 impl StepReport {
     /// Fields of a Step that a report must not change (REPORT-04).
-    pub const CONTENT: [&str; 9] = [
+    pub const CONTENT: [&str; 12] = [
         "assignee",
+        "claim_only_by",
         "depends_on_step_ids",
+        "ext",
         "handler",
         "input",
+        "inputs_from",
         "required",
         "retry_policy",
         "summary",
@@ -147,6 +167,7 @@ impl StepReport {
             content_fields: Vec::new(),
             fencing_token: None,
             input_refs: Vec::new(),
+            input_seen: None,
             output: None,
             output_refs: Vec::new(),
             progress: None,
@@ -154,6 +175,7 @@ impl StepReport {
             remote: None,
             reply: None,
             result_summary: None,
+            retry_after_ms: None,
             run_result: None,
             status: None,
             step_id,
@@ -175,6 +197,9 @@ pub struct Dispatch {
     /// Instructions for the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
+    /// How long the Run waits to be used, default `agents.run_ttl_ms` (DISP-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<RunTtl>,
     /// Whether to answer only when the Run has ended; default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<bool>,
@@ -185,13 +210,48 @@ pub struct Dispatch {
 impl Dispatch {
     /// A Run for any Step of a pool; the answer comes at once.
     pub const fn to(worker_pool_id: PoolId) -> Self {
-        let (allowed_step_ids, bindings, instructions, wait) = (None, None, None, None);
-        Self { allowed_step_ids, bindings, instructions, wait, worker_pool_id }
+        let (allowed_step_ids, bindings, instructions) = (None, None, None);
+        let (ttl_ms, wait) = (None, None);
+        Self { allowed_step_ids, bindings, instructions, ttl_ms, wait, worker_pool_id }
+    }
+
+    /// How long the Run waits to be used, in milliseconds; `None`: for ever.
+    pub(super) const fn ttl_ms(&self, limits: &Limits) -> Option<u64> {
+        match self.ttl_ms {
+            None => Some(limits.run_ttl_ms),
+            Some(RunTtl::Ms(ms)) => Some(ms),
+            Some(RunTtl::Word(Unlimited::Unlimited)) => None,
+        }
     }
 
     pub(super) fn waits(&self, run: Pos) -> Option<Wait> {
         self.wait.unwrap_or(false).then_some(Wait::RunEnd(run))
     }
+}
+
+/// How long a Run waits to be used (DISP-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a number of milliseconds, or \"unlimited\"")]
+pub enum RunTtl {
+    /// So many milliseconds, [`MS`](Self::MS).
+    Ms(u64),
+    /// For ever.
+    Word(Unlimited),
+}
+
+impl RunTtl {
+    /// A Run that waits for ever.
+    pub const UNLIMITED: Self = Self::Word(Unlimited::Unlimited);
+    /// How many milliseconds a Run may wait: from a second to a week.
+    pub const MS: RangeInclusive<u64> = 1_000..=604_800_000;
+}
+
+/// The word for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unlimited {
+    /// No limit.
+    Unlimited,
 }
 
 /// `append_task_progress` on the Task.
@@ -218,6 +278,18 @@ pub struct AppendProgress {
     pub target_ref: Option<Ref>,
 }
 
+/// `task_fact`: keeps a fact with the Task, of which the scheduler makes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeepFact {
+    /// What it is about, in the caller's words, at most 128 bytes.
+    pub key: SmolStr,
+    /// What kind of fact it is.
+    pub kind: FactKind,
+    /// The fact itself, at most 4 KiB or a reference.
+    pub payload: Value,
+}
+
 /// `retry_task` on a live Task (RETRY-11).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -235,6 +307,17 @@ pub struct RetrySteps {
 pub struct RetryEnded {
     /// The Task that has ended.
     pub retry_of: TaskId,
+    /// The deadline of the new Task, instead of one that is as far from its creation as that of the
+    /// ended Task was (RETRY-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<Millis>,
+    /// The same, in milliseconds from the creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Whether Steps that are completed there count as completed here, if their dependencies do;
+    /// default false.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub keep_completed: bool,
     /// Why.
     pub reason: ReasonInput,
     /// Name of the new Task's log.
@@ -311,6 +394,8 @@ pub struct Grant {
     pub worker_id: AgentId,
     /// Its pool.
     pub worker_pool_id: PoolId,
+    /// Where it runs and what it is, if it said so (ATT-12).
+    pub origin: Option<Arc<WorkerOrigin>>,
     /// The handlers that it has; absent: all.
     pub handlers: Option<Vec<HandlerName>>,
     /// Whether its place for a lost Step is free, so that it may get a Step that was lost twice (LEASE-19).

@@ -4,14 +4,20 @@
 //! already contains, or refuses and has changed nothing. Each command has its own file.
 
 mod absent;
+mod again;
+pub mod blobs;
 pub mod claim;
 pub mod close;
 pub mod create;
 mod deadline;
 pub mod dispatch;
 pub mod due;
+pub mod edition;
 mod family;
+mod guard;
 mod input;
+mod inputs;
+mod late_input;
 pub mod lifecycle;
 mod name;
 mod operator;
@@ -24,14 +30,16 @@ pub mod relate;
 pub mod report;
 pub mod retry;
 pub mod run_end;
+mod settle;
 mod topology;
 mod tx;
 pub mod update;
-mod validate;
+pub(crate) mod validate;
 mod write;
 
 use alloc::format;
 use alloc::string::ToString;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use schemars::JsonSchema;
@@ -44,6 +52,7 @@ use crate::id::{
 };
 use crate::limits::Limits;
 use crate::patch::Operation;
+use crate::record::WorkerOrigin;
 use crate::reject::{Code, Rejection};
 use crate::runtime::RuntimeEvent;
 use crate::status::Role;
@@ -53,8 +62,8 @@ use crate::task::{Made, Task, Written};
 
 pub use absent::not_its_runs;
 pub use input::{
-    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, NextStepNeeds, RetryEnded,
-    RetrySteps, RunAndWhy, RunOutcome, StepReport, Unlink, Why,
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, KeepFact, Link, NextStepNeeds,
+    RetryEnded, RetrySteps, RunAndWhy, RunOutcome, RunTtl, StepReport, Unlimited, Unlink, Why,
 };
 pub use operator::{Operator, check_principal, check_session, check_tool};
 pub use run_end::GiveBack;
@@ -74,13 +83,22 @@ pub struct Caller {
     pub run_id: Option<RunId>,
     /// The pool it is a member of, for workers.
     pub worker_pool_id: Option<PoolId>,
+    /// Where it runs and what it is, for workers that said so (ATT-12).
+    pub origin: Option<Arc<WorkerOrigin>>,
 }
 
 impl Caller {
     /// The scheduler itself (U4).
     pub fn system(session_id: SessionId) -> Self {
         let agent = crate::id::system_agent();
-        Self { agent, role: Role::System, session_id, run_id: None, worker_pool_id: None }
+        Self {
+            agent,
+            role: Role::System,
+            session_id,
+            run_id: None,
+            worker_pool_id: None,
+            origin: None,
+        }
     }
 }
 
@@ -112,10 +130,13 @@ pub struct Cx<'a> {
     pub stamp: Stamp,
     /// The caller's id for the command; absent for timers.
     pub command_id: Option<&'a CommandId>,
-    /// The digest of the command, computed where the request arrived.
+    /// The digest of the command, computed where the request arrived, in the form that the Task asks for
+    /// ([`Task::digest_form`]). A digest of the second form is of the content alone.
     pub digest: Option<Digest>,
     /// Carry the command out only if the Task is at this version (OCC-02).
     pub expected_version: Option<u64>,
+    /// Carry the command out only if orchestrators have last changed the Task at this version (OCC-07).
+    pub expected_spec_version: Option<u64>,
     /// W3C traceparent.
     pub trace: Option<&'a SmolStr>,
     /// Ownership epoch of this node, 0 when embedded.
@@ -149,6 +170,8 @@ pub struct Reply {
     pub written: Option<Written>,
     /// Version after them.
     pub version: u64,
+    /// `spec_version` at that version (OCC-07); a replay does not know it.
+    pub spec_version: Option<u64>,
     /// The Attempt or Run it made.
     pub made: Made,
     /// Steps it changed, at most 50, by position.
@@ -211,6 +234,8 @@ pub enum Command {
     ReopenTask(Why),
     /// `append_task_progress` on the Task.
     AppendTaskProgress(AppendProgress),
+    /// `task_fact`.
+    TaskFact(KeepFact),
     /// `retry_task` on a live Task.
     RetryTask(RetrySteps),
     /// `link_tasks`.
@@ -264,36 +289,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// The operation's name.
-    pub const fn operation(&self) -> Operator {
-        match self {
-            Self::TaskUpdate { .. } => Operator::TaskUpdate,
-            Self::TaskClaimStep { .. } => Operator::TaskClaimStep,
-            Self::TaskUpdateStep(_) => Operator::TaskUpdateStep,
-            Self::TaskComplete(_) => Operator::TaskComplete,
-            Self::TaskFail(_) => Operator::TaskFail,
-            Self::TaskCancel(_) => Operator::TaskCancel,
-            Self::DispatchWorker(_) => Operator::DispatchWorker,
-            Self::SubmitTask(_) => Operator::SubmitTask,
-            Self::PauseTask(_) => Operator::PauseTask,
-            Self::ResumeTask(_) => Operator::ResumeTask,
-            Self::BlockTask(_) => Operator::BlockTask,
-            Self::ReopenTask(_) => Operator::ReopenTask,
-            Self::AppendTaskProgress(_) => Operator::AppendTaskProgress,
-            Self::RetryTask(_) => Operator::RetryTask,
-            Self::LinkTasks(_) => Operator::LinkTasks,
-            Self::UnlinkTasks(_) => Operator::UnlinkTasks,
-            Self::ArchiveTask(_) => Operator::ArchiveTask,
-            Self::EndRun(_) => Operator::EndRun,
-            Self::DeclineRun(_) => Operator::DeclineRun,
-            Self::CancelRun(_) => Operator::CancelRun,
-            Self::ReleaseStep { .. } => Operator::ReleaseStep,
-            Self::GrantStep(_) => Operator::GrantStep,
-            Self::ExpireLeases { .. } | Self::Unacknowledged { .. } => Operator::ExpireLeases,
-            Self::Due => Operator::Due,
-        }
-    }
-
     /// Whether its answer may wait for the end of the Task or of a Run.
     pub fn may_wait(&self) -> bool {
         match self {
@@ -359,7 +354,9 @@ impl Task {
         check_tool(cx.caller, command.operation())?;
         command.validate(cx)?;
         self.check_session(cx.caller)?;
+        let cx = &Cx { digest: self.signed_digest(cx, command), ..*cx };
         report::check_content_fields(cx, command)?;
+        command.check_edition(cx)?;
         if let Some(mut reply) = self.replayed(cx)? {
             reply.waits = self.waits_again(command, reply.made);
             return Ok(Outcome::unchanged(reply));
@@ -400,7 +397,8 @@ impl Task {
         let written = record.written;
         let changed = Vec::new();
         let version = written.version();
-        Ok(Some(Reply { written: Some(written), version, made: record.made, changed, waits: None }))
+        let (written, made) = (Some(written), record.made);
+        Ok(Some(Reply { written, version, spec_version: None, made, changed, waits: None }))
     }
 
     /// What a replayed command still waits for, as nobody may have got the first answer yet.
@@ -428,14 +426,9 @@ impl Task {
             let message = "the task is being closed";
             return Err(Rejection::new(Code::TaskCancelling, message).with("intent", intent));
         }
-        match cx.expected_version {
-            Some(expected) if expected != self.mark.version && !command.is_holders(cx.caller) => {
-                let message = format!("the task is at version {}", self.mark.version);
-                Err(Rejection::new(Code::VersionConflict, message)
-                    .with("current_version", self.mark.version)
-                    .with("expected_version", expected))
-            }
-            _ => Ok(()),
+        match command.is_holders(cx.caller) {
+            true => Ok(()),
+            false => self.check_version(cx),
         }
     }
 

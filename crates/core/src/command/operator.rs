@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use super::Caller;
+use super::{Caller, Command};
 use crate::id::SessionId;
 use crate::reject::{Code, Rejection};
 use crate::status::{Role, names};
@@ -38,6 +38,8 @@ names! {
         ReopenTask = "reopen_task",
         /// Progress, artifacts, delivery of the Task or the held Step.
         AppendTaskProgress = "append_task_progress",
+        /// Keeps a fact of a gateway with the Task (FACT-01).
+        TaskFact = "task_fact",
         /// Reopens failed Steps of a live Task (RETRY-11), or runs an ended Task again (RETRY-12).
         RetryTask = "retry_task",
         /// Adds a relation (REL-03).
@@ -60,6 +62,10 @@ names! {
         ExpireLeases = "expire_leases",
         /// Internal: judges what fell due (RECOVER-09).
         Due = "due",
+        /// Stores a blob of a Task (VALUE-01).
+        BlobPut = "blob_put",
+        /// Reads a blob of a Task (VALUE-01).
+        BlobGet = "blob_get",
         /// `agent.task_get`.
         TaskGet = "task_get",
         /// `agent.task_list`.
@@ -90,7 +96,12 @@ impl Operator {
             Role::SubAgent => false,
             Role::Observer => matches!(
                 self,
-                O::TaskGet | O::TaskList | O::TaskQuerySteps | O::InspectTask | O::TaskViews
+                O::TaskGet
+                    | O::TaskList
+                    | O::TaskQuerySteps
+                    | O::InspectTask
+                    | O::TaskViews
+                    | O::BlobGet
             ),
             Role::Worker => matches!(
                 self,
@@ -101,6 +112,8 @@ impl Operator {
                     | O::TaskClaimStep
                     | O::TaskUpdateStep
                     | O::AppendTaskProgress
+                    | O::BlobPut
+                    | O::BlobGet
                     | O::TakeRun
                     | O::Heartbeat
                     | O::EndRun
@@ -119,6 +132,39 @@ impl Operator {
                     | O::ExpireLeases
                     | O::Due
             ),
+        }
+    }
+}
+
+impl Command {
+    /// The operation's name.
+    pub const fn operation(&self) -> Operator {
+        match self {
+            Self::TaskUpdate { .. } => Operator::TaskUpdate,
+            Self::TaskClaimStep { .. } => Operator::TaskClaimStep,
+            Self::TaskUpdateStep(_) => Operator::TaskUpdateStep,
+            Self::TaskComplete(_) => Operator::TaskComplete,
+            Self::TaskFail(_) => Operator::TaskFail,
+            Self::TaskCancel(_) => Operator::TaskCancel,
+            Self::DispatchWorker(_) => Operator::DispatchWorker,
+            Self::SubmitTask(_) => Operator::SubmitTask,
+            Self::PauseTask(_) => Operator::PauseTask,
+            Self::ResumeTask(_) => Operator::ResumeTask,
+            Self::BlockTask(_) => Operator::BlockTask,
+            Self::ReopenTask(_) => Operator::ReopenTask,
+            Self::AppendTaskProgress(_) => Operator::AppendTaskProgress,
+            Self::TaskFact(_) => Operator::TaskFact,
+            Self::RetryTask(_) => Operator::RetryTask,
+            Self::LinkTasks(_) => Operator::LinkTasks,
+            Self::UnlinkTasks(_) => Operator::UnlinkTasks,
+            Self::ArchiveTask(_) => Operator::ArchiveTask,
+            Self::EndRun(_) => Operator::EndRun,
+            Self::DeclineRun(_) => Operator::DeclineRun,
+            Self::CancelRun(_) => Operator::CancelRun,
+            Self::ReleaseStep { .. } => Operator::ReleaseStep,
+            Self::GrantStep(_) => Operator::GrantStep,
+            Self::ExpireLeases { .. } | Self::Unacknowledged { .. } => Operator::ExpireLeases,
+            Self::Due => Operator::Due,
         }
     }
 }

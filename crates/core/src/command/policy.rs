@@ -1,16 +1,18 @@
 //! What the scheduler adds to a command's events, in the order of READY-06: automatic retries, the
 //! completion policy, readiness, and `task_running`.
 
-use alloc::string::ToString;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::Tx;
 use super::close::Closing;
 use super::tx::By;
-use crate::event::{Body, Moved, Nothing, StepReopened};
-use crate::id::Millis;
+use crate::event::{Body, Ended, Moved, Nothing, StepReopened};
+use crate::id::{Millis, StepId};
 use crate::record::{Backoff, Reason, RetryPolicy};
 use crate::reject::Rejection;
+use crate::retry_policy::Limit;
+use crate::rules::Rules;
 use crate::status::{AcceptanceState, Policy, StepStatus, TaskStatus};
 use crate::table::Pos;
 use crate::task::Task;
@@ -37,8 +39,8 @@ impl Tx<'_, '_> {
             return Ok(());
         }
         let failed = core::mem::take(&mut self.failed);
-        for pos in failed {
-            if let Some(not_before) = self.retry_at(pos) {
+        for (pos, floor_ms) in failed {
+            if let Some(not_before) = self.retry_at(pos, floor_ms) {
                 let event = StepReopened {
                     from: StepStatus::Failed,
                     reason: Reason::code("auto_retry"),
@@ -52,32 +54,44 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// When to run a failed Step again; `None`: not automatically (RETRY-04 to RETRY-06).
-    fn retry_at(&self, pos: Pos) -> Option<Millis> {
+    /// When to run a failed Step again, at least so many milliseconds from now; `None`: not
+    /// automatically (RETRY-04 to RETRY-06).
+    fn retry_at(&self, pos: Pos, floor_ms: u64) -> Option<Millis> {
         let step = &self.task.steps[pos];
         let attempt = &self.task.attempts[step.state.last_attempt?];
         let policy = attempt.retry_policy.as_deref()?;
         let reason = step.state.facts().status_reason.as_ref()?;
         let failures = step.state.attempt_count;
-        if policy.max_attempts.is_some_and(|max| failures >= max) || !is_retryable(policy, reason) {
+        let max_attempts = policy.max_attempts.and_then(Limit::number);
+        if max_attempts.is_some_and(|max| failures >= max) || !is_retryable(policy, reason) {
             return None;
         }
         let random = self.cx.stamp.random.wrapping_add(u64::from(pos));
-        Some(after(self.now(), backoff_ms(&policy.backoff, failures, random)))
+        Some(after(self.now(), backoff_ms(&policy.backoff(), failures, random).max(floor_ms)))
     }
 
     /// POL-04 to POL-06: completes or fails an automatic Task, if it is time.
-    fn judge_policy(&mut self) -> Result<(), Rejection> {
+    pub(super) fn judge_policy(&mut self) -> Result<(), Rejection> {
         let task = &*self.task;
-        let automatic = task.head.spec.completion == Policy::Auto;
-        if !automatic || !task.head.status.is_dispatchable() || task.is_closing() {
+        if task.head.spec.completion != Policy::Auto || !task.head.is_open() {
             return Ok(());
         }
-        if let Some(reason) = task.policy_failure() {
-            return self.begin_closing(&Closing::fail(reason));
+        if let Some(reason) = task.standing_failure() {
+            return match task.fails_now() {
+                true => self.begin_closing(&Closing::fail(reason)),
+                false => Ok(()),
+            };
         }
-        if task.completes_by_policy() {
-            return self.finish_task(By::system(), crate::event::Ended::default());
+        if task.completes_by_policy(self.steady()) {
+            let names_reasons = task.head.rules >= Rules::Second;
+            self.drop_unfinished(|state| match state.dead > 0 {
+                true => names_reasons.then(|| Reason::code("unreachable_step")),
+                false => names_reasons.then(|| Reason::code("not_needed")),
+            })?;
+            let output_from = self.task.output_step();
+            let unread_input_refs = self.task.unread_input_refs();
+            let ended = Ended { output_from, unread_input_refs, ..Ended::default() };
+            return self.emit(By::system(), Body::TaskCompleted(Box::new(ended)));
         }
         Ok(())
     }
@@ -87,8 +101,10 @@ impl Tx<'_, '_> {
         let derived = &self.task.derived;
         let mut steps: Vec<Pos> = derived.promotable.iter().copied().collect();
         let without_backoff = steps.len();
-        let over = derived.timers.not_before.iter().take_while(|(at, _)| *at <= self.steady());
-        steps.extend(over.map(|&(_, pos)| pos));
+        if !self.task.is_draining() {
+            let over = derived.timers.not_before.iter().take_while(|(at, _)| *at <= self.steady());
+            steps.extend(over.map(|&(_, pos)| pos));
+        }
         if steps.len() > without_backoff {
             steps.sort_unstable();
         }
@@ -111,38 +127,37 @@ impl Tx<'_, '_> {
 }
 
 impl Task {
-    /// Why an automatic Task fails now, if it does (POL-05, POL-06).
-    fn policy_failure(&self) -> Option<Reason> {
-        let derived = &self.derived;
-        let (pos, code) = if let Some(&pos) = derived.fatal_failed.first() {
-            let reason = self.steps[pos].state.facts().status_reason.as_ref();
-            let code = match reason.map(|r| r.code.as_str()) {
-                Some("worker_timeout" | "schedule_to_start_timeout" | "timed_out") => "timed_out",
-                Some("rejected") => "rejected",
-                Some("lost") => "lost",
-                _ => "step_failed",
-            };
-            (pos, code)
-        } else if let Some(&pos) = derived.cancelled_required.first() {
-            (pos, "required_step_cancelled")
-        } else {
-            (*derived.doomed_required.first()?, "unreachable_step")
-        };
-        let step_id = self.steps[pos].spec.step_id.as_str();
-        let mut reason = Reason::new(code, &alloc::format!("{code}: {step_id}"));
-        let mut details = crate::record::Object::new();
-        details.insert("step_id".to_string(), step_id.into());
-        reason.details = Some(details);
-        Some(reason)
+    /// Whether an automatic Task completes now, at a moment of the steady line (POL-04, POL-06).
+    fn completes_by_policy(&self, steady: Millis) -> bool {
+        let waits = self.head.waits_for_optional(&self.derived.tally)
+            && self.head.optional_wait_ends(&self.derived.tally).is_none_or(|at| at > steady);
+        !waits && self.may_complete()
     }
 
-    /// Whether an automatic Task completes now (POL-04, TASK-21).
-    fn completes_by_policy(&self) -> bool {
-        let tally = &self.derived.tally;
-        self.is_completeable()
-            && (tally.required > 0 || tally.unfinished() == 0)
-            && self.facts_are_reconciled()
-            && self.acceptance_is_met()
+    /// Whether nothing but optional Steps that are not held keeps it from completing by itself.
+    pub(super) fn may_complete(&self) -> bool {
+        self.is_completeable() && self.facts_are_reconciled() && self.acceptance_is_met()
+    }
+
+    /// TASK-22: the Step whose output becomes the completed Task's: the one that its creator named, else
+    /// the only one on which nothing depends. It has completed with an output.
+    fn output_step(&self) -> Option<StepId> {
+        if self.head.rules < Rules::Second {
+            return None;
+        }
+        let only_end = || {
+            let is_end = |pos: &Pos| {
+                let step = &self.steps[*pos];
+                !step.state.removed && step.dependents.is_empty()
+            };
+            let mut ends = self.positions().filter(is_end);
+            ends.next().filter(|_| ends.next().is_none())
+        };
+        let named = self.head.spec.output_from.as_ref();
+        let step = &self.steps[named.map_or_else(only_end, |id| self.find_step(id))?];
+        let has_output = step.state.facts().output.is_some();
+        (step.state.status == StepStatus::Completed && has_output)
+            .then(|| step.spec.step_id.clone())
     }
 
     /// TASK-19: every required Step completed and no Step claimed or running.
@@ -162,13 +177,24 @@ impl Task {
     }
 }
 
-/// RETRY-05: whether an automatic retry is allowed after this failure; some codes never allow it.
+/// RETRY-05: whether an automatic retry is allowed after this failure; some codes never allow it. A
+/// result that is too large, or an input that cannot be read, would only be so again (VALUE-01, VALUE-02).
 fn is_retryable(policy: &RetryPolicy, reason: &Reason) -> bool {
     let never = matches!(
         reason.code.as_str(),
-        "rejected" | "worker_cancelled" | "lost" | "schedule_to_start_timeout" | "unknown_handler"
+        "rejected"
+            | "worker_cancelled"
+            | "lost"
+            | "schedule_to_start_timeout"
+            | "schedule_to_close_timeout"
+            | "wait_timeout"
+            | "unknown_handler"
+            | "blob_missing"
+            | "value_too_large"
     );
-    !never && reason.retryable != Some(false) && !policy.non_retryable.contains(&reason.code)
+    !never
+        && reason.retryable != Some(false)
+        && !policy.non_retryable.iter().flatten().any(|code| *code == reason.code)
 }
 
 /// RETRY-06: the wait before retry `n`, in milliseconds, with jitter from a random number.
@@ -182,9 +208,9 @@ pub fn backoff_ms(backoff: &Backoff, n: u32, random: u64) -> u64 {
         }
         wait *= backoff.factor;
     }
-    // 53 bits of a mixed number, as a value from -1 to 1.
-    let unit = (mix(random) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
-    let jittered = wait.min(max) * (1.0 + backoff.jitter * unit);
+    // 53 bits of a mixed number, as a value from 0 to 1.
+    let unit = (mix(random) >> 11) as f64 / (1_u64 << 53) as f64;
+    let jittered = wait.min(max) * (1.0 - backoff.jitter * unit);
     if jittered > 0.0 { jittered as u64 } else { 0 }
 }
 

@@ -1,10 +1,11 @@
-//! `append_task_progress`: progress, artifacts and delivery of the Task itself (PROG-05).
+//! `append_task_progress`: progress, artifacts and delivery of the Task itself (PROG-05); and
+//! `task_fact`: what a gateway keeps with it (FACT-01).
 
 use alloc::boxed::Box;
 
 use super::tx::Did;
-use super::{AppendProgress, Tx};
-use crate::event::{Body, DeliveryUpdated, TaskProgress};
+use super::{AppendProgress, KeepFact, Tx};
+use crate::event::{Body, DeliveryUpdated, TaskFact, TaskProgress};
 use crate::reject::{Code, Rejection};
 
 impl AppendProgress {
@@ -43,6 +44,13 @@ impl Tx<'_, '_> {
             let event = DeliveryUpdated { delivery_state, target_ref };
             self.emit(self.caller(), Body::TaskDeliveryUpdated(event))?;
         }
+        Ok(Did::DONE)
+    }
+
+    pub(super) fn keep_fact(&mut self, given: &KeepFact) -> Result<Did, Rejection> {
+        let KeepFact { key, kind, payload } = given.clone();
+        let event = Box::new(TaskFact { kind, key, payload });
+        self.emit(self.caller(), Body::TaskFact(event))?;
         Ok(Did::DONE)
     }
 }

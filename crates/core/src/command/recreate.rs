@@ -1,12 +1,14 @@
 //! A create of a Task that exists: the same as the first, or another one that replaces an
-//! unfinished creation.
+//! unfinished creation. And the key that makes creates the same.
 
+use alloc::format;
 use alloc::vec::Vec;
 
 use super::create::{CreateTask, Defaults, Parent, created, task_id_conflict};
 use super::tx::Did;
 use super::{Cx, Operator, Outcome, Reply, Tx, check_principal, check_tool};
 use crate::event::Body;
+use crate::id::{SessionId, TaskId};
 use crate::reject::{Code, Rejection};
 use crate::task::{Made, Task};
 
@@ -35,9 +37,11 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
+        super::edition::check(cx, given)?;
         if let Some(reply) = self.replayed(cx)? {
             return Ok(Outcome::unchanged(reply));
         }
+        given.check_key(&cx.caller.session_id)?;
         let created_seq = self.head.created_seq;
         let first = self.commands.get(0).filter(|record| record.written.first_seq == created_seq);
         let same_key = given.idempotency_key == self.head.idempotency_key;
@@ -49,6 +53,7 @@ impl Task {
                 Ok(Outcome::unchanged(Reply {
                     written: Some(record.written),
                     version: record.written.version(),
+                    spec_version: None,
                     made: Made::Nothing,
                     changed: Vec::new(),
                     waits: None,
@@ -63,8 +68,8 @@ impl Task {
         }
     }
 
-    /// IDEM-10: the Task begins anew in its log, with the new input. The name of the log and the
-    /// parent stay, as others rely on them.
+    /// IDEM-10: the Task begins anew in its log, with the new input. The name of the log, the parent and
+    /// the labels stay, as others and indexes rely on them.
     fn replaced(
         &mut self,
         cx: &Cx<'_>,
@@ -80,15 +85,33 @@ impl Task {
         if created.task.parent_task_id != self.head.spec.parent_task_id {
             return bound("parent_task_id", "the unfinished creation has another parent");
         }
+        if created.task.labels != self.head.spec.labels {
+            return bound("labels", "the unfinished creation has other labels");
+        }
         let point = self.savepoint();
         let mut tx = Tx::begin(self, cx);
         let written = tx
             .emit(tx.caller(), Body::TaskCreated(created))
+            .and_then(|()| tx.take_over(&given.taken_over))
             .and_then(|()| tx.task.check_first_references())
             .and_then(|()| tx.finish(Did::DONE));
         if written.is_err() {
             self.rollback(point);
         }
         written
+    }
+}
+
+impl CreateTask {
+    /// IDEM-03: with a key, the id is the one that is made from it, so that one key means one Task.
+    pub(super) fn check_key(&self, session: &SessionId) -> Result<(), Rejection> {
+        let Some(key) = &self.idempotency_key else { return Ok(()) };
+        let derived = TaskId::of_key(session, key);
+        if *self.task_id()? == derived {
+            return Ok(());
+        }
+        let message =
+            format!("with this idempotency_key the task_id is {derived}: leave one of them out");
+        Err(Rejection::invalid("task_id", message).with("task_id", derived.as_str()))
     }
 }

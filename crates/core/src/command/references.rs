@@ -79,7 +79,11 @@ impl Command {
         let (operations, plain): (&[Operation], Vec<&Ref>) = match self {
             Self::TaskUpdate { operations } => (operations, Vec::new()),
             Self::TaskUpdateStep(report) => (&[], report_refs(report).collect()),
-            Self::TaskComplete(complete) => (&[], complete.evidence_refs.iter().collect()),
+            Self::TaskComplete(complete) => {
+                let refs = complete.evidence_refs.iter();
+                (&[], refs.chain(value_ref(complete.output.as_ref())).collect())
+            }
+            Self::TaskFact(fact) => (&[], value_ref(Some(&fact.payload)).into_iter().collect()),
             Self::AppendTaskProgress(given) => {
                 let refs = given.evidence_refs.iter().chain(&given.input_refs);
                 (&[], refs.chain(progress_refs(&given.progress)).collect())
@@ -114,7 +118,7 @@ fn progress_refs(progress: &Option<Progress>) -> impl Iterator<Item = &Ref> {
 fn value_ref(value: Option<&Value>) -> Option<&Ref> {
     match &value?.body {
         ValueBody::Ref(reference) => Some(reference),
-        ValueBody::Data(_) => None,
+        ValueBody::Data(_) | ValueBody::Blob(_) => None,
     }
 }
 
@@ -220,6 +224,7 @@ impl Tx<'_, '_> {
     /// its own Step only (PERM-13).
     pub(super) fn check_reported(&self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
         let own = (self.cx.caller.role == Role::Worker).then_some(pos);
+        self.task.check_input_seen(report.input_seen)?;
         self.task.check_artifacts(&report.artifacts, own)?;
         let before = self.task.steps[pos].state.facts().progress.as_ref();
         check_offsets(before, report.progress.as_ref())

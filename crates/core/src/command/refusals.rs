@@ -40,6 +40,9 @@ impl Operator {
                 C::DependencyCycle,
                 C::TaskTerminal,
                 C::TaskCancelling,
+                C::BlobMissing,
+                C::ValueTooLarge,
+                C::StorageUnavailable,
             ],
             Self::TaskUpdate => &[
                 C::TaskTerminal,
@@ -51,6 +54,9 @@ impl Operator {
                 C::InvalidTransition,
                 C::DependencyCycle,
                 C::StepHasDependents,
+                C::BlobMissing,
+                C::ValueTooLarge,
+                C::StorageUnavailable,
             ],
             Self::TaskClaimStep => &[
                 C::TaskTerminal,
@@ -70,9 +76,13 @@ impl Operator {
                 C::StepNotFound,
                 C::StaleAttempt,
                 C::StepNotReady,
+                C::FactsUnreconciled,
                 C::StepInProgress,
                 C::StepHistoryImmutable,
                 C::InvalidTransition,
+                C::BlobMissing,
+                C::ValueTooLarge,
+                C::StorageUnavailable,
             ],
             Self::TaskComplete => &[
                 C::TaskTerminal,
@@ -105,6 +115,9 @@ impl Operator {
                 C::InvalidTransition,
                 C::TaskIdConflict,
                 C::PathConflict,
+                C::BlobMissing,
+                C::StorageUnavailable,
+                C::QuotaExceeded,
             ],
             Self::TaskFail
             | Self::PauseTask
@@ -115,6 +128,7 @@ impl Operator {
             Self::LinkTasks => &[C::TaskTerminal, C::TaskCancelling, C::DependencyCycle],
             Self::TaskCancel
             | Self::AppendTaskProgress
+            | Self::TaskFact
             | Self::UnlinkTasks
             | Self::GrantStep
             | Self::ExpireLeases
@@ -122,6 +136,16 @@ impl Operator {
             Self::ReleaseStep | Self::Heartbeat => &[C::TaskTerminal, C::StaleAttempt],
             Self::DeclineRun => &[C::RunNotFound, C::InvalidTransition],
             Self::EndRun | Self::CancelRun | Self::TakeRun => &[C::RunNotFound],
+            Self::BlobPut => &[
+                C::TaskTerminal,
+                C::StaleAttempt,
+                C::ValueTooLarge,
+                C::StorageUnavailable,
+                C::QuotaExceeded,
+            ],
+            Self::BlobGet => {
+                &[C::TaskTerminal, C::StaleAttempt, C::BlobMissing, C::StorageUnavailable]
+            }
             Self::TaskGet
             | Self::TaskList
             | Self::TaskQuerySteps

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 
 use super::close::reason_or;
+use super::settle::check_peer;
 use super::tx::Did;
 use super::{Command, Cx, Reply, StepReport, Tx, invalid_transition};
 use crate::event::{
@@ -13,16 +14,25 @@ use crate::event::{
 use crate::id::{AttemptId, Millis};
 use crate::record::Reason;
 use crate::reject::{Code, Rejection};
-use crate::status::{AttemptStatus, Outcome, Role, StepStatus, TaskStatus, WaitKind};
+use crate::rules::Rules;
+use crate::status::{
+    AttemptStatus, EndReason, Outcome, Policy, Role, StepStatus, TaskStatus, WaitKind,
+};
 use crate::table::Pos;
 use crate::task::derived::after;
-use crate::task::{Attempt, Made, Task};
+use crate::task::{Attempt, Head, Made, StepState, Task};
 
 impl Tx<'_, '_> {
     pub(super) fn report(&mut self, report: &StepReport) -> Result<Did, Rejection> {
+        if let Some(attempt) = self.task.late_result(self.cx, report) {
+            return self.adopt(attempt, report);
+        }
         let pos = self.reported_step(report)?;
-        let from = self.task.steps[pos].state.status;
+        let (from, rules) = (self.task.steps[pos].state.status, self.task.head.rules);
         match report.status {
+            None if from == StepStatus::Completed && rules >= Rules::Second => {
+                self.settle_facts(pos, report)?;
+            }
             None => {
                 check_editable(from)?;
                 self.check_reported(pos, report)?;
@@ -38,7 +48,7 @@ impl Tx<'_, '_> {
                 }
             }
             Some(to) => {
-                check_orchestrator_move(from, to)?;
+                check_orchestrator_move(from, to, rules)?;
                 self.write(pos, to, report)?;
             }
         }
@@ -76,20 +86,21 @@ impl Tx<'_, '_> {
                 self.emit_on(self.caller(), pos, Body::StepBlocked(event))
             }
             StepStatus::Completed => {
+                self.reopen_marked(pos)?;
+                if self.task.steps[pos].state.current.is_some() {
+                    check_peer(report, self.task.steps[pos].state.peer())?;
+                }
                 let attempt_id = self.task.current_attempt_id(pos);
-                let event = StepCompleted {
-                    attempt_id,
-                    outcome: attempt_id.map(|_| Outcome::Completed),
-                    reason: report.reason.as_ref().map(|r| reason_or(Some(r), "completed")),
-                    output: report.output.clone(),
-                    reply: report.reply,
-                    report: self.facts(report),
-                };
+                let outcome = attempt_id.map(|_| Outcome::Completed);
+                let event = StepCompleted { attempt_id, outcome, ..self.completion(report) };
                 self.emit_on(self.caller(), pos, Body::StepCompleted(event))
             }
             StepStatus::Failed => {
                 let reason = reason_or(report.reason.as_ref(), "failed");
-                self.fail_step(pos, reason, Outcome::Failed, self.facts(report), self.caller())
+                let floor_ms =
+                    report.retry_after_ms.filter(|_| self.cx.limits.edition >= Rules::Second);
+                let facts = self.facts(report);
+                self.fail_step(pos, reason, Outcome::Failed, facts, self.caller(), floor_ms)
             }
             StepStatus::Cancelled => {
                 let attempt_id = self.task.current_attempt_id(pos);
@@ -117,6 +128,33 @@ impl Tx<'_, '_> {
         }
     }
 
+    /// REPORT-14: the Step takes over the result of its last Attempt, which was lost.
+    fn adopt(&mut self, attempt: Pos, report: &StepReport) -> Result<Did, Rejection> {
+        let Attempt { step, run, attempt_id, ref remote, .. } = self.task.attempts[attempt];
+        check_peer(report, remote.as_deref())?;
+        self.check_reported(step, report)?;
+        let attempt_id = Some(attempt_id);
+        let event = StepCompleted { attempt_id, adopted: true, ..self.completion(report) };
+        self.emit_on(self.caller(), step, Body::StepCompleted(event))?;
+        if let Some(result) = &report.run_result {
+            self.hand_on(run, result);
+        }
+        Ok(Did::DONE)
+    }
+
+    /// What a report says of the Step that it completes.
+    fn completion(&self, report: &StepReport) -> StepCompleted {
+        StepCompleted {
+            attempt_id: None,
+            outcome: None,
+            reason: report.reason.as_ref().map(|r| reason_or(Some(r), "completed")),
+            output: report.output.clone(),
+            reply: report.reply,
+            adopted: false,
+            report: self.facts(report),
+        }
+    }
+
     /// Fails a Step, for its holder, its orchestrator or the scheduler. Counts the Attempt if it
     /// counts (RETRY-03); a retry follows later in the same commit (S19).
     pub(super) fn fail_step(
@@ -126,6 +164,7 @@ impl Tx<'_, '_> {
         outcome: Outcome,
         report: Option<Box<ReportFacts>>,
         by: super::tx::By,
+        retry_after_ms: Option<u64>,
     ) -> Result<(), Rejection> {
         let state = &self.task.steps[pos].state;
         let attempt_id = self.task.current_attempt_id(pos);
@@ -140,11 +179,12 @@ impl Tx<'_, '_> {
             outcome: attempt_id.map(|_| outcome),
             reason,
             attempt_count,
+            retry_after_ms,
             report,
         };
         self.emit_on(by, pos, Body::StepFailed(event))?;
         if may_retry {
-            self.failed.push(pos);
+            self.failed.push((pos, retry_after_ms.unwrap_or(0)));
         }
         Ok(())
     }
@@ -162,7 +202,7 @@ impl Tx<'_, '_> {
         self.emit_on(self.caller(), pos, Body::StepStarted(event))
     }
 
-    fn note_progress(&mut self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
+    pub(super) fn note_progress(&mut self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
         let worker = self.cx.caller.role == Role::Worker;
         let attempt_id = self.task.current_attempt_id(pos).filter(|_| worker);
         let event = StepUpdated {
@@ -181,7 +221,6 @@ impl Tx<'_, '_> {
     }
 
     /// The fields that every report may carry.
-    #[allow(clippy::unused_self)]
     fn facts(&self, report: &StepReport) -> Option<Box<ReportFacts>> {
         ReportFacts {
             progress: report.progress.clone(),
@@ -191,6 +230,7 @@ impl Tx<'_, '_> {
             output_refs: report.output_refs.clone(),
             checkpoint_refs: report.checkpoint_refs.clone(),
             remote: report.remote.clone(),
+            input_seen: self.newly_seen(report),
         }
         .boxed()
     }
@@ -206,7 +246,11 @@ fn check_holder_move(from: StepStatus, to: StepStatus) -> Result<(), Rejection> 
 }
 
 /// Checks that an orchestrator may write this status change (3.2).
-pub fn check_orchestrator_move(from: StepStatus, to: StepStatus) -> Result<(), Rejection> {
+fn check_orchestrator_move(
+    from: StepStatus,
+    to: StepStatus,
+    rules: Rules,
+) -> Result<(), Rejection> {
     use StepStatus::{Blocked, Cancelled, Claimed, Completed, Failed, Pending, Ready, Running};
     match (from, to) {
         (Pending, Blocked | Failed | Cancelled)
@@ -214,6 +258,7 @@ pub fn check_orchestrator_move(from: StepStatus, to: StepStatus) -> Result<(), R
         | (Claimed | Running, Blocked | Completed | Failed)
         | (Blocked, Pending | Failed)
         | (Failed, Pending) => Ok(()),
+        (Blocked | Failed, Completed) if rules >= Rules::Second => Ok(()), // STEP-36
         (Pending, Completed) => Err(Rejection::new(
             Code::StepNotReady,
             "the step is pending, so it cannot be completed",
@@ -295,6 +340,16 @@ impl Task {
         own.then_some(attempt)
     }
 
+    /// REPORT-14: the lost Attempt whose late `completed` the Step takes over.
+    fn late_result(&self, cx: &Cx<'_>, report: &StepReport) -> Option<Pos> {
+        if report.status != Some(StepStatus::Completed) {
+            return None;
+        }
+        let attempt = self.claimed_by_run(cx, report).filter(|a| a.is_named_by(report))?;
+        let state = &self.steps[attempt.step].state;
+        attempt.may_be_adopted(&self.head, state).then_some(state.last_attempt?)
+    }
+
     /// K6, REPORT-16: a repeated final report of an ended Attempt gets the first answer.
     pub(super) fn repeated_report(&self, cx: &Cx<'_>, command: &Command) -> Option<Reply> {
         let Command::TaskUpdateStep(report) = command else { return None };
@@ -302,9 +357,7 @@ impl Task {
             return None;
         }
         let attempt = self.claimed_by_run(cx, report)?;
-        let same_attempt = report.attempt_id == Some(attempt.attempt_id)
-            && report.fencing_token == Some(attempt.fencing_token);
-        if !same_attempt
+        if !attempt.is_named_by(report)
             || attempt.status != AttemptStatus::Ended
             || !self.says_the_same(attempt, report)
         {
@@ -314,6 +367,7 @@ impl Task {
         Some(Reply {
             written: Some(written),
             version: written.version(),
+            spec_version: None,
             made: Made::Nothing,
             changed: alloc::vec![attempt.step],
             waits: None,
@@ -333,12 +387,36 @@ impl Task {
         let needs_reason = matches!(outcome, Outcome::Failed | Outcome::Blocked);
         let given = given.or(needs_reason.then_some(default));
         let output = self.steps[attempt.step].state.facts().output.as_ref();
-        let run = &self.runs[attempt.run];
-        attempt.outcome == Some(outcome)
-            && run.end_reason == Some(crate::status::EndReason::Completed)
-            && attempt.error.as_ref().map(|e| e.code.as_str()) == given
+        let by_itself = self.runs[attempt.run].end_reason == Some(EndReason::Completed);
+        let (ended_as, said) = match attempt.adopted.as_deref() {
+            Some(adopted) => (Some(Outcome::Completed), adopted.reason.as_ref()),
+            None => (attempt.outcome.filter(|_| by_itself), attempt.error.as_deref()),
+        };
+        ended_as == Some(outcome)
+            && said.map(|e| e.code.as_str()) == given
             && attempt.completion_summary.as_deref() == report.result_summary.as_deref()
             && (outcome != Outcome::Completed || output == report.output.as_ref())
+    }
+}
+
+impl Attempt {
+    /// REPORT-14: whether `completed` would still count although this Attempt of the Step was lost: nobody
+    /// else has had the Step since, and it still is the same work.
+    pub(crate) fn may_be_adopted(&self, head: &Head, state: &StepState) -> bool {
+        let is_last = self.outcome == Some(Outcome::Lost) && state.ordinal == self.ordinal;
+        let is_free = matches!(state.status, StepStatus::Pending | StepStatus::Ready)
+            && state.unmet == 0
+            && !state.removed;
+        let is_open = head.cancel_requested.is_none() && !head.status.is_terminal();
+        let is_same = state.redefined_seq < self.fencing_token;
+        let asked_for = self.retry_policy.as_ref().and_then(|policy| policy.accept_late);
+        let accepts = asked_for.unwrap_or(head.spec.completion == Policy::Auto);
+        head.rules >= Rules::Second && is_last && is_free && is_open && is_same && accepts
+    }
+
+    fn is_named_by(&self, report: &StepReport) -> bool {
+        report.attempt_id == Some(self.attempt_id)
+            && report.fencing_token == Some(self.fencing_token)
     }
 }
 

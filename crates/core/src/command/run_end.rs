@@ -9,11 +9,14 @@ use super::close::{reason_or, summary_only};
 use super::policy::backoff_ms;
 use super::report::stale;
 use super::tx::{By, Did};
+use super::validate::retry_after;
 use super::{Command, Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
 use crate::event::{Body, LeaseEnd, ReleaseReason, RunEnded, StepFailed, StepLeaseExpired};
 use crate::id::{AgentId, AttemptId, RunId, StepId};
-use crate::record::{Backoff, Reason};
+use crate::record::{Backoff, Reason, RetryPolicy};
 use crate::reject::{Code, Rejection};
+use crate::retry_policy::Limit;
+use crate::rules::Rules;
 use crate::runtime::RuntimeName;
 use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
 use crate::table::Pos;
@@ -68,8 +71,7 @@ impl Tx<'_, '_> {
         let run = self.task.run_or_reject(end.run_id)?;
         match self.task.held_by(run) {
             Some(pos) => self.end_holding_run(run, pos, end.outcome)?,
-            // The Run has claimed nothing, so nothing is written (R05).
-            None if self.ends_unused(run) => self.tell(RuntimeName::NoStepClaimed, run),
+            None if self.task.runs[run].is_unused() => self.end_unused_run(run)?,
             None => {} // RUN-11: its final output is passed on all the same.
         }
         if let Some(result) = &end.result {
@@ -78,9 +80,15 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    /// Ends a Run that has claimed nothing. Returns whether it had not ended before.
-    fn ends_unused(&mut self, run: Pos) -> bool {
-        self.task.runs[run].state == RunState::Dispatched && self.task.mark_spent(run)
+    /// R05: ends a Run that has claimed nothing (DISP-16), so that no worker is offered it again.
+    fn end_unused_run(&mut self, run: Pos) -> Result<(), Rejection> {
+        let event = RunEnded {
+            run_id: self.task.runs[run].run_id,
+            end_reason: EndReason::NoStepClaimed,
+            reason: None,
+            worker_id: Some(self.cx.caller.agent.clone()),
+        };
+        self.emit(self.caller(), Body::RunEnded(event))
     }
 
     /// S13: fails the Step of a Run that ended without a final status. While the Task is closing,
@@ -102,7 +110,7 @@ impl Tx<'_, '_> {
             }
         };
         self.name_after(stopping.as_ref());
-        self.fail_step(pos, Reason::code(code), outcome, summary_only(code), By::system())
+        self.fail_step(pos, Reason::code(code), outcome, summary_only(code), By::system(), None)
     }
 
     /// 5.4: the commit with the end of a cancelled Run carries the command that asked for it.
@@ -118,7 +126,7 @@ impl Tx<'_, '_> {
     /// RUN-08: while closing, only the end of a Run counts. Phase 2 settles its Step, and begins
     /// when the last Run has ended.
     pub(super) fn run_is_gone(&mut self, run: Pos) -> Result<(), Rejection> {
-        self.task.mark_spent(run);
+        self.task.mark_gone(run);
         self.end_closing(false)
     }
 
@@ -145,9 +153,11 @@ impl Tx<'_, '_> {
     /// is unfit for the Step, the Step waits as after a failure.
     fn give_back(&mut self, run: Pos, pos: Pos, how: GiveBack) -> Result<(), Rejection> {
         let mut event = self.lease_end(pos, LeaseEnd::Released)?;
-        let delay = self.unfit_delay(pos, how.reason).max(how.retry_after_ms);
-        event.release_reason = Some(how.reason);
-        event.not_before = delay.map(|ms| after(self.now(), ms));
+        if self.task.head.rules >= Rules::Second {
+            let delay = self.unfit_delay(pos, how.reason).max(how.retry_after_ms);
+            event.release_reason = Some(how.reason);
+            event.not_before = delay.map(|ms| after(self.now(), ms));
+        }
         let by = self.holder_of(run);
         self.emit_on(by, pos, Body::StepLeaseExpired(event))
     }
@@ -177,10 +187,9 @@ impl Tx<'_, '_> {
             ReleaseReason::Draining | ReleaseReason::Surplus | ReleaseReason::Fenced => 0,
         };
         let policy = self.task.attempts[now].retry_policy.as_deref();
-        let standing = Backoff::default();
         let random = self.cx.stamp.random.wrapping_add(u64::from(pos));
-        let backoff = policy.map_or(&standing, |policy| &policy.backoff);
-        (before > 0).then(|| backoff_ms(backoff, before, random))
+        let backoff = policy.map_or_else(Backoff::default, RetryPolicy::backoff);
+        (before > 0).then(|| backoff_ms(&backoff, before, random))
     }
 
     /// RUN-12: a worker declines a Run.
@@ -196,7 +205,7 @@ impl Tx<'_, '_> {
                 .with("from", run.state.as_str())
                 .with("to", "declined"));
         }
-        if run.state == RunState::Ended || self.task.volatile.spent.contains(&pos) {
+        if run.state == RunState::Ended {
             return Ok(Did::DONE);
         }
         let event = RunEnded {
@@ -227,12 +236,18 @@ impl Tx<'_, '_> {
             command: self.cx.command_id.map(|id| (id.clone(), self.cx.digest)),
             reason,
             requested_at: self.now(),
-            deadline_at: after(self.steady(), self.cx.limits.cancel_wait_ms),
+            deadline_at: after(self.steady(), self.grace_ms(pos)),
         };
         if !self.task.volatile.stopping.contains_key(&pos) {
             self.task.set_stopping(pos, Some(stopping));
         }
         Ok(Did { waits: Some(Wait::RunEnd(pos)), ..Did::DONE })
+    }
+
+    /// How long a Run that holds a Step may take to stop (POL-12).
+    fn grace_ms(&self, run: Pos) -> u64 {
+        let attempt = self.task.runs[run].attempt.map(|at| &self.task.attempts[at]);
+        self.cx.limits.grace_ms_under(attempt.and_then(|attempt| attempt.retry_policy.as_deref()))
     }
 
     /// S26 by the holder: gives the Step back.
@@ -245,10 +260,7 @@ impl Tx<'_, '_> {
         let attempt = self.task.attempts.by_key(&attempt_id).ok_or_else(stale)?;
         let (pos, run) = (attempt.step, attempt.run);
         self.task.check_current(pos, Some(attempt_id), Some(token))?;
-        if how.retry_after_ms.is_some_and(|ms| ms > GiveBack::RETRY_AFTER_MS_MAX) {
-            let message = format!("retry_after_ms is at most {}", GiveBack::RETRY_AFTER_MS_MAX);
-            return Err(Rejection::invalid("retry_after_ms", message));
-        }
+        retry_after(how.retry_after_ms)?;
         if self.task.is_closing() {
             self.run_is_gone(run)?;
         } else {
@@ -259,18 +271,17 @@ impl Tx<'_, '_> {
 
     /// LEASE-07: one commit, Steps in creation order. Skips Attempts that have ended meanwhile.
     pub(super) fn expire(&mut self, ids: &[AttemptId], reason: LeaseEnd) -> Result<Did, Rejection> {
-        let steps = self.held_under(ids);
+        let ends = self.held_under(ids).into_iter();
+        let ends: Vec<_> = ends.map(|pos| (pos, self.task.lease_end_of(pos, reason))).collect();
         let mut lost: BTreeMap<AgentId, Vec<StepId>> = BTreeMap::new();
-        if reason == LeaseEnd::LeaseExpired {
-            for &pos in &steps {
-                let with = self.holder(pos).map(|worker| lost.entry(worker).or_default());
-                with.into_iter()
-                    .for_each(|with| with.push(self.task.steps[pos].spec.step_id.clone()));
-            }
+        for &(pos, _) in ends.iter().filter(|(_, end)| *end == LeaseEnd::LeaseExpired) {
+            let with = self.holder(pos).map(|worker| lost.entry(worker).or_default());
+            with.into_iter().for_each(|with| with.push(self.task.steps[pos].spec.step_id.clone()));
         }
-        for pos in steps {
-            let with = self.holder(pos).and_then(|worker| lost.get(&worker));
-            self.expire_one(pos, reason, with.map_or(&[], Vec::as_slice))?;
+        for (pos, end) in ends {
+            let with = self.holder(pos).filter(|_| end == LeaseEnd::LeaseExpired);
+            let with = with.and_then(|worker| lost.get(&worker));
+            self.expire_one(pos, end, with.map_or(&[], Vec::as_slice))?;
         }
         Ok(Did::DONE)
     }
@@ -302,36 +313,57 @@ impl Tx<'_, '_> {
         steps
     }
 
-    /// S11, or S12 if no losses are left; `with` are all Steps that were lost with its worker.
+    /// S11, or S12 if no losses are left, or too many hosts have died of it (RETRY-13); `with` are all Steps
+    /// that were lost with its worker.
     fn expire_one(&mut self, pos: Pos, reason: LeaseEnd, with: &[StepId]) -> Result<(), Rejection> {
         let Some(at) = self.task.steps[pos].state.current else { return Ok(()) };
         let attempt = &self.task.attempts[at];
         if self.task.is_closing() {
             return self.run_is_gone(attempt.run);
         }
-        let max_lost = attempt.retry_policy.as_ref().and_then(|p| p.max_lost);
+        let max_lost = attempt.retry_policy.as_ref().and_then(|p| p.max_lost?.number());
         let mut event = self.lease_end(pos, reason)?;
         let id = &self.task.steps[pos].spec.step_id;
         event.lost_with = with.iter().filter(|it| *it != id).take(LOST_WITH_MAX).cloned().collect();
         let lost_with = lost_with(&event.lost_with);
         self.emit_on(By::system(), pos, Body::StepLeaseExpired(event))?;
-        let lost = self.task.steps[pos].state.lost_count;
-        let used_up = reason == LeaseEnd::LeaseExpired && max_lost.is_some_and(|max| lost >= max);
-        if used_up {
-            let event = StepFailed {
-                attempt_id: None,
-                outcome: None,
-                reason: Reason { details: lost_with, ..Reason::code("lost") },
-                attempt_count: None,
-                report: None,
-            };
-            self.emit_on(By::system(), pos, Body::StepFailed(event))?;
-        }
-        Ok(())
+        let state = &self.task.steps[pos].state;
+        let why = match reason {
+            LeaseEnd::LeaseExpired if max_lost.is_some_and(|max| state.lost_count >= max) => {
+                Reason { details: lost_with, ..Reason::code("lost") }
+            }
+            LeaseEnd::HostRestarted if state.host_deaths >= self.cx.limits.max_host_deaths => {
+                let message = format!(
+                    "its host ended {} times in a row while it ran: reopen it to try again",
+                    state.host_deaths
+                );
+                Reason::new("lost", &message)
+            }
+            _ => return Ok(()),
+        };
+        let event = StepFailed {
+            attempt_id: None,
+            outcome: None,
+            reason: why,
+            attempt_count: None,
+            retry_after_ms: None,
+            report: None,
+        };
+        self.emit_on(By::system(), pos, Body::StepFailed(event))
     }
 }
 
 impl Task {
+    /// LEASE-14: an outage counts as a loss in Tasks of the first edition, and after `max_lost` outages in a
+    /// row: then it may be the Step that causes them.
+    fn lease_end_of(&self, pos: Pos, reason: LeaseEnd) -> LeaseEnd {
+        let state = &self.steps[pos].state;
+        let policy = state.current.and_then(|at| self.attempts[at].retry_policy.as_deref());
+        let max = policy.and_then(|policy| policy.max_lost).and_then(Limit::number);
+        let counts = self.head.rules < Rules::Second || max.is_some_and(|max| state.outages >= max);
+        if reason == LeaseEnd::Outage && counts { LeaseEnd::LeaseExpired } else { reason }
+    }
+
     /// How many Attempts in a row, up to `last`, workers gave back as not fit for them.
     fn unfit_in_a_row(&self, last: Option<Pos>) -> u32 {
         let attempt = |pos: Pos| &self.attempts[pos];

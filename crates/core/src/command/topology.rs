@@ -54,6 +54,7 @@ impl Topology<'_> {
         self.check_names(limits)?;
         self.check_cycles(&edges)?;
         self.check_dependents(&edges)?;
+        self.check_inputs(&edges)?;
         self.check_not_empty()?;
         Ok(self.found(&edges))
     }
@@ -93,12 +94,15 @@ impl Topology<'_> {
         Ok(())
     }
 
-    /// P30: a claim names all dependencies of its Step, so their names must fit into a message.
+    /// P30: a claim names all dependencies of its Step, and the Steps from which it takes inputs, so
+    /// their names must fit into a message.
     fn check_names(&self, limits: &Limits) -> Result<(), Rejection> {
         for (_, step) in self.patched.steps().filter(|(_, step)| !step.removed) {
             let input = step.spec.input.as_ref().and_then(Value::data).map_or(0, <[u8]>::len);
             let beside = step.spec.title.len() + step.spec.summary.len() + input;
-            let ids = step.spec.depends_on_step_ids.iter().map(StepId::as_str);
+            let ids =
+                step.spec.depends_on_step_ids.iter().chain(step.spec.inputs_from.iter().flatten());
+            let ids = ids.map(StepId::as_str);
             names("depends_on_step_ids", ids, beside, limits).map_err(|refused| {
                 let id = &step.spec.step_id;
                 let at = self.last(|op| names_edge(op, |s, _| s == id));
@@ -188,7 +192,7 @@ impl Topology<'_> {
     }
 
     /// The last operation of a kind: the one that broke what was right before it.
-    fn last(&self, is: impl Fn(&Operation) -> bool) -> usize {
+    pub(super) fn last(&self, is: impl Fn(&Operation) -> bool) -> usize {
         self.operations.iter().rposition(is).unwrap_or(0)
     }
 }
@@ -215,10 +219,10 @@ fn id_taken(id: &StepId) -> Rejection {
 }
 
 /// The DAG as the patch leaves it, without building it.
-struct FinalDag<'a> {
-    task: &'a Task,
-    patched: &'a Patched,
-    edges: &'a EdgeChanges,
+pub(super) struct FinalDag<'a> {
+    pub(super) task: &'a Task,
+    pub(super) patched: &'a Patched,
+    pub(super) edges: &'a EdgeChanges,
 }
 
 impl FinalDag<'_> {
@@ -253,7 +257,7 @@ impl FinalDag<'_> {
         Some(cycle.into_iter().map(|row| rows[row as usize]).collect())
     }
 
-    fn dependencies(&self, pos: Pos) -> Vec<Pos> {
+    pub(super) fn dependencies(&self, pos: Pos) -> Vec<Pos> {
         match self.edges.waiting.get(&pos) {
             Some(on) => {
                 on.iter().copied().filter(|&d| !self.patched.is_removed(self.task, d)).collect()
@@ -265,7 +269,7 @@ impl FinalDag<'_> {
         }
     }
 
-    fn dependents(&self, pos: Pos) -> Vec<Pos> {
+    pub(super) fn dependents(&self, pos: Pos) -> Vec<Pos> {
         let change = self.edges.by_dependency.get(&pos);
         let lost = |d: &Pos| change.is_some_and(|c| c.lost.binary_search(d).is_ok());
         let before = self.task.steps.get(pos).map_or(&[][..], |s| &s.dependents);
@@ -275,9 +279,9 @@ impl FinalDag<'_> {
 }
 
 /// One side of the search.
-struct Side {
+pub(super) struct Side {
     seen: BTreeSet<Pos>,
-    frontier: Vec<Pos>,
+    pub(super) frontier: Vec<Pos>,
     /// Edges followed.
     cost: usize,
 }
@@ -290,7 +294,7 @@ impl FromIterator<Pos> for Side {
 }
 
 impl Side {
-    fn meet(&mut self, steps: Vec<Pos>) {
+    pub(super) fn meet(&mut self, steps: Vec<Pos>) {
         self.cost += 1 + steps.len();
         let new = steps.into_iter().filter(|&pos| self.seen.insert(pos));
         self.frontier.extend(new);

@@ -46,8 +46,9 @@ pub(crate) struct Tx<'t, 'c> {
     pub(crate) task: &'t mut Task,
     pub(crate) cx: &'c Cx<'c>,
     pub(crate) commit: Commit,
-    /// Steps that failed in this commit and may be retried (S19).
-    pub(crate) failed: Vec<Pos>,
+    /// Steps that failed in this commit and may be retried (S19), with the shortest wait before it,
+    /// in milliseconds (RETRY-02).
+    pub(crate) failed: Vec<(Pos, u64)>,
     changed: Vec<Pos>,
     told: Vec<RuntimeEvent>,
 }
@@ -170,6 +171,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             Command::BlockTask(why) => self.block(why),
             Command::ReopenTask(why) => self.reopen_task(why),
             Command::AppendTaskProgress(progress) => self.append_progress(progress),
+            Command::TaskFact(fact) => self.keep_fact(fact),
             Command::RetryTask(retry) => self.retry_steps(retry),
             Command::LinkTasks(link) => self.link(link),
             Command::UnlinkTasks(unlink) => self.unlink(unlink),
@@ -194,9 +196,11 @@ impl<'t, 'c> Tx<'t, 'c> {
             self.follow_up()?;
         }
         let Did { made, waits } = did;
+        let spec_version = Some(self.task.head.spec_version);
         if self.commit.events.is_empty() {
             let version = self.task.mark.version;
-            let reply = Reply { written: None, version, made, changed: self.changed, waits };
+            let reply =
+                Reply { written: None, version, spec_version, made, changed: self.changed, waits };
             return Ok(Outcome { told: self.told, ..Outcome::unchanged(reply) });
         }
         self.correct_counts();
@@ -204,7 +208,8 @@ impl<'t, 'c> Tx<'t, 'c> {
         let written = self.commit.written();
         let waits = waits.filter(|w| *w != Wait::TaskEnd || !self.task.is_terminal());
         let version = written.version();
-        let reply = Reply { written: Some(written), version, made, changed: self.changed, waits };
+        let (written, changed) = (Some(written), self.changed);
+        let reply = Reply { written, version, spec_version, made, changed, waits };
         Ok(Outcome { commit: Some(self.commit), reply, told: self.told })
     }
 

@@ -13,6 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::close::reason_or;
+use super::inputs::needs_second;
 use super::report::{immutable, in_progress};
 use super::topology::{Found, Topology};
 use super::tx::Did;
@@ -20,8 +21,10 @@ use super::{Tx, invalid_transition};
 use crate::creation::Creation;
 use crate::event::{Body, Moved, StepCancelled, StepReopened, TaskUpdated};
 use crate::id::{Ref, StepId};
-use crate::patch::{Operation, ReasonInput, StepFields};
+use crate::patch::{Change, Operation, ReasonInput, StepFields};
+use crate::record::RetryPolicy;
 use crate::reject::{Code, Rejection};
+use crate::rules::Rules;
 use crate::status::{StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::Task;
@@ -30,9 +33,11 @@ use crate::task::patching::{Misfit, PatchDraft};
 impl Tx<'_, '_> {
     pub(super) fn update(&mut self, operations: &[Operation]) -> Result<Did, Rejection> {
         let coming = self.task.unfinished();
-        let Found { demoted, edited, touched } = judge(self.task, operations, self.cx.limits)?;
+        let operations: Arc<[Operation]> =
+            operations.iter().map(|operation| self.task.as_stored(operation)).collect();
+        let Found { demoted, edited, touched } = judge(self.task, &operations, self.cx.limits)?;
         let event = TaskUpdated {
-            operations: Arc::from(operations),
+            operations: Arc::clone(&operations),
             updated_after_dispatch: self.task.ids_at(&edited),
             demoted_step_ids: self.task.ids_at(&demoted),
         };
@@ -165,9 +170,11 @@ impl<'t> Judge<'t> {
     /// PATCH-14: existence and status legality, on the scratch copy at its turn.
     fn check(&mut self, operation: &Operation) -> Result<(), Rejection> {
         match operation {
-            Operation::UpdateTask(_) | Operation::AddStep { .. } => Ok(()),
+            Operation::UpdateTask(_) => Ok(()),
+            Operation::AddStep { step, .. } => self.check_inputs(step.inputs_from.is_some()),
             Operation::UpdateStep { step_id, fields, .. } => {
-                check_fields(self.status(step_id)?.1, fields)
+                self.check_inputs(!fields.inputs_from.is_keep())?;
+                check_fields(self.task.head.rules, self.status(step_id)?.1, fields)
             }
             Operation::DeleteStep { step_id, .. } => check_deletable(self.status(step_id)?.1),
             Operation::AddDependency { step_id, .. }
@@ -195,6 +202,10 @@ impl<'t> Judge<'t> {
                 self.move_task(self.task_status == TaskStatus::Blocked, TaskStatus::Pending)
             }
         }
+    }
+
+    fn check_inputs(&self, is_given: bool) -> Result<(), Rejection> {
+        needs_second(self.task.head.rules, "inputs_from", is_given)
     }
 
     /// A Step that exists at this turn, with its status after the operations so far.
@@ -225,9 +236,11 @@ impl<'t> Judge<'t> {
 }
 
 /// STEP-24, PATCH-22: whether `update_step` may change these fields of a Step with this status.
-fn check_fields(status: StepStatus, fields: &StepFields) -> Result<(), Rejection> {
+fn check_fields(rules: Rules, status: StepStatus, fields: &StepFields) -> Result<(), Rejection> {
     let names_work = !fields.handler.is_keep() || !fields.input.is_keep();
     match status {
+        // STEP-35: nobody need wait for what never comes.
+        StepStatus::Cancelled if rules >= Rules::Second && fields.only_make_optional() => Ok(()),
         StepStatus::Completed | StepStatus::Cancelled if !fields.name_more_than_texts() => Ok(()),
         StepStatus::Claimed | StepStatus::Running if names_work => {
             Err(in_progress("change handler or input of"))
@@ -241,7 +254,8 @@ fn check_topology_may_change(status: StepStatus) -> Result<(), Rejection> {
     match status {
         StepStatus::Completed => Err(immutable()),
         StepStatus::Cancelled => {
-            let message = "the step is cancelled: only its title and summary can be edited";
+            let message = "the step is cancelled: only its title and summary can be edited, and by rules 2 \
+                           `required` be set to false";
             let no = invalid_transition("cancelled", "cancelled");
             Err(Rejection { message: message.to_string(), ..no })
         }
@@ -287,6 +301,31 @@ fn step_not_found(id: &StepId) -> Rejection {
 }
 
 impl Task {
+    /// An operation as its event carries it: as it was given, but with its policies as the Task
+    /// stores them (RETRY-14).
+    fn as_stored(&self, operation: &Operation) -> Operation {
+        let (mut operation, rules) = (operation.clone(), self.head.rules);
+        let of_step = |policy: &mut Arc<RetryPolicy>| *policy = Arc::clone(policy).of_step(rules);
+        match &mut operation {
+            Operation::AddStep { step, .. } => step.retry_policy.iter_mut().for_each(of_step),
+            Operation::UpdateStep { fields, .. } => match &mut fields.retry_policy {
+                Change::Set(policy) => of_step(policy),
+                Change::Keep | Change::Clear => {}
+            },
+            Operation::UpdateTask(fields) => {
+                let given = match &fields.retry_policy {
+                    Change::Set(policy) => Some(policy),
+                    Change::Clear if rules == Rules::Second => None,
+                    Change::Keep | Change::Clear => return operation,
+                };
+                let policy = RetryPolicy::of_task(given, self.head.first_completion, rules);
+                fields.retry_policy = policy.map_or(Change::Clear, Change::Set);
+            }
+            _ => {}
+        }
+        operation
+    }
+
     fn ids_at(&self, positions: &[Pos]) -> Vec<StepId> {
         positions.iter().map(|&pos| self.steps[pos].spec.step_id.clone()).collect()
     }

@@ -3,14 +3,24 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{Command, Cx, StepReport};
+use super::{Command, Cx, Dispatch, GiveBack, KeepFact, RunTtl, StepReport};
 use crate::event::Bindings;
-use crate::id::{ArtifactId, NAME_MAX, Ref, StepId, system_agent};
+use crate::id::{ArtifactId, Ref, StepId, system_agent};
 use crate::limits::Limits;
 use crate::patch::{Change, Operation, ReasonInput, StepInput};
-use crate::record::{ArtifactInput, Progress, RetryPolicy, Value};
-use crate::reject::Rejection;
+use crate::record::{ArtifactInput, Blob, Labels, Object, Progress, RetryPolicy, Value, ValueBody};
+use crate::reject::{Code, Rejection};
+use crate::retry_policy::Limit;
 use crate::status::{Role, StepStatus};
+
+/// The longest time that a worker may take to stop, in milliseconds: an hour (POL-12).
+const GRACE_MS_MAX: u64 = 3_600_000;
+
+/// How many encodings a value may have below base64.
+const ENCODINGS_MAX: usize = 8;
+
+/// How long the name of an encoding is at most, in bytes.
+const ENCODING_BYTES_MAX: usize = 64;
 
 impl Command {
     pub(super) fn validate(&self, cx: &Cx<'_>) -> Result<(), Rejection> {
@@ -20,9 +30,12 @@ impl Command {
             Self::TaskUpdateStep(report) => step_report(report, cx),
             Self::TaskComplete(complete) => {
                 long_text("result_summary", complete.result_summary.as_deref(), limits)?;
+                complete.output.as_ref().map_or(Ok(()), |given| value("output", given, limits))?;
                 complete.artifacts.iter().try_for_each(|a| artifact(a, limits))
             }
+            Self::TaskFact(given) => fact(given, limits),
             Self::TaskFail(close) | Self::TaskCancel(close) => {
+                grace("grace_ms", close.grace_ms)?;
                 reason(close.reason.as_ref(), limits)
             }
             Self::SubmitTask(why)
@@ -39,23 +52,7 @@ impl Command {
             Self::GrantStep(grant) if grant.worker_id == system_agent() => {
                 Err(Rejection::invalid("worker_id", "the name `system` is the scheduler's own"))
             }
-            Self::DispatchWorker(dispatch) => match &dispatch.allowed_step_ids {
-                Some(ids) if ids.is_empty() => Err(Rejection::invalid(
-                    "allowed_step_ids",
-                    "allowed_step_ids is empty; leave it out to allow every step",
-                )),
-                ids => {
-                    let ids = ids.iter().flatten().map(StepId::as_str);
-                    let beside = dispatch.instructions.as_ref().map_or(0, String::len);
-                    names("allowed_step_ids", ids, beside, limits)?;
-                    if let Some(bindings) = &dispatch.bindings {
-                        let Bindings { thread_id, environment_ref } = bindings;
-                        long_text("bindings.thread_id", thread_id.as_deref(), limits)?;
-                        long_text("bindings.environment_ref", environment_ref.as_deref(), limits)?;
-                    }
-                    long_text("instructions", dispatch.instructions.as_deref(), limits)
-                }
-            },
+            Self::DispatchWorker(given) => dispatch(given, limits),
             Self::AppendTaskProgress(given) => {
                 if *given == super::AppendProgress::default() {
                     return Err(Rejection::invalid("progress", "nothing is reported"));
@@ -68,6 +65,24 @@ impl Command {
             _ => Ok(()),
         }
     }
+}
+
+/// The longest key of a fact, in bytes.
+const KEY_MAX: usize = 128;
+
+/// FACT-01: a key is short, and so is the payload.
+fn fact(given: &KeepFact, limits: &Limits) -> Result<(), Rejection> {
+    if given.key.is_empty() || given.key.len() > KEY_MAX {
+        return Err(Rejection::invalid("key", format!("a key has 1 to {KEY_MAX} bytes")));
+    }
+    let (size, most) = (given.payload.data().map_or(0, <[u8]>::len), limits.fact_bytes_max);
+    if size <= most {
+        return value("payload", &given.payload, limits);
+    }
+    let message = format!(
+        "payload has {size} bytes; at most {most} inline, put it as a blob and give its ref"
+    );
+    Err(Rejection::invalid("payload", message).with("limit", most))
 }
 
 fn patch(operations: &[Operation], limits: &Limits) -> Result<(), Rejection> {
@@ -91,12 +106,13 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
         Operation::AddStep { step: given, .. } => step(given, limits),
         Operation::UpdateStep { fields, .. } => {
             may_clear(fields.wrongly_cleared())?;
-            if let Change::Set(value) = &fields.input {
-                inline("input", value, limits)?;
+            if let Change::Set(given) = &fields.input {
+                value("input", given, limits)?;
             }
             if let Change::Set(given) = &fields.retry_policy {
                 policy("retry_policy", given)?;
             }
+            ext(fields.ext.value())?;
             fields.title.value().map_or(Ok(()), |t| text("title", t, limits))?;
             fields.summary.value().map_or(Ok(()), |t| text("summary", t, limits))
         }
@@ -105,6 +121,7 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
             if let Change::Set(given) = &fields.retry_policy {
                 policy("retry_policy", given)?;
             }
+            ext(fields.ext.value())?;
             if let Change::Set(constraints) = &fields.constraints {
                 super::deadline::later(constraints)?;
             }
@@ -128,14 +145,56 @@ fn may_clear(wrong: Option<&str>) -> Result<(), Rejection> {
 pub(super) fn step(given: &StepInput, limits: &Limits) -> Result<(), Rejection> {
     text("title", &given.title, limits)?;
     text("summary", &given.summary, limits)?;
-    if let Some(value) = &given.input {
-        inline("input", value, limits)?;
+    ext(given.ext.as_ref())?;
+    if let Some(input) = &given.input {
+        value("input", input, limits)?;
     }
     let input = given.input.as_ref().and_then(Value::data).map_or(0, <[u8]>::len);
     let beside = given.title.len() + given.summary.len() + input;
-    let ids = given.depends_on_step_ids.iter().map(StepId::as_str);
+    let ids = given.depends_on_step_ids.iter().chain(given.inputs_from.iter().flatten());
+    let ids = ids.map(StepId::as_str);
     names("depends_on_step_ids", ids, beside, limits)?;
     given.retry_policy.as_deref().map_or(Ok(()), |p| policy("retry_policy", p))
+}
+
+/// LABEL-01: how many labels a Task has, and how long they are, at most.
+const LABELS_MAX: usize = 16;
+const LABEL_KEY_MAX: usize = 63;
+const LABEL_VALUE_MAX: usize = 128;
+
+/// LABEL-01: the labels of a Task, or those that a list asks for. No key has a `=`, so `key=value` is clear.
+pub(crate) fn labels(given: &Labels) -> Result<(), Rejection> {
+    let wrong = |limit: usize, message: String| {
+        Err(Rejection::invalid("labels", message).with("limit", limit))
+    };
+    if given.len() > LABELS_MAX {
+        return wrong(LABELS_MAX, format!("{} labels; at most {LABELS_MAX}", given.len()));
+    }
+    for (key, value) in given {
+        let (long, short) = (key.chars().count(), value.chars().count());
+        if !(1..=LABEL_KEY_MAX).contains(&long) || key.contains('=') {
+            let form = format!("a key has 1 to {LABEL_KEY_MAX} characters and no `=`");
+            return wrong(LABEL_KEY_MAX, format!("{form}, not {long}: {key:.80}"));
+        }
+        if short > LABEL_VALUE_MAX {
+            let message =
+                format!("the value of {key} has {short} characters; at most {LABEL_VALUE_MAX}");
+            return wrong(LABEL_VALUE_MAX, message);
+        }
+    }
+    Ok(())
+}
+
+/// EVOLVE-03: the longest `ext`, as JSON.
+const EXT_MAX: usize = 4 * 1024;
+
+pub(super) fn ext(given: Option<&Object>) -> Result<(), Rejection> {
+    let size = given.map(serde_json::to_vec).map_or(0, |it| it.map_or(usize::MAX, |it| it.len()));
+    if size <= EXT_MAX {
+        return Ok(());
+    }
+    let message = format!("ext has {size} bytes as JSON; at most {EXT_MAX}");
+    Err(Rejection::invalid("ext", message).with("limit", EXT_MAX))
 }
 
 pub(super) fn text(field: &str, given: &str, limits: &Limits) -> Result<(), Rejection> {
@@ -176,11 +235,14 @@ fn long_text(field: &str, given: Option<&str>, limits: &Limits) -> Result<(), Re
     }
 }
 
+/// The longest code of a reason, in bytes.
+const CODE_MAX: usize = 64;
+
 /// Message and details share one limit; a code is a name.
 pub(super) fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(), Rejection> {
     let Some(given) = given else { return Ok(()) };
-    if given.code.as_ref().is_some_and(|code| code.is_empty() || code.len() > NAME_MAX) {
-        return Err(Rejection::invalid("reason.code", format!("a code has 1 to {NAME_MAX} bytes")));
+    if given.code.as_ref().is_some_and(|code| code.is_empty() || code.len() > CODE_MAX) {
+        return Err(Rejection::invalid("reason.code", format!("a code has 1 to {CODE_MAX} bytes")));
     }
     let details = given.details.as_ref().map(serde_json::to_vec);
     let details = details.map_or(0, |written| written.map_or(usize::MAX, |bytes| bytes.len()));
@@ -194,16 +256,49 @@ pub(super) fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(),
     long_text("reason.message", Some(&given.message), limits)
 }
 
-fn inline(field: &str, value: &Value, limits: &Limits) -> Result<(), Rejection> {
-    let size = value.data().map_or(0, <[u8]>::len);
-    if size <= limits.value_bytes_max {
+/// VALUE-01 to VALUE-03: the size of a value, inline or in a blob, and the names of its encodings.
+fn value(field: &str, given: &Value, limits: &Limits) -> Result<(), Rejection> {
+    let names = given.encoding.names();
+    if names.len() > ENCODINGS_MAX
+        || names.iter().any(|it| it.is_empty() || it.len() > ENCODING_BYTES_MAX)
+    {
+        let message = format!(
+            "encoding has at most {ENCODINGS_MAX} names of 1 to {ENCODING_BYTES_MAX} bytes each"
+        );
+        return Err(Rejection::invalid(&format!("{field}.encoding"), message));
+    }
+    match &given.body {
+        ValueBody::Data(data) if data.len() > limits.value_bytes_max => {
+            let (size, most) = (data.len(), limits.value_bytes_max);
+            let message = format!(
+                "{field} has {size} bytes; at most {most} inline, put it as a blob and give its ref"
+            );
+            Err(Rejection::invalid(field, message).with("limit", most))
+        }
+        ValueBody::Blob(blob) => blob_size(field, *blob, limits),
+        ValueBody::Ref(reference) if reference.as_str().starts_with(Blob::PREFIX) => {
+            let message = format!(
+                "{field} names a blob: its ref is `{}` and 64 hex digits in lower case, with \
+                 size_bytes and digest beside it",
+                Blob::PREFIX
+            );
+            Err(Rejection::invalid(field, message).with("ref", reference.as_str()))
+        }
+        ValueBody::Data(_) | ValueBody::Ref(_) => Ok(()),
+    }
+}
+
+/// VALUE-02: a blob has at most as many bytes as the limit says.
+///
+/// # Errors
+/// `value_too_large`.
+pub(super) fn blob_size(field: &str, blob: Blob, limits: &Limits) -> Result<(), Rejection> {
+    let (size, most) = (blob.size_bytes, limits.blob_bytes_max);
+    if size <= most {
         return Ok(());
     }
-    let message = format!(
-        "{field} has {size} bytes; at most {} inline, store it and give a ref",
-        limits.value_bytes_max
-    );
-    Err(Rejection::invalid(field, message).with("limit", limits.value_bytes_max))
+    let message = format!("{field} has {size} bytes; a value has at most {most}");
+    Err(Rejection::new(Code::ValueTooLarge, message).with("field", field).with("limit", most))
 }
 
 fn artifact(given: &ArtifactInput, limits: &Limits) -> Result<(), Rejection> {
@@ -215,27 +310,38 @@ fn artifact(given: &ArtifactInput, limits: &Limits) -> Result<(), Rejection> {
     Err(Rejection::invalid("artifacts", message).with("limit", limits.value_bytes_max))
 }
 
+/// POL-12: the longest time that a worker may take to stop.
+fn grace(field: &str, ms: Option<u64>) -> Result<(), Rejection> {
+    if ms.is_none_or(|ms| ms <= GRACE_MS_MAX) {
+        return Ok(());
+    }
+    Err(Rejection::invalid(field, format!("{field} is at most {GRACE_MS_MAX}")))
+}
+
 pub(super) fn policy(field: &str, given: &RetryPolicy) -> Result<(), Rejection> {
     let wrong = |name: &str, message: &str| {
         Err(Rejection::invalid(&format!("{field}.{name}"), format!("{name} {message}")))
     };
     let at_least_one = [("max_attempts", given.max_attempts), ("max_lost", given.max_lost)];
     for (name, value) in at_least_one {
-        if value == Some(0) {
-            return wrong(name, "counts from 1; leave it out for no limit");
+        if value == Some(Limit::Of(0)) {
+            return wrong(name, "counts from 1; say \"unlimited\" for no limit");
         }
     }
     let times = [
         ("schedule_to_start_ms", given.schedule_to_start_ms),
         ("start_to_close_ms", given.start_to_close_ms),
-        ("heartbeat_ms", given.heartbeat_ms),
+        ("schedule_to_close_ms", given.schedule_to_close_ms),
+        ("blocked_ms", given.blocked_ms),
+        ("heartbeat_ms", given.heartbeat_ms.map(Limit::Of)),
     ];
     for (name, value) in times {
-        if value == Some(0) {
+        if value == Some(Limit::Of(0)) {
             return wrong(name, "is 0; give a time or leave it out");
         }
     }
-    let backoff = &given.backoff;
+    grace(&format!("{field}.cancel_grace_ms"), given.cancel_grace_ms)?;
+    let backoff = given.backoff();
     if !(backoff.factor.is_finite() && (1.0..=1000.0).contains(&backoff.factor)) {
         return wrong("backoff.factor", "is from 1 to 1000");
     }
@@ -243,6 +349,15 @@ pub(super) fn policy(field: &str, given: &RetryPolicy) -> Result<(), Rejection> 
         return wrong("backoff.jitter", "is from 0 to 1");
     }
     Ok(())
+}
+
+/// LEASE-18, RETRY-02: the longest wait that a worker may ask for.
+pub(super) fn retry_after(ms: Option<u64>) -> Result<(), Rejection> {
+    if ms.is_none_or(|ms| ms <= GiveBack::RETRY_AFTER_MS_MAX) {
+        return Ok(());
+    }
+    let message = format!("retry_after_ms is at most {}", GiveBack::RETRY_AFTER_MS_MAX);
+    Err(Rejection::invalid("retry_after_ms", message))
 }
 
 fn progress(given: &Progress, limits: &Limits) -> Result<(), Rejection> {
@@ -269,6 +384,11 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
     if report.reply.is_some() && !completes {
         return Err(Rejection::invalid("reply", "reply goes with status completed only"));
     }
+    if report.retry_after_ms.is_some() && report.status != Some(StepStatus::Failed) {
+        let message = "retry_after_ms goes with status failed only";
+        return Err(Rejection::invalid("retry_after_ms", message));
+    }
+    retry_after(report.retry_after_ms)?;
     if report.wait_kind.is_some() && report.status != Some(StepStatus::Blocked) {
         return Err(Rejection::invalid("wait_kind", "wait_kind goes with status blocked only"));
     }
@@ -280,8 +400,8 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
         let message = "run_result goes with a worker's final status only";
         return Err(Rejection::invalid("run_result", message));
     }
-    if let Some(value) = &report.output {
-        inline("output", value, limits)?;
+    if let Some(output) = &report.output {
+        value("output", output, limits)?;
     }
     long_text("result_summary", report.result_summary.as_deref(), limits)?;
     long_text("run_result", report.run_result.as_deref(), limits)?;
@@ -305,4 +425,29 @@ fn ends_run(report: &StepReport, cx: &Cx<'_>) -> bool {
     use StepStatus::{Blocked, Cancelled, Completed, Failed};
     let is_final = matches!(report.status, Some(Blocked | Cancelled | Completed | Failed));
     is_final && cx.caller.role == Role::Worker
+}
+
+/// DISP-02, DISP-06.
+fn dispatch(given: &Dispatch, limits: &Limits) -> Result<(), Rejection> {
+    let ids = given.allowed_step_ids.as_deref();
+    if ids.is_some_and(<[StepId]>::is_empty) {
+        let message = "allowed_step_ids is empty; leave it out to allow every step";
+        return Err(Rejection::invalid("allowed_step_ids", message));
+    }
+    if let Some(RunTtl::Ms(ms)) = given.ttl_ms
+        && !RunTtl::MS.contains(&ms)
+    {
+        let (least, most) = RunTtl::MS.into_inner();
+        let message =
+            format!("ttl_ms is {ms}; it goes from {least} to {most}, or is \"unlimited\"");
+        return Err(Rejection::invalid("ttl_ms", message));
+    }
+    let ids = ids.unwrap_or_default().iter().map(StepId::as_str);
+    let beside = given.instructions.as_ref().map_or(0, String::len);
+    names("allowed_step_ids", ids, beside, limits)?;
+    if let Some(Bindings { thread_id, environment_ref }) = &given.bindings {
+        long_text("bindings.thread_id", thread_id.as_deref(), limits)?;
+        long_text("bindings.environment_ref", environment_ref.as_deref(), limits)?;
+    }
+    long_text("instructions", given.instructions.as_deref(), limits)
 }

@@ -15,6 +15,8 @@ pub struct Context {
     pub command_id: CommandId,
     /// Carry the command out only at this version (OCC-02).
     pub expected_version: Option<u64>,
+    /// Carry the command out only at this version of what orchestrators have specified (OCC-07).
+    pub expected_spec_version: Option<u64>,
     /// W3C traceparent.
     pub trace: Option<SmolStr>,
 }
@@ -22,7 +24,7 @@ pub struct Context {
 impl Context {
     /// A command with this id.
     pub const fn new(command_id: CommandId) -> Self {
-        Self { command_id, expected_version: None, trace: None }
+        Self { command_id, expected_version: None, expected_spec_version: None, trace: None }
     }
 }
 

@@ -1,57 +1,25 @@
 //! The reducer: `apply` turns a commit into state, live and on replay alike (law 2).
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
-use core::fmt;
 
+pub use super::contradiction::{Contradiction, Illegal};
 use super::derived::{Derived, Tally};
 use super::undo::{Note, UndoLog};
-use super::{CommandRecord, Head, Made, Mark, Run, Shift, Step, StepState, Task, Written, text};
+use super::{
+    CommandRecord, Head, Made, Mark, RestPeriods, Run, Shift, Step, StepState, Task, Written, text,
+};
 use crate::event::{
     Body, CancelRequested, Commit, Event, RunDispatched, RunEnded, TaskCreated, TaskProgress,
     Unlinked,
 };
-use crate::id::{CommitId, Millis, StepId};
+use crate::id::{CommitId, Millis, StepId, system_agent};
 use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec, add_once};
+use crate::rules::Rules;
 use crate::status::{EdgeKind, EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
-
-/// An event that contradicts the state: the log is not a history of this Task (RECOVER-05).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Illegal {
-    /// `wal_seq` of the event.
-    pub wal_seq: u64,
-    /// What does not fit.
-    pub why: Contradiction,
-}
-
-impl fmt::Display for Illegal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {} does not fit the state: {}", self.wal_seq, self.why)
-    }
-}
-
-impl core::error::Error for Illegal {}
-
-/// What contradicts the state of a Task, in words: an event, or another of its records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contradiction(String);
-
-impl fmt::Display for Contradiction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for Contradiction {}
-
-impl<T: Into<String>> From<T> for Contradiction {
-    fn from(words: T) -> Self {
-        Self(words.into())
-    }
-}
 
 pub(super) type Applied = Result<(), Contradiction>;
 
@@ -124,23 +92,35 @@ impl Task {
             status_reason: None,
             last_error: None,
             result_summary: None,
+            output: None,
+            output_from: None,
             cancel_requested: None,
             archived_at: None,
             delivery_state: created.task.delivery_state,
             progress: Arc::default(),
             input_refs: Arc::default(),
+            unread_input_refs: None,
             evidence_refs: Arc::default(),
             created_by_agent_id: event.actor.clone(),
             created_by_run_id: event.run,
             creation: created.creation,
             created_seq: 1,
+            spec_version: 1,
             idempotency_key: created.idempotency_key.clone(),
+            rules: created.rules,
+            first_completion: created.task.completion,
             created_at: at,
             started_at: None,
             picked_up: false,
             ended_at: None,
             resumed_at: None,
             resumed_shift: 0,
+            drained_at: None,
+            drained_shift: 0,
+            paused: RestPeriods::default(),
+            resting: RestPeriods::default(),
+            required_done_at: None,
+            required_done_shift: 0,
             closing_shift: 0,
             trace: None,
         };
@@ -152,6 +132,7 @@ impl Task {
             runs: Table::new(seed),
             artifacts: Table::new(seed),
             edges: created.task.relationships.clone(),
+            facts: BTreeMap::new(),
             commands: Table::new(seed),
             derived: Derived::default(),
             undo: UndoLog::default(),
@@ -201,10 +182,41 @@ impl Task {
             return Err(format!("{} after the end", event.body.event_type()).into());
         }
         self.mark = Mark { version: at.seq, updated_at: at.time };
+        let (was_draining, were_open) = (self.is_draining(), self.derived.tally.required_open > 0);
         match step {
             Some(pos) => self.apply_to_step(pos, event, at),
             None => self.apply_to_task(event, at),
+        }?;
+        if were_open && self.derived.tally.required_open == 0 {
+            let head = self.head_mut();
+            (head.required_done_at, head.required_done_shift) = (Some(at.time), at.shift);
         }
+        if changes_spec(event) {
+            self.head_mut().spec_version = at.seq;
+        }
+        if was_draining && !self.is_draining() && self.head.is_open() {
+            self.change_resumed_at(|task| {
+                let head = task.head_mut();
+                (head.drained_at, head.drained_shift) = (Some(at.time), at.shift);
+            });
+        }
+        Ok(())
+    }
+
+    /// POL-08, POL-12: notes whether the Task rests from now on.
+    fn note_rest(&mut self, at: At) {
+        let head = self.head_mut();
+        head.paused.turn(head.status == TaskStatus::Paused, at);
+        let rests = matches!(head.status, TaskStatus::Paused | TaskStatus::Blocked);
+        head.resting.turn(rests, at);
+    }
+
+    /// S15, DISP-02: waits of ready Steps and of unused Runs for workers begin anew.
+    fn resume_waits(&mut self, at: At) {
+        self.change_resumed_at(|task| {
+            let head = task.head_mut();
+            (head.resumed_at, head.resumed_shift) = (Some(at.time), at.shift);
+        });
     }
 
     fn apply_to_task(&mut self, event: &Event, at: At) -> Applied {
@@ -217,14 +229,14 @@ impl Task {
             Body::TaskSubmitted(p) | Body::TaskRunning(p) => self.move_task(event, p.from, None),
             Body::TaskReopened(p) | Body::TaskResumed(p) => {
                 self.move_task(event, p.from, None)?;
-                self.change_resumed_at(|task| {
-                    task.head.resumed_at = Some(at.time);
-                    task.head.resumed_shift = at.shift;
-                });
+                self.note_rest(at);
+                self.resume_waits(at);
                 Ok(())
             }
             Body::TaskBlocked(p) | Body::TaskPaused(p) => {
-                self.move_task(event, p.from, Some(&p.reason))
+                self.move_task(event, p.from, Some(&p.reason))?;
+                self.note_rest(at);
+                Ok(())
             }
             Body::TaskUpdated(p) => self.apply_patch(p, at),
             Body::TaskCancelRequested(p) => self.request_closing(p, event, at),
@@ -243,6 +255,10 @@ impl Task {
             }
             Body::TaskArchived(_) => {
                 self.head_mut().archived_at = Some(at.time);
+                Ok(())
+            }
+            Body::TaskFact(p) => {
+                self.keep_fact(p, at);
                 Ok(())
             }
             Body::TaskDeliveryUpdated(p) => {
@@ -278,7 +294,11 @@ impl Task {
         if let Some(delta) = &p.progress {
             Arc::make_mut(&mut head.progress).merge(delta, at.time);
         }
-        add_once(Arc::make_mut(&mut head.input_refs), &p.input_refs);
+        let input_refs = Arc::make_mut(&mut head.input_refs);
+        match head.rules {
+            Rules::First => add_once(input_refs, &p.input_refs),
+            Rules::Second => input_refs.extend_from_slice(&p.input_refs), // CTRL-12: a cursor counts them.
+        }
         add_once(Arc::make_mut(&mut head.evidence_refs), &p.evidence_refs);
         p.artifacts.iter().try_for_each(|a| self.add_artifact(a, None, None, at.time))
     }
@@ -311,7 +331,7 @@ impl Task {
             dispatch_version: at.seq,
             instructions: p.instructions.as_deref().map(text),
             bindings: p.bindings.clone().map(Arc::new),
-            expires_at: Some(p.expires_at),
+            expires_at: p.expires_at,
             shift: at.shift,
             created_at: at.time,
             ended_at: None,
@@ -349,6 +369,7 @@ impl Task {
         // The children of the unfinished creation become children of the new one.
         let children = self.edges.iter().filter(|edge| edge.kind == EdgeKind::Child);
         anew.edges.extend(children.cloned());
+        self.facts.values().cloned().for_each(|fact| anew.put_fact(fact));
         anew.mark = self.mark;
         anew.volatile = self.volatile.clone();
         anew.undo = core::mem::take(&mut self.undo);
@@ -428,6 +449,11 @@ impl Task {
         head.status = to;
         head.ended_at = Some(at.time);
         head.result_summary = p.result_summary.as_deref().map(text);
+        head.output = p.output.clone().map(Arc::new);
+        head.output_from.clone_from(&p.output_from);
+        if !p.unread_input_refs.is_empty() {
+            head.unread_input_refs = Some(Arc::new(p.unread_input_refs.clone()));
+        }
         add_once(Arc::make_mut(&mut head.evidence_refs), &p.evidence_refs);
         if to == TaskStatus::Failed {
             head.last_error.clone_from(&reason);
@@ -442,6 +468,23 @@ impl Task {
     /// Counts of the Steps, commits in flight included.
     pub fn tally(&self) -> &Tally {
         &self.derived.tally
+    }
+}
+
+/// OCC-07: whether an orchestrator changes with this event what the Task is to do.
+fn changes_spec(event: &Event) -> bool {
+    match &event.body {
+        Body::TaskCreated(_)
+        | Body::TaskSubmitted(_)
+        | Body::TaskUpdated(_)
+        | Body::TaskBlocked(_)
+        | Body::TaskReopened(_)
+        | Body::TaskPaused(_)
+        | Body::TaskResumed(_)
+        | Body::TaskCancelRequested(_) => true,
+        Body::StepCancelled(p) => p.attempt_id.is_none() && event.actor != system_agent(),
+        Body::StepReopened(_) => event.actor != system_agent(),
+        _ => false,
     }
 }
 

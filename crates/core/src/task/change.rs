@@ -13,7 +13,9 @@ use crate::table::Pos;
 impl Task {
     pub(crate) fn change_attempt(&mut self, pos: Pos, change: impl FnOnce(&mut Attempt)) {
         self.note_attempt(pos);
+        let before = self.attempts[pos].completed_step();
         change(&mut self.attempts[pos]);
+        self.judge_announced(pos, before);
     }
 
     pub(super) fn change_run(&mut self, pos: Pos, change: impl FnOnce(&mut Run)) {
@@ -52,11 +54,22 @@ impl Task {
     pub(crate) fn change_alone(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
         self.note_step(pos);
         self.index_out(pos);
-        change(&mut self.steps[pos].state);
+        self.change_state(pos, change);
         self.index_in(pos);
     }
 
-    /// Updates the dependents of a Step that became completed, dead or fatal, or ceased to be so.
+    /// Changes a Step's state alone, and notes since when it stands as a failure (POL-05).
+    pub(super) fn change_state(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
+        let (state, version) = (&mut self.steps[pos].state, self.mark.version);
+        let before = state.standing();
+        change(state);
+        let now = state.standing();
+        if now != before {
+            state.standing_since = if now.is_some() { version } else { 0 };
+        }
+    }
+
+    /// Updates the dependents of a Step that became completed, dead, fatal or stuck, or ceased to be so.
     fn spread(&mut self, pos: Pos, before: Signals) {
         let now = Signals::of(&self.steps[pos].state);
         if now == before || self.steps[pos].dependents.is_empty() {
@@ -80,6 +93,7 @@ impl Task {
                     s.unmet = shift(s.unmet, !before.completed, !now.completed);
                     s.dead = shift(s.dead, before.dead, now.dead);
                     s.fatal = shift(s.fatal, before.fatal, now.fatal);
+                    s.stuck = shift(s.stuck, before.stuck, now.stuck);
                 });
                 let now = Signals::of(&self.steps[dependent].state);
                 work.push(Turn { pos: dependent, before: then, now });
@@ -90,7 +104,7 @@ impl Task {
     /// Makes a Step of a new Task wait for its dependencies.
     pub(super) fn link(&mut self, pos: Pos) {
         let spec = Arc::clone(&self.steps[pos].spec);
-        let (mut unmet, mut dead, mut fatal) = (0, 0, 0);
+        let (mut unmet, mut dead, mut fatal, mut stuck) = (0, 0, 0, 0);
         for id in &spec.depends_on_step_ids {
             let Some(dep) = self.find_step(id) else { continue };
             let on = &mut self.steps[dep];
@@ -100,9 +114,10 @@ impl Task {
             unmet += u32::from(on.state.status != StepStatus::Completed);
             dead += u32::from(on.state.is_dead());
             fatal += u32::from(on.state.is_fatal());
+            stuck += u32::from(on.state.is_stuck());
         }
         let state = &mut self.steps[pos].state;
-        (state.unmet, state.dead, state.fatal) = (unmet, dead, fatal);
+        (state.unmet, state.dead, state.fatal, state.stuck) = (unmet, dead, fatal, stuck);
     }
 }
 
@@ -113,12 +128,15 @@ pub(crate) struct Signals {
     pub(crate) dead: bool,
     /// Never without `dead`.
     pub(crate) fatal: bool,
+    /// Never missing with `dead`.
+    pub(crate) stuck: bool,
 }
 
 impl Signals {
     pub(crate) fn of(state: &StepState) -> Self {
         let completed = state.status == StepStatus::Completed;
-        Self { completed, dead: state.is_dead(), fatal: state.is_fatal() }
+        let (dead, fatal) = (state.is_dead(), state.is_fatal());
+        Self { completed, dead, fatal, stuck: state.is_stuck() }
     }
 }
 

@@ -31,7 +31,7 @@ impl Task {
             );
         }
         self.check_waits()?;
-        if !self.volatile.agrees_with(&self.runs) {
+        if !self.volatile.agrees_with(&self.runs, &self.head) {
             return Err(format!("unused runs differ: {:?}", self.volatile).into());
         }
         for (pos, step) in (0..).zip(self.steps.iter()) {
@@ -83,7 +83,8 @@ impl Task {
         };
         let mut found: BTreeMap<Obstacle, u32> = BTreeMap::new();
         for step in self.steps.iter().filter(waits) {
-            let why = obstacles(&self.head, &step.spec, &step.state, Asker::default()).headline();
+            let task = (&self.head, self.tally());
+            let why = obstacles(task, &step.spec, &step.state, Asker::default()).headline();
             *found.entry(why).or_default() += 1;
         }
         let said: BTreeMap<_, _> = self.waits().iter().filter(|(_, count)| *count > 0).collect();
@@ -120,7 +121,11 @@ impl Task {
         if state.status == StepStatus::Ready && state.unmet > 0 {
             return Err("ready before its dependencies".into());
         }
-        let (mut unmet, mut dead, mut fatal) = (0, 0, 0);
+        if (state.standing_since > 0) != state.standing().is_some() {
+            let (why, since) = (state.standing(), state.standing_since);
+            return Err(format!("it stands as {why:?} since {since}").into());
+        }
+        let (mut unmet, mut dead, mut fatal, mut stuck) = (0, 0, 0, 0);
         for id in &step.spec.depends_on_step_ids {
             let dep = self.find_step(id).ok_or_else(|| format!("dependency {id} is gone"))?;
             let on = &self.steps[dep];
@@ -130,14 +135,12 @@ impl Task {
             unmet += u32::from(on.state.status != StepStatus::Completed);
             dead += u32::from(on.state.is_dead());
             fatal += u32::from(on.state.is_fatal());
+            stuck += u32::from(on.state.is_stuck());
         }
-        if (unmet, dead, fatal) != (state.unmet, state.dead, state.fatal) {
-            return Err(format!(
-                "counts are {:?}, should be {:?}",
-                (state.unmet, state.dead, state.fatal),
-                (unmet, dead, fatal)
-            )
-            .into());
+        let counted = (state.unmet, state.dead, state.fatal, state.stuck);
+        if counted != (unmet, dead, fatal, stuck) {
+            let all = (unmet, dead, fatal, stuck);
+            return Err(format!("counts are {counted:?}, should be {all:?}").into());
         }
         Ok(())
     }

@@ -7,11 +7,17 @@
 
 pub mod apply;
 mod artifacts;
+mod attempt;
 pub(crate) mod change;
+mod contradiction;
 pub mod derived;
+mod facts;
+mod failing;
 pub mod invariants;
 mod parts;
 pub(crate) mod patching;
+mod rest;
+mod results;
 mod snapshot;
 mod step_events;
 mod tables;
@@ -19,6 +25,7 @@ pub mod undo;
 mod volatile;
 mod waits;
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -27,23 +34,28 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::creation::Creation;
-use crate::event::{Bindings, ReleaseReason, StepSnapshot};
+use crate::event::Bindings;
 use crate::id::{
-    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId,
-    StepId, TaskId,
+    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, HandlerName, Millis, PoolId, Ref,
+    RunId, StepId, TaskId,
 };
 use crate::record::{
-    Artifact, CancelRequest, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec,
-    Value,
+    Artifact, CancelRequest, Edge, Fact, Progress, Reason, RemoteRef, RetryPolicy, StepSpec,
+    TaskSpec, Value,
 };
+use crate::rules::Rules;
 use crate::status::{
-    AttemptStatus, DeliveryState, EndReason, Outcome, ReplyKind, RunState, StepStatus, TaskStatus,
-    WaitKind,
+    DeliveryState, EndReason, Policy, ReplyKind, RunState, StepStatus, TaskStatus, WaitKind,
 };
 use crate::table::{Keyed, Pos, Table};
 
+use attempt::RELEASE_REASON;
+pub use attempt::{Adopted, Attempt};
 use derived::Derived;
+pub use failing::Standing;
+pub(crate) use failing::standing_reason;
 pub use parts::Unfinished;
+pub use rest::{Awake, RestPeriods};
 pub use snapshot::TaskSnapshot;
 pub(crate) use step_events::lost_with;
 use undo::UndoLog;
@@ -60,6 +72,8 @@ pub struct Task {
     pub(crate) runs: Table<Run>,
     pub(crate) artifacts: Table<Arc<Artifact>>,
     pub(crate) edges: Vec<Edge>,
+    /// Facts of gateways, by `wal_seq`.
+    pub(crate) facts: BTreeMap<u64, Fact>,
     pub(crate) commands: Table<CommandRecord>,
     pub(crate) derived: Derived,
     pub(crate) undo: UndoLog,
@@ -97,6 +111,12 @@ pub struct Head {
     pub last_error: Option<Arc<Reason>>,
     /// Set by `task_completed` only.
     pub result_summary: Option<Arc<str>>,
+    /// The result, if the command that completed the Task gave it (TASK-22).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Arc<Value>>,
+    /// The Step whose output is the result (TASK-22).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<StepId>,
     /// Present while closing.
     pub cancel_requested: Option<Arc<CancelRequest>>,
     /// Set once the Task is archived.
@@ -107,6 +127,9 @@ pub struct Head {
     pub progress: Arc<Progress>,
     /// Late input (A2A-21).
     pub input_refs: Arc<Vec<Ref>>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_input_refs: Option<Arc<Vec<Ref>>>,
     /// Evidence.
     pub evidence_refs: Arc<Vec<Ref>>,
     /// The creator.
@@ -119,8 +142,14 @@ pub struct Head {
     /// `wal_seq` of the `task_created` that counts: the last one (IDEM-10).
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub created_seq: u64,
+    /// `wal_seq` of the last event by which orchestrators changed what the Task is to do (OCC-07).
+    pub spec_version: u64,
     /// Key of a repeated create (IDEM-03).
     pub idempotency_key: Option<SmolStr>,
+    /// The edition of the contract by which the Task lives (EVOLVE-01).
+    pub rules: Rules,
+    /// Its `completion` at creation, which its default policy goes by (RETRY-14).
+    pub first_completion: Policy,
     /// When it was created.
     pub created_at: Millis,
     /// First claim.
@@ -135,6 +164,20 @@ pub struct Head {
     /// The shift of that event.
     #[serde(skip)] // As all shifts.
     pub resumed_shift: Shift,
+    /// Last end of a time in which it was draining, which a wait for a worker rests in as well (S15).
+    pub drained_at: Option<Millis>,
+    /// The shift of that event.
+    #[serde(skip)] // As all shifts.
+    pub drained_shift: Shift,
+    /// For how long it was paused since its deadline was written (POL-08).
+    pub paused: RestPeriods,
+    /// For how long it was paused or blocked (POL-12).
+    pub resting: RestPeriods,
+    /// The last time that an event left no required Step uncompleted (POL-06).
+    pub required_done_at: Option<Millis>,
+    /// The shift of that event.
+    #[serde(skip)] // As all shifts.
+    pub required_done_shift: Shift,
     /// The shift of the event that began the closing.
     #[serde(skip)] // As all shifts.
     pub closing_shift: Shift,
@@ -149,6 +192,16 @@ const fn first() -> u64 {
 #[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
 const fn is_first(seq: &u64) -> bool {
     *seq == first()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+const fn is_zero_seq(seq: &u64) -> bool {
+    *seq == 0
 }
 
 /// A node of the DAG.
@@ -172,6 +225,9 @@ pub struct StepState {
     pub removed: bool,
     /// Whether it failed in a way that fails an automatic Task if the Step is required (POL-05).
     pub fatal_failure: bool,
+    /// Whether it is a completed `noop` without results behind it or of its own (STEP-37).
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub joins_nothing: bool,
     /// Set exactly while blocked.
     pub wait_kind: Option<WaitKind>,
     /// Dependencies that are not completed.
@@ -180,10 +236,26 @@ pub struct StepState {
     pub dead: u32,
     /// Those of them that count for POL-06.
     pub fatal: u32,
+    /// Dependencies that complete only if the orchestrator acts first: dead, blocked, or behind such a Step.
+    pub stuck: u32,
+    /// `wal_seq` of the event since which it makes its Task failing if it is required (POL-05); 0 while it
+    /// does not.
+    pub standing_since: u64,
     /// Attempts that count for `max_attempts` (RETRY-03).
     pub attempt_count: u32,
     /// Attempts that count for `max_lost` (RETRY-03).
     pub lost_count: u32,
+    /// Losses in a row that did not count, as the owner saw a gap (LEASE-14). Losses that count do not end
+    /// the row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub outages: u32,
+    /// Attempts in a row that ended with their host after they had started (RETRY-13).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub host_deaths: u32,
+    /// `wal_seq` of the last event that reopened the Step, or changed its handler, input or dependencies: an
+    /// Attempt that was claimed before it did something else (REPORT-14).
+    #[serde(default, skip_serializing_if = "is_zero_seq")]
+    pub redefined_seq: u64,
     /// Ordinal of the newest Attempt.
     pub ordinal: u32,
     /// The open Attempt, exactly while held (ATT-07).
@@ -194,9 +266,15 @@ pub struct StepState {
     pub ready_at: Option<Millis>,
     /// End of the backoff, only while pending.
     pub not_before: Option<Millis>,
+    /// Since when it is blocked; otherwise since when it was ready for the first time since creation or
+    /// its last explicit reopen (POL-12).
+    pub counts_from: Option<Awake>,
     /// The shift of the event that made it ready, pending or claimed.
     #[serde(skip)] // As all shifts.
     pub shift: Shift,
+    /// Whether the RemoteRef in the facts is that of an earlier try (STEP-33).
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub remote_left: bool,
     /// When the Step was made.
     pub created_at: Millis,
     /// When it last changed.
@@ -231,9 +309,28 @@ pub struct StepFacts {
     /// The peer that does the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteRef>,
+    /// Where it ran, if it was taken over from another Task (RETRY-15).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_over_from: Option<StepOrigin>,
+}
+
+/// Where a Step ran that was taken over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepOrigin {
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Attempt that completed it; absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<AttemptId>,
 }
 
 impl StepFacts {
+    /// Whether there is anything to hand on.
+    pub fn has_results(&self) -> bool {
+        self.output.is_some() || self.result_summary.is_some() || !self.artifact_ids.is_empty()
+    }
+
     /// The facts of a Step on which nobody has reported.
     pub const NONE: Self = Self {
         result_summary: None,
@@ -244,6 +341,7 @@ impl StepFacts {
         progress: None,
         input_refs: Vec::new(),
         remote: None,
+        taken_over_from: None,
     };
 }
 
@@ -263,18 +361,26 @@ impl StepState {
             status: StepStatus::Pending,
             removed: false,
             fatal_failure: false,
+            joins_nothing: false,
             wait_kind: None,
             unmet: 0,
             dead: 0,
             fatal: 0,
+            stuck: 0,
+            standing_since: 0,
             attempt_count: 0,
             lost_count: 0,
+            outages: 0,
+            host_deaths: 0,
+            redefined_seq: 0,
             ordinal: 0,
             current: None,
             last_attempt: None,
             ready_at: None,
             not_before: None,
+            counts_from: None,
             shift: 0,
+            remote_left: false,
             created_at: at,
             updated_at: at,
             facts: None,
@@ -287,9 +393,31 @@ impl StepState {
         self.facts.as_deref().unwrap_or(&NONE)
     }
 
+    /// The peer of the current try, or of the one that completed the Step (STEP-33).
+    pub fn peer(&self) -> Option<&RemoteRef> {
+        self.facts().remote.as_ref().filter(|_| !self.remote_left)
+    }
+
+    /// Whether the Step is completed and the facts of its peer are not stored here (TERM-10).
+    pub fn is_unreconciled(&self) -> bool {
+        self.status == StepStatus::Completed && self.peer().is_some_and(|peer| !peer.reconciled)
+    }
+
+    /// Leaves the peer of a try that has ended (STEP-33).
+    pub(crate) fn leave_peer(&mut self) {
+        self.remote_left = self.facts().remote.is_some();
+    }
+
     /// Results and reasons, mutable.
     pub(crate) fn facts_mut(&mut self) -> &mut StepFacts {
         Arc::make_mut(self.facts.get_or_insert_with(Arc::default))
+    }
+
+    /// Whether this is a completed `noop` without results of its own (STEP-37).
+    pub(crate) fn only_joins(&self, spec: &StepSpec) -> bool {
+        self.status == StepStatus::Completed
+            && spec.handler.as_str() == HandlerName::NOOP
+            && !self.facts().has_results()
     }
 
     /// Whether this Step cannot complete as things stand.
@@ -309,92 +437,6 @@ impl StepState {
             StepStatus::Pending | StepStatus::Blocked => self.fatal > 0,
             _ => false,
         }
-    }
-}
-
-/// One claim of one Step by one Run (2.4).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// Unique id.
-    pub attempt_id: AttemptId,
-    /// The Step, by position.
-    pub step: Pos,
-    /// The Step, by id.
-    pub step_id: StepId,
-    /// The Run, by position.
-    pub run: Pos,
-    /// The Run, by id.
-    pub run_id: RunId,
-    /// The worker.
-    pub worker_id: AgentId,
-    /// Its number among the Attempts of the Step, from 1.
-    pub ordinal: u32,
-    /// `wal_seq` of the claim.
-    pub fencing_token: u64,
-    /// Claimed, running or ended.
-    pub status: AttemptStatus,
-    /// Exactly when ended.
-    pub outcome: Option<Outcome>,
-    /// What its Step waited for when it ended as `blocked`.
-    pub waited_for: Option<WaitKind>,
-    /// Why it ended badly.
-    pub error: Option<Arc<Reason>>,
-    /// Fixed at the claim.
-    pub input_refs: Arc<[Ref]>,
-    /// Refs that it reported; the list grows while it is open.
-    pub output_refs: Arc<Vec<Ref>>,
-    /// Checkpoints that it reported; the list grows while it is open.
-    pub checkpoint_refs: Arc<Vec<Ref>>,
-    /// `result_summary` of the report that ended it.
-    pub completion_summary: Option<Arc<str>>,
-    /// The policy in force at the claim.
-    pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// Since when the Step had been ready at the claim.
-    pub ready_at: Millis,
-    /// The Step at the claim.
-    pub step_snapshot: Arc<StepSnapshot>,
-    /// Whether the Step was edited after the claim (STEP-27).
-    pub updated_after_dispatch: bool,
-    /// The peer that does the work.
-    pub remote: Option<Arc<RemoteRef>>,
-    /// When it was claimed.
-    pub started_at: Millis,
-    /// When its worker said that work had begun (S05).
-    pub begun_at: Option<Millis>,
-    /// When it ended.
-    pub ended_at: Option<Millis>,
-    /// How long each lease lasts, in milliseconds (LEASE-02).
-    pub lease_ms: u64,
-    /// End of the lease as the log says it (LEASE-05).
-    pub lease_expires_at: Millis,
-    /// Time of the last report that the log has (PROG-08).
-    pub progress_at: Option<Millis>,
-    /// The Attempt of the same Step before this one.
-    pub previous: Option<Pos>,
-    /// Where the event that ended it stands (REPORT-16).
-    pub ended_in: Option<Written>,
-}
-
-/// The key under which the details of an Attempt's error say why its worker gave it back.
-const RELEASE_REASON: &str = "release_reason";
-
-impl Attempt {
-    /// Whether a next run of its Step would be a retry of this Attempt (7.2): it failed, was lost
-    /// or abandoned, and its worker did not give it back.
-    pub fn ended_badly(&self) -> bool {
-        match self.outcome {
-            Some(Outcome::Failed | Outcome::TimedOut | Outcome::Lost) => true,
-            Some(Outcome::Abandoned) => self.error.as_ref().is_none_or(|e| e.code != "released"),
-            _ => false,
-        }
-    }
-
-    /// Whether its worker gave the Step back as not fit for it (LEASE-18).
-    pub fn was_unfit(&self) -> bool {
-        let details = self.error.as_ref().and_then(|error| error.details.as_ref());
-        let said = details.and_then(|details| details.get(RELEASE_REASON));
-        self.outcome == Some(Outcome::Abandoned)
-            && said.and_then(|said| said.as_str()) == Some(ReleaseReason::Unfit.as_str())
     }
 }
 
@@ -425,7 +467,8 @@ pub struct Run {
     pub instructions: Option<Arc<str>>,
     /// Thread and environment.
     pub bindings: Option<Arc<Bindings>>,
-    /// When it ends if nobody uses it; absent for automatic Runs.
+    /// When it ends if nobody uses it and its Task is not stopped meanwhile ([`Head::expires_at`]);
+    /// absent: never.
     pub expires_at: Option<Millis>,
     /// The shift of the event that made it.
     #[serde(skip)] // As all shifts.
@@ -434,13 +477,6 @@ pub struct Run {
     pub created_at: Millis,
     /// When it ended.
     pub ended_at: Option<Millis>,
-}
-
-impl Run {
-    /// When it ends by itself if nobody uses it, on the steady line.
-    pub(crate) fn expiry(&self) -> Option<Millis> {
-        self.expires_at.map(|at| at.saturating_add(self.shift))
-    }
 }
 
 /// Where the events of a command stand. A replay of the command is answered with this (IDEM-01).
@@ -530,6 +566,7 @@ impl PartialEq for Task {
             && self.runs == other.runs
             && self.artifacts == other.artifacts
             && self.edges == other.edges
+            && self.facts == other.facts
             && self.commands == other.commands
             && self.derived == other.derived
     }
@@ -606,9 +643,14 @@ impl Task {
         self.head.status.is_terminal()
     }
 
-    /// The policy in force for a Step: its own, else the Task's, as a whole.
-    pub fn policy_of<'a>(&'a self, spec: &'a StepSpec) -> Option<&'a Arc<RetryPolicy>> {
-        spec.retry_policy.as_ref().or(self.head.spec.retry_policy.as_ref())
+    /// The policy in force for a Step (RETRY-14): its own, filled in from the Task's; by rules 1, its own
+    /// or the Task's, as a whole.
+    pub fn policy_of(&self, spec: &StepSpec) -> Option<Arc<RetryPolicy>> {
+        let tasks = self.head.spec.retry_policy.as_ref();
+        match (&spec.retry_policy, tasks, self.head.rules) {
+            (Some(own), Some(tasks), Rules::Second) => Some(Arc::new(own.filled(tasks))),
+            (own, tasks, _) => own.as_ref().or(tasks).cloned(),
+        }
     }
 
     /// Attempts that are open, by position of their Step.

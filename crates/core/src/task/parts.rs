@@ -25,7 +25,9 @@ impl Task {
     /// this Task's creation has replaced (IDEM-10).
     pub(crate) fn is_stray_part(&self, id: &CommandId) -> bool {
         let own = self.head.creation;
-        let is_own = |digest: &str| own.is_some_and(|own| own.digest.hex(&mut [0; 64]) == digest);
+        let is_own = |digest: &str| {
+            own.is_some_and(|own| own.digest.text(&mut [0; Digest::TEXT_MAX]) == digest)
+        };
         Creation::part_of(id).is_some_and(|(digest, _)| !is_own(digest))
     }
 

@@ -3,7 +3,7 @@
 //! The reducer folds operations, in the given order, into a [`PatchDraft`]: the Steps that they touch,
 //! as the patch leaves them, laid over the Task as it is. The command judges the same draft that the
 //! reducer applies, so the two cannot differ. Nothing here costs more than what a patch touches,
-//! except a change of the Task's own retry policy, which costs as much as there are ready Steps.
+//! except a change of the Task's own retry policy, which costs as much as there are Steps that wait.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -348,6 +348,10 @@ impl Task {
         if *self.head.spec == spec {
             return;
         }
+        if spec.deadline_at() != self.head.spec.deadline_at() {
+            let now = self.mark.updated_at;
+            self.head_mut().paused.restart(now);
+        }
         let spec = Arc::new(spec);
         if self.head.spec.retry_policy == spec.retry_policy {
             self.head_mut().spec = spec;
@@ -357,6 +361,7 @@ impl Task {
     }
 
     fn take_step(&mut self, pos: Pos, step: Touched, at: At) {
+        let redefined = !does_the_same(&self.steps[pos].spec, &step.spec);
         if *self.steps[pos].spec != step.spec {
             self.note(|task| Note::Spec(pos, Arc::clone(&task.steps[pos].spec)));
             self.index_out(pos);
@@ -367,6 +372,9 @@ impl Task {
         }
         self.change_alone(pos, |s| {
             s.removed = step.removed;
+            if redefined {
+                s.redefined_seq = at.seq;
+            }
             s.updated_at = at.time;
         });
     }
@@ -400,20 +408,22 @@ impl Task {
             .map(|(&pos, on)| (pos, self.counts(on)))
             .collect();
         let mut turns: Vec<Turn> = Vec::new();
-        for (pos, DependencyCounts { unmet, dead, fatal }) in counts {
+        for (pos, DependencyCounts { unmet, dead, fatal, stuck }) in counts {
             let before = Signals::of(&self.steps[pos].state);
-            let set = |s: &mut StepState| (s.unmet, s.dead, s.fatal) = (unmet, dead, fatal);
+            let set = |s: &mut StepState| {
+                (s.unmet, s.dead, s.fatal, s.stuck) = (unmet, dead, fatal, stuck);
+            };
             if pos < first_new {
                 self.change_alone(pos, set);
             } else {
-                set(&mut self.steps[pos].state);
+                self.change_state(pos, set);
                 self.index_in(pos);
             }
             turns.push(Turn { pos, before, now: Signals::of(&self.steps[pos].state) });
         }
         // The last is done first: signals that rise before signals that fall, so that no Step
         // changes more than twice.
-        turns.sort_by_key(|turn| turn.now.dead || turn.now.fatal);
+        turns.sort_by_key(|turn| turn.now.stuck);
         self.spread_all(turns);
     }
 
@@ -424,6 +434,7 @@ impl Task {
             counts.unmet += u32::from(!means.completed);
             counts.dead += u32::from(means.dead);
             counts.fatal += u32::from(means.fatal);
+            counts.stuck += u32::from(means.stuck);
         }
         counts
     }
@@ -467,10 +478,20 @@ impl Task {
     }
 }
 
-/// How many dependencies of a Step are open, cannot complete, and count for POL-06.
+/// Whether a run of the Step is the same work under both: what else a patch may change makes no result
+/// wrong (REPORT-14).
+fn does_the_same(before: &StepSpec, now: &StepSpec) -> bool {
+    before.handler == now.handler
+        && before.input == now.input
+        && before.depends_on_step_ids == now.depends_on_step_ids
+        && before.inputs_from == now.inputs_from
+}
+
+/// How many dependencies of a Step are open, cannot complete, count for POL-06, and need the orchestrator.
 #[derive(Debug, Default)]
 struct DependencyCounts {
     unmet: u32,
     dead: u32,
     fatal: u32,
+    stuck: u32,
 }

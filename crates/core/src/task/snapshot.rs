@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::derived::Derived;
 use super::undo::UndoLog;
 use super::{Attempt, CommandRecord, Head, Mark, Run, Step, Task, Volatile};
-use crate::record::{Artifact, Edge};
+use crate::record::{Artifact, Edge, Fact};
 use crate::table::{Pos, Table, next_pos};
 
 /// All that a fold over a log has found, without derived indexes and without what only the owner's
@@ -27,6 +27,8 @@ pub struct TaskSnapshot {
     runs: Vec<Run>,
     artifacts: Vec<Arc<Artifact>>,
     edges: Vec<Edge>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    facts: Vec<Fact>,
     commands: Vec<CommandRecord>,
 }
 
@@ -50,6 +52,7 @@ impl Task {
             runs: self.runs.into_rows(),
             artifacts: self.artifacts.into_rows(),
             edges: self.edges,
+            facts: self.facts.into_values().collect(),
             commands: self.commands.into_rows(),
         }
     }
@@ -68,6 +71,7 @@ impl Task {
             runs: Table::of_rows(seed, records.runs),
             artifacts: Table::of_rows(seed, records.artifacts),
             edges: records.edges,
+            facts: records.facts.into_iter().map(|fact| (fact.wal_seq, fact)).collect(),
             commands: Table::of_rows(seed, records.commands),
             derived: Derived::default(),
             undo: UndoLog::default(),
@@ -83,7 +87,7 @@ impl Task {
         (0..next_pos(task.attempts.len())).for_each(|pos| task.share_no_refs(pos));
         task.derived = task.derive_again();
         for (pos, run) in (0..).zip(task.runs.iter()) {
-            task.volatile.offer(pos, run);
+            task.volatile.offer(pos, run, &task.head);
         }
         task
     }

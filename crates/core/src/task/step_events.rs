@@ -9,12 +9,12 @@ use serde_json::Value as Json;
 
 use super::apply::{Applied, At, Contradiction};
 use super::undo::Note;
-use super::{Attempt, RELEASE_REASON, Run, StepState, Task, text};
+use super::{Adopted, Attempt, RELEASE_REASON, Run, StepState, Task, text};
 use crate::event::{
-    Body, Event, LeaseEnd, ReportFacts, StepClaimed, StepLeaseExpired, StepReopened,
+    Body, Event, LeaseEnd, ReportFacts, StepClaimed, StepCompleted, StepLeaseExpired, StepReopened,
 };
 use crate::id::{AttemptId, StepId};
-use crate::record::{Object, Reason, add_once};
+use crate::record::{Object, Reason, WorkerOrigin, add_once};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState, StepStatus, WaitKind};
 use crate::table::Pos;
 
@@ -34,9 +34,18 @@ impl Task {
                 self.steps[pos].spec.step_id
             )
             .into()),
+            Body::StepCompleted(_) if self.steps[pos].state.unmet > 0 && !from.is_held() => {
+                Err(format!(
+                    "step {} is completed before its dependencies",
+                    self.steps[pos].spec.step_id
+                )
+                .into())
+            }
             Body::StepReady(_) => {
+                let awake = self.head.resting.awake(at);
                 self.change(pos, |s| {
                     s.status = to;
+                    s.counts_from.get_or_insert(awake);
                     s.ready_at = Some(at.time);
                     s.not_before = None;
                     s.shift = at.shift;
@@ -64,26 +73,31 @@ impl Task {
                     self.change_attempt(attempt, |a| a.lease_expires_at = until);
                 }
                 self.change(pos, |s| s.updated_at = at.time);
-                self.add_facts(pos, p.report.as_deref(), attempt, at)
+                self.add_facts(pos, p.report.as_deref(), attempt, at)?;
+                self.reconcile_attempt(pos);
+                Ok(())
             }
             Body::StepBlocked(p) => {
                 let ending = Ending::of(event, p.attempt_id, Outcome::Blocked, Some(&p.reason));
                 if let Some(attempt) = self.steps[pos].state.current {
                     self.change_attempt(attempt, |a| a.waited_for = Some(p.wait_kind));
                 }
+                let awake = self.head.resting.awake(at);
                 self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    s.counts_from = Some(awake);
                     s.wait_kind = Some(p.wait_kind);
                     s.facts_mut().status_reason = Some(p.reason.clone());
                 })
             }
+            Body::StepCompleted(p) if p.adopted => {
+                let ending = Ending::of(event, None, Outcome::Completed, None);
+                self.adopt(pos, to, ending, p, at)
+            }
             Body::StepCompleted(p) => {
                 let ending = Ending::of(event, p.attempt_id, Outcome::Completed, p.reason.as_ref());
-                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
-                    if p.output.is_some() || p.reply.is_some() {
-                        s.facts_mut().output.clone_from(&p.output);
-                        s.facts_mut().reply = p.reply;
-                    }
-                })
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| take_output(s, p))?;
+                self.note_join(pos);
+                Ok(())
             }
             Body::StepFailed(p) => {
                 let outcome = p.outcome.unwrap_or(Outcome::Failed);
@@ -106,16 +120,28 @@ impl Task {
                 })
             }
             Body::StepReopened(p) => self.reopen(pos, from, p, at),
+            Body::StepTakenOver(p) => self.take_over(pos, p, at),
             Body::StepLeaseExpired(p) => {
-                let lost = p.reason == LeaseEnd::LeaseExpired;
+                let lost = p.reason.outcome() == Outcome::Lost;
                 let error = error_of(p);
                 let attempt = self.open_attempt(pos, p.attempt_id)?;
+                let had_begun = self.attempts[attempt].begun_at.is_some();
                 let end = if lost { EndReason::Lost } else { EndReason::Released };
                 self.end_attempt(attempt, p.reason.outcome(), Some(&error), None, end, at);
                 self.change(pos, |s| {
                     s.status = to;
                     s.current = None;
+                    s.leave_peer();
                     s.lost_count = p.lost_count;
+                    s.outages = match p.reason {
+                        LeaseEnd::Outage => s.outages + 1,
+                        LeaseEnd::LeaseExpired => s.outages,
+                        LeaseEnd::Released | LeaseEnd::HostRestarted => 0,
+                    };
+                    s.host_deaths = match p.reason {
+                        LeaseEnd::HostRestarted if had_begun => s.host_deaths + 1,
+                        _ => 0,
+                    };
                     if p.not_before.is_some() {
                         s.not_before = p.not_before;
                         s.shift = at.shift;
@@ -150,6 +176,8 @@ impl Task {
             run,
             run_id: p.run_id,
             worker_id: event.actor.clone(),
+            origin: WorkerOrigin::of(p.worker_host.as_deref(), p.worker_build.as_deref())
+                .map(Arc::new),
             ordinal: p.ordinal,
             fencing_token: p.fencing_token,
             status: AttemptStatus::Claimed,
@@ -160,6 +188,7 @@ impl Task {
                 [] => Arc::default(), // Takes no memory, unlike an empty list made by `from`.
                 refs => Arc::from(refs),
             },
+            input_seen: self.head.input_count(),
             output_refs: Arc::clone(&self.no_refs),
             checkpoint_refs: Arc::clone(&self.no_refs),
             completion_summary: None,
@@ -176,6 +205,7 @@ impl Task {
             progress_at: None,
             previous: self.steps[pos].state.last_attempt,
             ended_in: None,
+            adopted: None,
         };
         self.note(|_| Note::AttemptAdded);
         self.attempts.push(attempt);
@@ -266,6 +296,9 @@ impl Task {
             self.end_attempt(attempt, ending.outcome, ending.error, summary, end, at);
         }
         self.change(pos, |s| {
+            if attempt.is_some() {
+                (s.outages, s.host_deaths) = (0, 0);
+            }
             s.status = to;
             s.current = None;
             s.ready_at = None;
@@ -277,13 +310,50 @@ impl Task {
         Ok(())
     }
 
+    /// REPORT-14: takes over the result of the Step's last Attempt, which stays lost.
+    fn adopt(
+        &mut self,
+        pos: Pos,
+        to: StepStatus,
+        ending: Ending<'_>,
+        p: &StepCompleted,
+        at: At,
+    ) -> Applied {
+        let state = &self.steps[pos].state;
+        let last = state.last_attempt.filter(|&last| {
+            let attempt = &self.attempts[last];
+            p.attempt_id == Some(attempt.attempt_id) && attempt.outcome == Some(Outcome::Lost)
+        });
+        let attempt =
+            last.filter(|_| state.unmet == 0 && p.outcome.is_none()).ok_or_else(|| {
+                format!("step {} cannot adopt what was reported", self.steps[pos].spec.step_id)
+            })?;
+        let report = p.report.as_deref();
+        self.add_facts(pos, report, Some(attempt), at)?;
+        self.change_attempt(attempt, |a| {
+            a.adopted = Some(Arc::new(Adopted { at: at.time, reason: p.reason.clone() }));
+            a.completion_summary = report.and_then(|r| r.result_summary.as_deref()).map(text);
+            a.ended_in = Some(at.written);
+        });
+        let peer = self.attempts[attempt].remote.clone();
+        self.settle_step(pos, to, ending, None, at, |s| {
+            if let Some(peer) = peer {
+                s.facts_mut().remote = Some((*peer).clone());
+                s.remote_left = false;
+            }
+            take_output(s, p);
+        })?;
+        self.note_join(pos);
+        Ok(())
+    }
+
     /// Why a Run ended (3.4): it depends on who ended its Attempt.
     fn end_reason(&self, attempt: Pos, ending: &Ending<'_>) -> EndReason {
         let code = ending.error.map_or("", |e| e.code.as_str());
         match (ending.by_system, code) {
             (true, "task_failed" | "task_cancelled") => EndReason::TaskTerminal,
             (true, "worker_cancelled") => EndReason::Cancelled,
-            (true, "worker_timeout") => EndReason::TimedOut,
+            (true, "worker_timeout" | "schedule_to_close_timeout") => EndReason::TimedOut,
             (true, _) => EndReason::FinishedWithoutTerminalStepStatus,
             (false, _) if ending.run == Some(self.attempts[attempt].run_id) => EndReason::Completed,
             (false, _) => EndReason::Revoked,
@@ -331,13 +401,17 @@ impl Task {
         }
         self.change(pos, |s| {
             s.status = StepStatus::Pending;
+            s.leave_peer();
             s.fatal_failure = false;
             s.wait_kind = None;
             s.not_before = p.not_before;
             s.shift = at.shift;
             s.updated_at = at.time;
+            s.redefined_seq = at.seq;
             if p.counters_reset {
                 (s.attempt_count, s.lost_count) = (0, 0);
+                (s.outages, s.host_deaths) = (0, 0);
+                s.counts_from = None;
             }
             if s.facts.is_some() || !p.input_refs.is_empty() {
                 let facts = s.facts_mut();
@@ -349,6 +423,19 @@ impl Task {
             }
         });
         Ok(())
+    }
+
+    /// STEP-34: what is recorded of the peer of a completed Step counts for the Attempt that completed it.
+    fn reconcile_attempt(&mut self, pos: Pos) {
+        let state = &self.steps[pos].state;
+        let attempt = state.last_attempt.filter(|&at| self.attempts[at].completed_step());
+        let Some(attempt) = attempt.filter(|_| state.status == StepStatus::Completed) else {
+            return;
+        };
+        let remote = state.peer().cloned().map(Arc::new);
+        if self.attempts[attempt].remote != remote {
+            self.change_attempt(attempt, |a| a.remote = remote);
+        }
     }
 
     fn add_facts(
@@ -371,6 +458,8 @@ impl Task {
                 if let Some(remote) = &report.remote {
                     a.remote = Some(Arc::new(remote.clone()));
                 }
+                let seen = report.input_seen.and_then(|seen| u32::try_from(seen).ok());
+                a.input_seen = a.input_seen.max(seen.unwrap_or(0));
             });
         }
         let Some(report) = report else { return Ok(()) };
@@ -387,8 +476,16 @@ impl Task {
                 facts.remote.clone_from(&report.remote);
             }
             add_once(&mut facts.artifact_ids, &ids);
+            s.remote_left &= report.remote.is_none();
         });
         Ok(())
+    }
+}
+
+fn take_output(s: &mut StepState, p: &StepCompleted) {
+    if p.output.is_some() || p.reply.is_some() {
+        s.facts_mut().output.clone_from(&p.output);
+        s.facts_mut().reply = p.reply;
     }
 }
 

@@ -15,11 +15,17 @@ impl StepStatus {
             (Claimed, Body::StepStarted(_)) => Running,
             (Claimed | Running, Body::StepLeaseExpired(_)) => Pending,
             (Pending | Ready | Claimed | Running, Body::StepBlocked(_)) => Blocked,
-            (Ready | Claimed | Running, Body::StepCompleted(_)) => Completed,
+            // From pending only by a late result, or directly behind the reopening of a Step that is marked.
+            (Pending | Ready | Claimed | Running, Body::StepCompleted(_)) => Completed,
             (Pending | Ready | Claimed | Running | Blocked, Body::StepFailed(_)) => Failed,
             (Pending | Ready | Claimed | Running | Blocked, Body::StepCancelled(_)) => Cancelled,
             (Blocked | Failed, Body::StepReopened(_)) => Pending,
-            (Pending | Ready | Claimed | Running | Blocked | Failed, Body::StepUpdated(_)) => self,
+            (Pending, Body::StepTakenOver(_)) => Completed,
+            // On a completed Step it settles facts that were open (STEP-34).
+            (
+                Pending | Ready | Claimed | Running | Blocked | Completed | Failed,
+                Body::StepUpdated(_),
+            ) => self,
             (Pending | Ready | Claimed | Running | Blocked | Completed | Failed | Cancelled, _) => {
                 return None;
             }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::derived::Tally;
 use super::{Attempt, Head, Mark, Run, StepState, Stopping, Task};
-use crate::record::{Artifact, Edge, StepSpec};
+use crate::record::{Artifact, Edge, Fact, StepSpec};
 use crate::table::{Pos, replace};
 
 /// Notes of changes, oldest first.
@@ -51,11 +51,13 @@ pub(crate) enum Note {
     ArtifactAdded,
     Edge(usize, Box<Edge>),
     EdgeAdded,
+    FactAdded(u64),
+    FactRemoved(Box<Fact>),
     CommandAdded,
-    /// A Run that the memory did not know to have ended with nothing claimed.
-    Spent(Pos),
-    /// A Run that had no final output yet.
-    Result(Pos),
+    /// A Run that the memory did not know to have ended (RUN-08).
+    Gone(Pos),
+    /// A Run that had no final output yet, and the output that was forgotten for it.
+    Result(Pos, Option<(Pos, Arc<str>)>),
     /// How a Run had been asked to stop.
     Stopping(Pos, Option<Box<Stopping>>),
     /// What the memory knew of unacknowledged grants of a Step.
@@ -191,12 +193,9 @@ impl Task {
             }
             Note::Mark(mark) => self.mark = mark,
             Note::Head(head) if head.spec.retry_policy != self.head.spec.retry_policy => {
-                self.change_policy(|task| task.head = *head);
+                self.change_policy(|task| task.change_resumed_at(|task| task.head = *head));
             }
-            Note::Head(head)
-                if (head.resumed_at, head.resumed_shift)
-                    != (self.head.resumed_at, self.head.resumed_shift) =>
-            {
+            Note::Head(head) if head.waits_since() != self.head.waits_since() => {
                 self.change_resumed_at(|task| task.head = *head);
             }
             Note::Head(head) => self.head = *head,
@@ -217,7 +216,11 @@ impl Task {
             Note::Dependents { of, gained, lost } => {
                 replace(&mut self.steps[of].dependents, &gained, &lost);
             }
-            Note::Attempt(pos, attempt) => self.attempts[pos] = *attempt,
+            Note::Attempt(pos, attempt) => {
+                let before = self.attempts[pos].completed_step();
+                self.attempts[pos] = *attempt;
+                self.judge_announced(pos, before);
+            }
             Note::AttemptAdded => drop(self.attempts.pop()),
             Note::Run(pos, run) => {
                 self.run_out(pos);
@@ -231,22 +234,24 @@ impl Task {
                 self.volatile.taken.remove(&pos);
             }
             Note::Artifact(pos, artifact) => {
-                self.derived.take_artifact(&self.artifacts[pos]);
-                self.derived.put_artifact(&artifact);
+                self.artifact_out(pos);
                 self.artifacts[pos] = artifact;
+                self.artifact_in(pos);
             }
             Note::ArtifactAdded => {
-                if let Some(artifact) = self.artifacts.pop() {
-                    self.derived.take_artifact(&artifact);
-                }
+                self.artifact_out(crate::table::next_pos(self.artifacts.len() - 1));
+                self.artifacts.pop();
             }
             Note::Edge(at, edge) => self.edges[at] = *edge,
             Note::EdgeAdded => drop(self.edges.pop()),
+            Note::FactAdded(wal_seq) => drop(self.take_fact(wal_seq)),
+            Note::FactRemoved(fact) => self.put_fact(*fact),
             Note::CommandAdded => drop(self.commands.pop()),
-            Note::Spent(pos) => {
-                self.change_memory(pos, |memory| memory.spent.remove(&pos));
+            Note::Gone(pos) => drop(self.volatile.gone.remove(&pos)),
+            Note::Result(pos, forgotten) => {
+                self.volatile.results.extend(forgotten);
+                self.volatile.results.remove(&pos);
             }
-            Note::Result(pos) => drop(self.volatile.results.remove(&pos)),
             Note::Stopping(pos, stopping) => {
                 self.volatile.put_stopping(pos, stopping.map(|stopping| *stopping));
             }
@@ -282,8 +287,10 @@ pub(crate) struct Before<'a> {
     pub(crate) runs: BTreeMap<Pos, &'a Run>,
     pub(crate) artifacts: BTreeMap<Pos, &'a Arc<Artifact>>,
     pub(crate) edges: BTreeMap<usize, &'a Edge>,
+    /// Facts that are no longer there.
+    pub(crate) facts: Vec<&'a Fact>,
     /// Runs that the memory did not know to have ended.
-    pub(crate) not_spent: BTreeSet<Pos>,
+    pub(crate) not_gone: BTreeSet<Pos>,
     /// Runs that had no final output yet.
     pub(crate) silent: BTreeSet<Pos>,
     /// How Runs had been asked to stop, if they had.
@@ -308,7 +315,8 @@ impl<'a> Before<'a> {
             runs: BTreeMap::new(),
             artifacts: BTreeMap::new(),
             edges: BTreeMap::new(),
-            not_spent: BTreeSet::new(),
+            facts: Vec::new(),
+            not_gone: BTreeSet::new(),
             silent: BTreeSet::new(),
             stopping: BTreeMap::new(),
             steps_len: task.steps.len(),
@@ -332,16 +340,18 @@ impl<'a> Before<'a> {
             Note::Run(pos, run) => drop(self.runs.insert(*pos, run)),
             Note::Artifact(pos, artifact) => drop(self.artifacts.insert(*pos, artifact)),
             Note::Edge(at, edge) => drop(self.edges.insert(*at, edge)),
+            Note::FactRemoved(fact) => self.facts.push(fact),
             Note::StepAdded => self.steps_len -= 1,
             Note::AttemptAdded => self.attempts_len -= 1,
             Note::RunAdded => self.runs_len -= 1,
             Note::ArtifactAdded => self.artifacts_len -= 1,
             Note::EdgeAdded => self.edges_len -= 1,
-            Note::Spent(pos) => drop(self.not_spent.insert(*pos)),
-            Note::Result(pos) => drop(self.silent.insert(*pos)),
+            Note::Gone(pos) => drop(self.not_gone.insert(*pos)),
+            Note::Result(pos, _) => drop(self.silent.insert(*pos)),
             Note::Stopping(pos, before) => drop(self.stopping.insert(*pos, before.as_deref())),
             Note::Anew(_)
             | Note::Dependents { .. }
+            | Note::FactAdded(_)
             | Note::CommandAdded
             | Note::Unacknowledged(..) => {}
         }

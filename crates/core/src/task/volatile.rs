@@ -1,34 +1,37 @@
-//! What only the owner's memory holds of a Task, and a replay does not restore.
+//! What only the owner's memory holds of a Task, and a replay does not restore; and how long unused Runs wait.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 use super::undo::Note;
-use super::{Run, Task};
-use crate::id::{AgentId, CommandId, Digest, Millis, PoolId};
+use super::{Head, Run, Task};
+use crate::id::{AgentId, CommandId, Digest, Millis, PoolId, system_agent};
 use crate::record::Reason;
-use crate::status::RunState;
+use crate::status::{RunState, TaskStatus};
 use crate::table::{Pos, Table};
 
 /// What only the owner's memory holds: no event in the log says it, and a new owner does not know
-/// it (2.3, DISP-16, R05). It is not part of the state that replay restores.
+/// it (2.3, DISP-16, RUN-08). It is not part of the state that replay restores.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Volatile {
     /// Who took an unclaimed Run.
     pub taken: BTreeMap<Pos, Taken>,
-    /// Runs that ended with nothing claimed.
-    pub spent: BTreeSet<Pos>,
+    /// Runs with a Step that ended while their Task is closing (RUN-08).
+    pub gone: BTreeSet<Pos>,
     /// Runs asked to stop while they hold a Step.
     pub stopping: BTreeMap<Pos, Stopping>,
     /// The final outputs of dispatched Runs, for their dispatchers (DISP-13).
     pub results: BTreeMap<Pos, Arc<str>>,
-    /// Runs that a worker may take, by pool: unused as far as the log and this memory know.
+    /// Runs that a worker may take, by pool: unused, and not taken by any worker.
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
     /// Steps whose grants no worker acknowledged: the ordinal of the last such claim, and how many
     /// in a row.
     pub unacknowledged: BTreeMap<Pos, (u32, u32)>,
-    /// When unused Runs end by themselves (2.3), without those that ended with nothing claimed.
+    /// How far open Attempts have seen the Task's `input_refs`, as heartbeats said it (CTRL-12). The next
+    /// report takes it into the log.
+    pub input_seen: BTreeMap<Pos, u32>,
+    /// When unused Runs end by themselves (DISP-02).
     pub run_expiry: BTreeSet<(Millis, Pos)>,
     /// Until when no Step fails by its own time limits, on the steady line.
     pub steps_spared_until: Millis,
@@ -63,18 +66,18 @@ pub struct Stopping {
 }
 
 impl Volatile {
-    pub(super) fn offer(&mut self, pos: Pos, run: &Run) {
-        if run.state != RunState::Dispatched || self.spent.contains(&pos) {
+    pub(super) fn offer(&mut self, pos: Pos, run: &Run, head: &Head) {
+        if !run.is_unused() {
             return;
         }
-        self.run_expiry.extend(run.expiry().map(|at| (at, pos)));
+        self.run_expiry.extend(head.run_expiry(run).map(|at| (at, pos)));
         if !self.taken.contains_key(&pos) {
             self.to_take.entry(run.worker_pool_id.clone()).or_default().insert(pos);
         }
     }
 
-    pub(super) fn withdraw(&mut self, pos: Pos, run: &Run) {
-        if let Some(at) = run.expiry() {
+    pub(super) fn withdraw(&mut self, pos: Pos, run: &Run, head: &Head) {
+        if let Some(at) = head.run_expiry(run) {
             self.run_expiry.remove(&(at, pos));
         }
         let Some(pool) = self.to_take.get_mut(&run.worker_pool_id) else { return };
@@ -85,10 +88,10 @@ impl Volatile {
     }
 
     /// Whether the indexes of unused Runs are those that follow from the Runs.
-    pub(crate) fn agrees_with(&self, runs: &Table<Run>) -> bool {
+    pub(crate) fn agrees_with(&self, runs: &Table<Run>, head: &Head) -> bool {
         let (to_take, run_expiry) = (BTreeMap::new(), BTreeSet::new());
         let mut fresh = Self { to_take, run_expiry, ..self.clone() };
-        (0..).zip(runs.iter()).for_each(|(pos, run)| fresh.offer(pos, run));
+        (0..).zip(runs.iter()).for_each(|(pos, run)| fresh.offer(pos, run, head));
         (&fresh.to_take, &fresh.run_expiry) == (&self.to_take, &self.run_expiry)
     }
 
@@ -105,15 +108,54 @@ impl Volatile {
     }
 }
 
-impl Task {
-    /// Records that a Run has ended although the log does not say so (R05, RUN-08). Returns whether
-    /// that is new.
-    pub(crate) fn mark_spent(&mut self, run: Pos) -> bool {
-        let is_news = self.change_memory(run, |memory| memory.spent.insert(run));
-        if is_news {
-            self.note(|_| Note::Spent(run));
+impl Run {
+    /// Whether a dispatcher made it (DISP-02), and not the scheduler.
+    pub fn is_dispatched(&self) -> bool {
+        self.dispatched_by != system_agent()
+    }
+
+    /// Whether it has neither claimed nor ended.
+    pub fn is_unused(&self) -> bool {
+        self.state == RunState::Dispatched
+    }
+
+    /// How long it waits to be used, in milliseconds; `None`: for ever.
+    fn life_ms(&self) -> Option<Millis> {
+        self.expires_at.map(|at| at.saturating_sub(self.created_at))
+    }
+}
+
+impl Head {
+    /// When a Run ends by itself if nobody uses it, by the time of events; `None`: never. DISP-02: its
+    /// time rests while the Task is blocked or paused, and begins anew with a reopen or resume.
+    pub fn expires_at(&self, run: &Run) -> Option<Millis> {
+        if !run.is_unused() {
+            return run.expires_at;
         }
-        is_news
+        let begun = run.created_at.max(self.resumed_at.unwrap_or(Millis::MIN));
+        let life = run.life_ms().filter(|_| self.counts_run_time());
+        life.map(|ms| begun.saturating_add(ms))
+    }
+
+    /// The same for an unused Run, on the steady line, and whether or not its time rests.
+    pub(crate) fn run_expiry(&self, run: &Run) -> Option<Millis> {
+        let made = run.created_at.saturating_add(run.shift);
+        let resumed = self.resumed_at.map(|at| at.saturating_add(self.resumed_shift));
+        run.life_ms().map(|ms| made.max(resumed.unwrap_or(Millis::MIN)).saturating_add(ms))
+    }
+
+    /// Whether the time of unused Runs passes (DISP-02).
+    pub(crate) const fn counts_run_time(&self) -> bool {
+        !matches!(self.status, TaskStatus::Blocked | TaskStatus::Paused)
+    }
+}
+
+impl Task {
+    /// Records that a Run with a Step has ended although the log does not say so (RUN-08).
+    pub(crate) fn mark_gone(&mut self, run: Pos) {
+        if self.volatile.gone.insert(run) {
+            self.note(|_| Note::Gone(run));
+        }
     }
 
     /// Records the first final output of a dispatched Run; nobody waits for the output of a Run
@@ -122,12 +164,12 @@ impl Task {
         if self.volatile.results.contains_key(&run) {
             return false;
         }
-        if self.runs[run].expires_at.is_some() {
-            self.note(|_| Note::Result(run));
-            self.volatile.results.insert(run, Arc::clone(result));
-            if self.volatile.results.len() > RESULTS_MAX {
-                self.volatile.results.pop_first();
-            }
+        if self.runs[run].is_dispatched() {
+            let results = &mut self.volatile.results;
+            results.insert(run, Arc::clone(result));
+            let is_over = results.len() > RESULTS_MAX;
+            let forgotten = is_over.then(|| results.pop_first()).flatten();
+            self.note(|_| Note::Result(run, forgotten));
         }
         true
     }

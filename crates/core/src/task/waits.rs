@@ -17,6 +17,7 @@ impl Waits {
         Obstacle::TaskDraft,
         Obstacle::TaskBlocked,
         Obstacle::TaskPaused,
+        Obstacle::TaskFailing,
         Obstacle::StepBlocked,
         Obstacle::DependencyUnsatisfiable,
         Obstacle::DependencyPending,
@@ -61,6 +62,7 @@ impl Task {
             TaskStatus::Draft => Some(O::TaskDraft),
             TaskStatus::Blocked => Some(O::TaskBlocked),
             TaskStatus::Paused => Some(O::TaskPaused),
+            _ if head.is_draining(tally) => Some(O::TaskFailing),
             _ => None,
         };
         if let Some(whole) = whole {

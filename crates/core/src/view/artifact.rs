@@ -12,10 +12,11 @@ use smol_str::SmolStr;
 
 use crate::command::relate::edge_id;
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, StepId, TaskId};
-use crate::read::View;
+use crate::read::{StepRef, View};
 use crate::record::{Artifact, Edge};
-use crate::status::{ArtifactKind, ArtifactState, EdgeKind, EdgeStatus, Outcome, StepStatus};
+use crate::status::{ArtifactKind, ArtifactState, EdgeKind, EdgeStatus, StepStatus};
 use crate::task::Attempt;
+use crate::view::claim::handed_on;
 
 /// An artifact of a Task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +63,11 @@ impl ArtifactView {
     /// The reader's form of an artifact.
     pub fn of(view: &View<'_>, artifact: &Artifact) -> Self {
         let given = &artifact.given;
+        let gave_up = artifact.named_by.is_some_and(|at| view.attempt_at(at).gave_up());
+        let state = match given.state {
+            ArtifactState::Pending if gave_up => ArtifactState::Missing, // ART-08
+            state => state,
+        };
         Self {
             artifact_id: given.artifact_id.clone(),
             name: given.name.clone(),
@@ -72,7 +78,7 @@ impl ArtifactView {
             data: given.data.clone(),
             size_bytes: given.size_bytes,
             digest: given.digest.clone(),
-            state: given.state,
+            state,
             task_id: view.task_id().clone(),
             step_id: artifact.step_id.clone(),
             attempt_id: artifact.attempt_id,
@@ -122,8 +128,8 @@ fn consumed(attempt: &Attempt) -> impl Iterator<Item = Edge> + '_ {
 /// Attempts whose results the claim passed on: those that had completed the dependencies at that
 /// time, and those that produced the artifacts in its input.
 fn sources<'a>(view: &'a View<'a>, attempt: &'a Attempt) -> impl Iterator<Item = Edge> + 'a {
-    let dependencies = attempt.step_snapshot.depends_on_step_ids.iter();
-    let completed = dependencies.filter_map(|id| completing_attempt(view, id));
+    let handed_on = handed_on(view, attempt.step_snapshot.inputs(), &mut BTreeSet::new());
+    let completed = handed_on.into_iter().filter_map(|step| completing_attempt(view, step));
     let makers = attempt.input_refs.iter().filter_map(|r| artifact_of(view, r)?.attempt_id);
     let all: BTreeSet<AttemptId> = completed.chain(makers).collect();
     let (own, at) = (attempt.attempt_id, attempt.started_at);
@@ -133,10 +139,12 @@ fn sources<'a>(view: &'a View<'a>, attempt: &'a Attempt) -> impl Iterator<Item =
 }
 
 /// The Attempt that completed a Step; `None` if the orchestrator completed it.
-fn completing_attempt(view: &View<'_>, id: &StepId) -> Option<AttemptId> {
-    let step = view.step(id).filter(|s| s.status() == StepStatus::Completed)?;
+fn completing_attempt(view: &View<'_>, step: StepRef<'_>) -> Option<AttemptId> {
+    if step.status() != StepStatus::Completed {
+        return None;
+    }
     let last = view.attempts_of(step).next()?;
-    (last.outcome == Some(Outcome::Completed)).then_some(last.attempt_id)
+    last.completed_step().then_some(last.attempt_id)
 }
 
 fn artifact_of<'a>(view: &View<'a>, reference: &Ref) -> Option<&'a Arc<Artifact>> {

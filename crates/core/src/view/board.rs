@@ -153,6 +153,10 @@ pub struct TaskLines {
     pub token_budget: Option<usize>,
     /// The version that was read.
     pub version: u64,
+    /// `wal_seq` of the event by which orchestrators last changed what the Task is to do (OCC-07); absent for
+    /// workers.
+    #[serde(default, skip_serializing_if = "super::is_unknown")]
+    pub spec_version: u64,
 }
 
 impl TaskLines {
@@ -218,8 +222,12 @@ pub fn task_lines(
     out.add(Rank::Changed, lately(view, sees).into_iter(), |s| changed(s, known.now));
     let Lines { lines, left_out } = out;
     let (task_id, version) = (view.task_id().clone(), view.version());
+    let spec_version = match scope {
+        Scope::Whole => view.spec_version(),
+        Scope::Run { .. } => 0,
+    };
     let head = head(view, caller, known);
-    Ok(TaskLines { head, task_id, lines, left_out, token_budget: None, version })
+    Ok(TaskLines { head, task_id, lines, left_out, token_budget: None, version, spec_version })
 }
 
 /// PROMPT-03, PROMPT-04: the summary within a budget in tokens, the most important lines first.

@@ -9,11 +9,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use crate::event::Bindings;
+use crate::event::{Bindings, StepSnapshot};
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, RunId, SessionId, StepId, TaskId};
 use crate::read::{StepRef, View};
 use crate::record::{RetryPolicy, StepSpec, Value, add_once};
+use crate::rules::Rules;
 use crate::status::StepStatus;
+use crate::table::Pos;
 use crate::task::Attempt;
 
 /// A claim, with everything that its worker needs.
@@ -33,6 +35,10 @@ pub struct ClaimResult {
     /// statements of capacity.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub was_lost: bool,
+    /// Whether the Attempt before this one ended with its host: then the worker reports `running`
+    /// before it begins, so that it counts if this host ends too (RETRY-13).
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub host_died: bool,
     /// The token that goes with every report (LEASE-13).
     pub fencing_token: u64,
     /// End of the lease by the log, on the owner's clock.
@@ -44,11 +50,17 @@ pub struct ClaimResult {
     /// The policy in force for this Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// The results of direct dependencies, in the Step's order; dependencies without results are left out.
+    /// What other Steps hand on, in the Step's order: those of its `inputs_from`, each of them, else its
+    /// direct dependencies, without those that have no results. A completed `noop` without results
+    /// stands for those that would hand on to it (STEP-37).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<DependencyResult>,
     /// All refs that the claim fixed (2.4), including the `input_refs` of Step and Task.
     pub input_refs: Arc<[Ref]>,
+    /// How many entries of the Task's `input_refs` are among them: what comes later counts on from there
+    /// (CTRL-12).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input_seen: u32,
     /// Checkpoints of earlier Attempts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoint_refs: Vec<Ref>,
@@ -62,6 +74,11 @@ pub struct ClaimResult {
     /// that of the Task's creator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<SmolStr>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The results of a dependency: all that a worker sees of other Steps.
@@ -92,21 +109,77 @@ impl DependencyResult {
         }
     }
 
-    /// The results of the completed direct dependencies of these Steps, each once, without empty ones.
+    /// What other completed Steps hand on to these, each once, without empty ones.
     pub fn of_dependencies<'a>(
         view: &View<'a>,
         steps: impl Iterator<Item = StepRef<'a>>,
     ) -> Vec<Self> {
-        let ids: BTreeSet<&StepId> = steps.flat_map(|s| &s.spec.depends_on_step_ids).collect();
-        let found = ids.into_iter().filter_map(|id| view.step(id));
+        let mut seen = BTreeSet::new();
+        let found = steps.flat_map(|s| handed_on(view, s.spec.inputs_chosen(), &mut seen));
         let completed = found.filter(|s| s.status() == StepStatus::Completed).map(Self::of);
-        completed.filter(Self::has_any).collect()
+        let mut results: Vec<_> = completed.filter(Self::has_any).collect();
+        results.sort_unstable_by(|a, b| a.step_id.cmp(&b.step_id));
+        results
+    }
+
+    /// What other Steps hand on to a claim.
+    fn of_claim(view: &View<'_>, claimed: &StepSnapshot) -> Vec<Self> {
+        let (named, is_chosen) = claimed.inputs();
+        let steps = handed_on(view, (named, is_chosen), &mut BTreeSet::new());
+        let results = steps.into_iter().map(|step| match step.status() {
+            StepStatus::Completed => Self::of(step),
+            _ => Self::none_of(step),
+        });
+        results.filter(|result| is_chosen || result.has_any()).collect()
+    }
+
+    /// A Step that hands on nothing.
+    fn none_of(step: StepRef<'_>) -> Self {
+        let step_id = step.id().clone();
+        Self { step_id, output: None, result_summary: None, artifact_ids: Vec::new() }
     }
 
     /// Whether there is any result. Otherwise a Step that joins many others would get a list of mere names.
     fn has_any(&self) -> bool {
         self.output.is_some() || self.result_summary.is_some() || !self.artifact_ids.is_empty()
     }
+}
+
+/// How many Steps a claim reaches through joins, at most, unless its Step names itself whose results it
+/// gets. A join between many Steps and many others is a barrier: if each of those got all results, the
+/// claims of a Task would take as much as the product of both.
+const JOINED_MAX: usize = 1_000;
+
+/// STEP-37: the Steps that hand on their results to a Step that names these, in its order and each
+/// once: instead of a Step that only joins others, those that hand on to it. The cost is that of the
+/// Steps that it returns and passes.
+pub(crate) fn handed_on<'a>(
+    view: &View<'a>,
+    (named, is_chosen): (&[StepId], bool),
+    seen: &mut BTreeSet<Pos>,
+) -> Vec<StepRef<'a>> {
+    let of = |ids: &[StepId]| ids.iter().rev().filter_map(|id| view.step(id)).collect::<Vec<_>>();
+    let looks_through = view.head().rules >= Rules::Second;
+    let (mut steps, mut next, mut joined) = (Vec::new(), of(named), 0);
+    while let Some(step) = next.pop() {
+        if !seen.insert(step.pos) {
+            continue;
+        }
+        if !(looks_through && step.only_joins()) {
+            steps.push(step);
+        } else if !step.state.joins_nothing {
+            let more = of(step.spec.inputs());
+            joined += more.len();
+            next.extend(more);
+        }
+        if joined > JOINED_MAX && !is_chosen {
+            steps = of(named);
+            steps.reverse();
+            steps.retain(|step| !step.only_joins());
+            break;
+        }
+    }
+    steps
 }
 
 /// The claim of an Attempt for its worker; `None` if this view has no such Attempt.
@@ -118,7 +191,7 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
     let step = view.step(&attempt.step_id)?;
     let run = view.run_at(attempt.run);
     let spec = &view.head().spec;
-    let dependencies = attempt.step_snapshot.depends_on_step_ids.iter();
+    let before = attempt.previous.map(|at| view.attempt_at(at));
     Some(ClaimResult {
         session_id: spec.session_id.clone(),
         task_id: spec.task_id.clone(),
@@ -126,17 +199,15 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
         attempt_id,
         ordinal: attempt.ordinal,
         was_lost: step.state.was_lost(),
+        host_died: before.is_some_and(|before| before.died_with_host()),
         fencing_token: attempt.fencing_token,
         lease_expires_at: attempt.lease_expires_at,
         lease_ms: attempt.lease_ms,
         step: as_claimed(attempt, step.spec),
         retry_policy: attempt.retry_policy.clone(),
-        dependencies: dependencies
-            .filter_map(|id| view.step(id))
-            .map(DependencyResult::of)
-            .filter(DependencyResult::has_any)
-            .collect(),
+        dependencies: DependencyResult::of_claim(view, &attempt.step_snapshot),
         input_refs: Arc::clone(&attempt.input_refs),
+        input_seen: attempt.input_seen,
         checkpoint_refs: checkpoints_before(view, attempt),
         instructions: run.instructions.clone(),
         bindings: run.bindings.clone(),
@@ -149,7 +220,8 @@ fn as_claimed(attempt: &Attempt, spec: &Arc<StepSpec>) -> Arc<StepSpec> {
     let then = &attempt.step_snapshot;
     let unchanged = spec.title == then.title
         && spec.summary == then.summary
-        && spec.depends_on_step_ids == then.depends_on_step_ids;
+        && spec.depends_on_step_ids == then.depends_on_step_ids
+        && spec.inputs_from == then.inputs_from;
     if unchanged {
         return Arc::clone(spec);
     }
@@ -157,6 +229,7 @@ fn as_claimed(attempt: &Attempt, spec: &Arc<StepSpec>) -> Arc<StepSpec> {
         title: then.title.clone(),
         summary: then.summary.clone(),
         depends_on_step_ids: then.depends_on_step_ids.clone(),
+        inputs_from: then.inputs_from.clone(),
         ..StepSpec::clone(spec)
     })
 }

@@ -7,6 +7,7 @@
 mod evidence;
 mod frontier;
 mod groups;
+mod remedies;
 mod words;
 
 use alloc::collections::BTreeMap;
@@ -16,23 +17,24 @@ use core::cell::RefCell;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{self, Normal};
 use crate::command::{Caller, Operator};
-use crate::eligibility::{Asker, Obstacle, Obstacles, Wanted, WorkerCounts, obstacles};
+use crate::eligibility::{Obstacle, Obstacles, OpenedByRuns, Wanted, WorkerCounts};
 use crate::id::{AgentId, RunId, StepId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
 use crate::reject::{Code, Rejection};
-use crate::status::{RunState, StepStatus};
+use crate::status::{Policy, StepStatus};
 use crate::table::Pos;
+use crate::task::Task;
 
 pub use evidence::{DependencyState, Evidence};
 pub use frontier::Root;
 pub use groups::{EndedStep, ExplainTaskInput, Group, TaskExplanation, explain_task};
+pub use remedies::Remedy;
 
 /// The input of `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -114,40 +116,10 @@ pub struct ExplainedReason {
     pub remedies: Vec<Remedy>,
 }
 
-/// An operation that would change a reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Remedy {
-    /// Its name, as a command or as an operation of a patch.
-    pub operation: SmolStr,
-    /// The Step on which to call it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step_id: Option<StepId>,
-    /// The Run on which to call it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    /// The dependency that it would remove.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub depends_on_step_id: Option<StepId>,
-}
-
-impl Remedy {
-    fn new(operation: &'static str) -> Self {
-        let operation = SmolStr::new_static(operation);
-        Self { operation, step_id: None, run_id: None, depends_on_step_id: None }
-    }
-
-    fn on_step(operation: &'static str, id: &StepId) -> Self {
-        Self { step_id: Some(id.clone()), ..Self::new(operation) }
-    }
-
-    fn on_run(operation: &'static str, id: RunId) -> Self {
-        Self { run_id: Some(id), ..Self::new(operation) }
-    }
-}
-
 /// Why a Step is not running, for a Run, a worker, or in general.
 ///
-/// It is for callers who see the whole Task: the evidence names other Steps.
+/// It is for callers who see the whole Task: the evidence names other Steps. The cost is at most that of
+/// a copy of the Task, on which remedies are tried.
 ///
 /// # Errors
 /// `step_not_found`, `run_not_found`.
@@ -180,8 +152,18 @@ struct Case<'v, 'a> {
     run: Option<Pos>,
     whom: ForWhom<'v>,
     known: &'v Known<'v>,
-    /// Counts of workers that were asked for before: many Steps require the same.
-    facts: &'v RefCell<BTreeMap<Wanted<'a>, WorkerCounts>>,
+    facts: &'v RefCell<CaseFacts<'a>>,
+}
+
+/// What was found out for one Step and holds for the others.
+#[derive(Debug, Default)]
+struct CaseFacts<'a> {
+    /// Counts of workers: many Steps require the same.
+    workers: BTreeMap<Wanted<'a>, WorkerCounts>,
+    /// What the Runs open.
+    opened: Option<OpenedByRuns<'a>>,
+    /// The Task, for trials.
+    copy: Option<Task>,
 }
 
 impl Case<'_, '_> {
@@ -214,16 +196,27 @@ impl Case<'_, '_> {
 
     /// The obstacles by the Task and the owner's memory.
     fn of_task(&self) -> Obstacles {
-        let run = self.run.map(|pos| self.view.run_at(pos));
-        let memory = self.run.map(|pos| self.view.memory_of(pos)).unwrap_or_default();
-        let holder = run.and_then(|r| r.worker_id.as_ref()).or(memory.taken_by);
-        let worker = self.whom.worker.or(holder);
-        let asker = Asker { run, worker };
-        let mut found = obstacles(self.view.head(), self.step.spec, self.step.state, asker);
-        let taken = memory.taken_by.is_some_and(|who| worker != Some(who));
-        let expired = run.and_then(|r| r.expires_at).is_some_and(|at| at <= self.known.now);
-        found.add(Obstacle::ScopeExcludes, taken || expired || memory.spent);
-        found
+        let (step, now) = (self.step, self.known.now);
+        let Some(run) = self.run else {
+            let mut found = self.view.obstacles(step, None, self.whom.worker, now);
+            found.add(
+                Obstacle::NeedsDispatch,
+                step.status() == StepStatus::Ready && !self.is_open(),
+            );
+            return found;
+        };
+        let holder = self.view.run_at(run).worker_id.as_ref();
+        let worker = self.whom.worker.or(holder).or(self.view.memory_of(run).taken_by);
+        self.view.obstacles(step, Some(run), worker, now)
+    }
+
+    /// Whether the Step needs no dispatch, or has had one (READY-07).
+    fn is_open(&self) -> bool {
+        if self.view.head().spec.dispatch == Policy::Auto {
+            return true;
+        }
+        let fresh = || self.view.opened(self.whom.worker, self.known.now);
+        self.facts.borrow_mut().opened.get_or_insert_with(fresh).has(self.step.spec)
     }
 
     /// Adds obstacles from outside the Task, for a Step that waits. A Run has its worker, and its
@@ -253,7 +246,7 @@ impl Case<'_, '_> {
         let means = self.known.means?;
         let wanted = Wanted::of(self.view.head(), self.step.spec);
         let mut known = self.facts.borrow_mut();
-        let facts = known.entry(wanted).or_insert_with(|| (means.workers)(self.wanted()));
+        let facts = known.workers.entry(wanted).or_insert_with(|| (means.workers)(self.wanted()));
         Some(*facts)
     }
 
@@ -261,71 +254,5 @@ impl Case<'_, '_> {
         let evidence = self.evidence(code);
         let text = self.words(code, &evidence);
         ExplainedReason { code, text, remedies: self.remedies(code, &evidence), evidence }
-    }
-
-    fn remedies(&self, code: Obstacle, evidence: &Evidence) -> Vec<Remedy> {
-        use Obstacle as O;
-        let id = self.step.id();
-        match code {
-            O::TaskTerminal => Vec::from([Remedy::new("retry_task")]),
-            O::TaskDraft if self.view.unfinished().is_some() => {
-                Vec::from([Remedy::new("task_create"), Remedy::new("agent.task_cancel")])
-            }
-            O::TaskDraft => Vec::from([Remedy::new("submit_task")]),
-            O::TaskBlocked => Vec::from([Remedy::new("reopen_task")]),
-            O::TaskPaused => Vec::from([Remedy::new("resume_task")]),
-            O::StepTerminal if self.step.status() == StepStatus::Cancelled => {
-                Vec::from([Remedy::new("add_step"), Remedy::on_step("delete_step", id)])
-            }
-            O::StepFailed | O::StepBlocked => Vec::from([Remedy::on_step("reopen_step", id)]),
-            O::AssignedElsewhere => match &self.step.spec.assignee {
-                Some(_) => Vec::from([Remedy::on_step("update_step", id)]),
-                None => Vec::from([Remedy::new("update_task")]),
-            },
-            O::DependencyUnsatisfiable => self.unblocking(evidence),
-            O::DependencyPending => self.answering(evidence),
-            O::Held => {
-                let run = self.view.current(self.step).map(|a| a.run_id);
-                run.map(|id| Remedy::on_run("cancel_run", id)).into_iter().collect()
-            }
-            O::NoWorkerInPool | O::NoWorkerWithHandler => {
-                Vec::from([Remedy::on_step("update_step", id)])
-            }
-            O::ScopeExcludes => Vec::from([Remedy::new("dispatch_worker")]),
-            O::RunnableNow if self.needs_dispatch() => Vec::from([Remedy::new("dispatch_worker")]),
-            O::TaskCancelling
-            | O::StepTerminal
-            | O::NotBefore
-            | O::LogUnavailable
-            | O::LeasesUnavailable
-            | O::PoolSaturated
-            | O::RunnableNow => Vec::new(),
-        }
-    }
-
-    /// Whether the Step waits for a dispatch: a manual Task gives out no Steps by itself (READY-07).
-    fn needs_dispatch(&self) -> bool {
-        let manual = self.view.head().spec.dispatch == crate::status::Policy::Manual;
-        let waits = |r: &crate::task::Run| r.state == RunState::Dispatched;
-        manual && self.run.is_none() && !self.view.live_runs().any(|(_, r)| waits(r))
-    }
-
-    /// Operations that make a dead dependency possible again, or that remove it.
-    fn unblocking(&self, evidence: &Evidence) -> Vec<Remedy> {
-        let Evidence::Dependencies { unmet, roots, .. } = evidence else { return Vec::new() };
-        let failed = roots.iter().filter(|r| r.status == StepStatus::Failed);
-        let reopen = failed.map(|r| Remedy::on_step("reopen_step", &r.step_id));
-        let detach = unmet.iter().filter(|d| d.dead).map(|d| Remedy {
-            depends_on_step_id: Some(d.step_id.clone()),
-            ..Remedy::on_step("remove_dependency", self.step.id())
-        });
-        reopen.chain(detach).collect()
-    }
-
-    /// Operations for the blocked Steps that a waiting Step depends on.
-    fn answering(&self, evidence: &Evidence) -> Vec<Remedy> {
-        let Evidence::Dependencies { roots, .. } = evidence else { return Vec::new() };
-        let blocked = roots.iter().filter(|r| r.status == StepStatus::Blocked);
-        blocked.map(|r| Remedy::on_step("reopen_step", &r.step_id)).collect()
     }
 }

@@ -24,6 +24,9 @@ pub struct Graph {
     pub native_status: TaskStatus,
     /// `wal_seq` of its last event.
     pub version: u64,
+    /// `wal_seq` of the event by which orchestrators last changed what it is to do (OCC-07).
+    #[serde(default, skip_serializing_if = "super::is_unknown")]
+    pub spec_version: u64,
     /// Steps, in creation order.
     pub nodes: Vec<GraphNode>,
     /// Dependencies, in creation order of the Step that waits.
@@ -89,6 +92,7 @@ pub fn graph(view: &View<'_>, known: &Known<'_>) -> Graph {
         status: Facts::of(view, known).status(),
         native_status: view.status(),
         version: view.version(),
+        spec_version: view.spec_version(),
         nodes: view.steps().map(|s| node(view, s, known.now)).collect(),
         edges: view.steps().flat_map(|s| arrows(view, s)).collect(),
     }

@@ -1,5 +1,6 @@
 //! `agent.task_list`: which Tasks belong to a page, and how pages are joined, as pure functions (LIST).
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use schemars::JsonSchema;
@@ -16,6 +17,7 @@ use crate::id::TaskId;
 use crate::limits::Limits;
 use crate::operation::{Query, Reads};
 use crate::read::View;
+use crate::record::Labels;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, Visibility};
 
@@ -30,6 +32,9 @@ pub struct ListInput {
     pub include_archived: bool,
     /// Whether to list ended Tasks, too (LIST-02).
     pub include_terminal: bool,
+    /// Only Tasks that have all of these labels (LABEL-01).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
     /// How many Tasks at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
@@ -84,13 +89,15 @@ pub struct TaskPage<T = TaskSummary> {
 
 /// What a list needs to know of a Task to leave it out: an index of ended Tasks has no more than this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listed {
+pub struct Listed<'a> {
     /// Native status.
     pub status: TaskStatus,
     /// Whether it is archived.
     pub archived: bool,
     /// Who sees it.
     pub visibility: Visibility,
+    /// Its labels.
+    pub labels: &'a Labels,
 }
 
 impl Visibility {
@@ -102,23 +109,30 @@ impl Visibility {
 
 impl TaskSummary {
     /// What a list needs to know of this Task.
-    pub fn listed(&self) -> Listed {
+    pub fn listed(&self) -> Listed<'_> {
         let (status, archived) = (self.native_status, self.archived);
-        Listed { status, archived, visibility: self.visibility }
+        Listed { status, archived, visibility: self.visibility, labels: &self.labels }
     }
 }
 
 impl ListInput {
     /// Whether a Task belongs to the list.
-    pub fn admits(&self, task: Listed) -> bool {
+    pub fn admits(&self, task: Listed<'_>) -> bool {
         (self.include_terminal || !task.status.is_terminal())
             && (self.include_archived || !task.archived)
             && self.statuses.as_ref().is_none_or(|s| s.contains(&task.status))
             && (!self.user_facing || task.visibility.is_for_users())
+            && self.asks_for(task.labels)
+    }
+
+    /// Whether a Task with these labels has all that are asked for (LABEL-01).
+    pub fn asks_for(&self, labels: &Labels) -> bool {
+        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
     /// Whether an index can tell that a Task belongs to the list. The index knows of each Task
-    /// whether and how it has ended, and whether it is archived; everything else is only in the log.
+    /// whether and how it has ended, whether it is archived, and its labels; everything else is only in
+    /// the log.
     pub fn is_settled_by_index(&self, is_ended: bool) -> bool {
         !self.user_facing && (is_ended || self.statuses.is_none())
     }
@@ -129,6 +143,7 @@ impl ListInput {
     /// `validation_error` for a limit of 0 or above the largest page, or for more statuses than exist.
     pub fn limit(&self, limits: &Limits) -> Result<usize, Rejection> {
         check_statuses(self.statuses.as_deref())?;
+        crate::command::validate::labels(&self.labels)?;
         let default = if self.include_terminal { PAGE_DEFAULT } else { LIVE_DEFAULT };
         page_limit(self.limit, default, limits)
     }
@@ -245,7 +260,9 @@ pub fn worker_page(
         let scope = Scope::of(view, caller, Operator::TaskList)?;
         let head = view.head();
         let (archived, visibility) = (head.archived_at.is_some(), head.spec.visibility);
-        if input.admits(Listed { status: head.status, archived, visibility }) && input.offset == 0 {
+        let labels = &head.spec.labels;
+        let listed = Listed { status: head.status, archived, visibility, labels };
+        if input.admits(listed) && input.offset == 0 {
             tasks.extend(WorkerTask::header(view, scope, known));
         }
     }

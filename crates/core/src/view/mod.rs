@@ -35,6 +35,7 @@ pub mod board;
 pub mod budget;
 pub mod claim;
 pub mod explain;
+pub mod facts;
 pub mod gateway;
 pub mod graph;
 pub mod list;
@@ -53,6 +54,12 @@ mod view_name;
 pub mod views;
 pub mod write;
 
+/// Whether a `spec_version` is not told: to workers, which may not see the changes of other Steps (OCC-06).
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+pub(crate) const fn is_unknown(spec_version: &u64) -> bool {
+    *spec_version == 0
+}
+
 pub use crate::read::{StepRef, View};
 pub use crate::runtime::{RuntimeEvent, RuntimeName};
 pub use board::{Board, BoardInput, TaskLines, TemplateInput};
@@ -61,6 +68,7 @@ pub use claim::{ClaimResult, claim_result};
 pub use explain::{
     ExplainInput, ExplainTaskInput, Explanation, TaskExplanation, explain, explain_task,
 };
+pub use facts::{FactsInput, FactsPage};
 pub use graph::{Graph, graph};
 pub use list::{ListInput, TaskPage, list_entry, page_tasks, worker_page};
 pub use look::{Look, Looked, look};
@@ -92,6 +100,7 @@ macro_rules! queries {
                 Board($crate::view::board::BoardInput)
                 Explain($crate::view::explain::ExplainInput)
                 ExplainTask($crate::view::explain::ExplainTaskInput)
+                Facts($crate::view::facts::FactsInput)
             }
             history {
                 Inspect($crate::view::timeline::InspectInput)

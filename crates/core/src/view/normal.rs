@@ -7,7 +7,7 @@ use super::{Known, LeaseFact};
 use crate::event::{Body, Commit, Event};
 use crate::read::View;
 use crate::status::{
-    AttemptStatus, End, FailedAs, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names,
+    AttemptStatus, End, FailedAs, Outcome, StepStatus, TaskStatus, WaitKind, names,
 };
 use crate::task::apply::Illegal;
 use crate::task::derived::Tally;
@@ -306,12 +306,9 @@ impl Facts {
     }
 }
 
-/// N16: completeable, and not an automatic Task without required Steps that still has unfinished
-/// ones (TASK-21).
+/// N16: completeable, and not an automatic Task that waits for optional Steps (POL-06, TASK-21).
 fn awaits_completion(head: &Head, tally: &Tally) -> bool {
-    let settles_by_itself =
-        head.spec.completion == Policy::Auto && tally.required == 0 && tally.unfinished() > 0;
-    tally.is_completeable() && !settles_by_itself
+    tally.is_completeable() && !head.waits_for_optional(tally)
 }
 
 /// The state of a Task right after one event, for the public events of that event (7.1).
@@ -364,7 +361,12 @@ pub fn of_step(state: &StepState) -> Normal {
         StepStatus::Completed => Normal::Completed,
         StepStatus::Cancelled => Normal::Cancelled,
         StepStatus::Failed => match state.facts().status_reason.as_ref().map(|r| r.code.as_str()) {
-            Some("worker_timeout" | "schedule_to_start_timeout") => Normal::TimedOut,
+            Some(
+                "worker_timeout"
+                | "schedule_to_start_timeout"
+                | "schedule_to_close_timeout"
+                | "wait_timeout",
+            ) => Normal::TimedOut,
             Some("lost") => Normal::Lost,
             _ => Normal::Failed,
         },

@@ -10,7 +10,7 @@ use core::fmt;
 use serde::{Serialize, Serializer};
 
 use super::normal::{Normal, Stage};
-use crate::event::{Body, Commit, Event, LeaseEnd, ReportFacts};
+use crate::event::{Body, Commit, Event, ReportFacts};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommitId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId,
 };
@@ -18,8 +18,8 @@ use crate::patch::Operation;
 use crate::read::View;
 use crate::record::{Edge, Progress, Reason};
 use crate::status::{
-    DeliveryState, EdgeKind, End, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
-    WaitKind, names,
+    DeliveryState, EdgeKind, End, EndReason, FactKind, Intent, Outcome, ReplyKind, StepStatus,
+    TaskStatus, WaitKind, names,
 };
 
 names! {
@@ -174,6 +174,15 @@ pub struct Data<'a> {
     /// The result in prose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<&'a str>,
+    /// Kind of a fact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<FactKind>,
+    /// Key of a fact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<&'a str>,
+    /// The Step whose output is the result of the completed Task (TASK-22).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<&'a StepId>,
     /// What kind of answer a completed Step gives (CTX-01).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<ReplyKind>,
@@ -267,7 +276,7 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
         Body::TaskUpdated(p) if p.operations.iter().any(changes_graph) => {
             Names::with(Some(E::Updated), E::DependencyUpdated)
         }
-        Body::TaskUpdated(_) => Names::one(E::Updated),
+        Body::TaskUpdated(_) | Body::TaskFact(_) => Names::one(E::Updated),
         Body::TaskBlocked(_) => Names::one(E::Blocked),
         Body::TaskReopened(_) | Body::TaskResumed(_) => Names::one(E::Resumed),
         Body::TaskPaused(_) => Names::one(E::Paused),
@@ -295,7 +304,9 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
             (p.ordinal > 1).then_some(E::Retrying),
             Some(E::AttemptStarted),
         ]),
-        Body::StepStarted(_) | Body::StepUpdated(_) => Names::one(E::Progress),
+        Body::StepStarted(_) | Body::StepUpdated(_) | Body::StepTakenOver(_) => {
+            Names::one(E::Progress)
+        }
         Body::StepBlocked(p) => {
             let waits = match p.wait_kind {
                 WaitKind::Other => E::Blocked,
@@ -304,18 +315,22 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
             Names::with(p.attempt_id.map(|_| E::AttemptCompleted), waits)
         }
         Body::StepCompleted(p) => {
-            Names::with(p.attempt_id.map(|_| E::AttemptCompleted), E::Progress)
+            // The end of an Attempt whose late result was adopted has been told when it was lost.
+            let attempt = p.attempt_id.filter(|_| !p.adopted);
+            Names::with(attempt.map(|_| E::AttemptCompleted), E::Progress)
         }
         Body::StepFailed(p) => Names::one(p.attempt_id.map_or(E::Progress, |_| E::AttemptFailed)),
         Body::StepCancelled(p) => {
             Names::one(p.attempt_id.map_or(E::Progress, |_| E::AttemptFailed))
         }
+        // STEP-36: a Step that is marked is not tried again.
+        Body::StepReopened(p) if p.reason.code == "marked" => Names::one(E::Updated),
         Body::StepReopened(p) if p.from == StepStatus::Failed || p.reason.code == "auto_retry" => {
             Names::one(E::Retrying)
         }
         Body::StepReopened(_) => Names::one(E::Updated),
         Body::StepLeaseExpired(p) => {
-            let lost = p.reason == LeaseEnd::LeaseExpired;
+            let lost = p.reason.outcome() == Outcome::Lost;
             Names([Some(E::AttemptFailed), lost.then_some(E::Lost), None])
         }
         Body::RunDispatched(_) => Names::one(E::Delegated),
@@ -387,9 +402,11 @@ fn data(event: &Event) -> Data<'_> {
         Body::TaskCompleted(p) | Body::TaskFailed(p) | Body::TaskCancelled(p) => Data {
             reason: p.reason.as_ref(),
             result_summary: p.result_summary.as_deref(),
+            output_from: p.output_from.as_ref(),
             artifact_ids: p.artifacts.iter().map(|a| &a.artifact_id).collect(),
             ..Data::default()
         },
+        Body::TaskFact(p) => Data { kind: Some(p.kind), key: Some(&p.key), ..Data::default() },
         Body::TaskArchived(p) => Data { reason: p.reason.as_ref(), ..Data::default() },
         Body::TaskDeliveryUpdated(p) => Data {
             delivery_state: Some(p.delivery_state),
@@ -446,6 +463,11 @@ fn step_data(event: &Event) -> Data<'_> {
             outcome: p.outcome,
             reason: p.reason.as_ref(),
             ..reported(p.report.as_deref(), at(StepStatus::Cancelled))
+        },
+        Body::StepTakenOver(p) => Data {
+            result_summary: p.result_summary.as_deref(),
+            artifact_ids: p.artifacts.iter().map(|a| &a.artifact_id).collect(),
+            ..at(StepStatus::Completed)
         },
         Body::StepReopened(p) => {
             Data { reason: Some(&p.reason), not_before: p.not_before, ..at(StepStatus::Pending) }

@@ -11,13 +11,12 @@ use super::scope::Scope;
 use super::step::StepView;
 use super::summary::Diagnostics;
 use crate::command::{Caller, Operator};
-use crate::eligibility::is_assigned_elsewhere;
 use crate::id::{AgentId, PoolId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
 use crate::reject::Rejection;
-use crate::status::{Role, StepStatus};
+use crate::status::{Role, StepStatus, TaskStatus};
 
 /// Steps of a page by default (QUERY-08).
 pub const PAGE_DEFAULT: usize = 50;
@@ -80,9 +79,17 @@ pub struct StepPage {
     pub truncated: bool,
     /// Version of the Task that was read.
     pub version: u64,
-    /// Whether there is no Step for a worker that looks for work: its Run may then end (DISP-12).
+    /// `wal_seq` of the event by which orchestrators last changed what the Task is to do (OCC-07); absent for
+    /// workers.
+    #[serde(default, skip_serializing_if = "super::is_unknown")]
+    pub spec_version: u64,
+    /// For a worker that looks for work and finds none: whether its Run may end for that (DISP-12). If not,
+    /// its Task gives out nothing at present, and the worker lets the Run go, to be offered again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_step_available: Option<bool>,
+    /// Native status of that Task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_status: Option<TaskStatus>,
     /// Diagnostics of the Task; absent for workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<Diagnostics>,
@@ -110,20 +117,28 @@ pub fn query_steps(
     let limit = page_limit(input.limit, default, limits)?;
     let fits = |s: &StepRef<'_>| scope.sees(view, *s) && input.admits(view, *s);
     let page = match scope {
-        Scope::Run { run, .. } if looks_for_work => {
-            let ready = view.ready_in_pool(&run.worker_pool_id);
-            let own = ready.filter(|s| !is_assigned_elsewhere(view.head(), s.spec, &caller.agent));
-            Page::cut(own.filter(fits), input.offset, limit)
+        Scope::Run { pos, run } if looks_for_work => {
+            let who = Some(&caller.agent);
+            let can = |s: &StepRef<'_>| view.obstacles(*s, Some(pos), who, cx.now).is_empty();
+            // A Task that gives out nothing has none to look through.
+            let ready = view.gives_out().then(|| view.ready_in_pool(&run.worker_pool_id));
+            Page::cut(ready.into_iter().flatten().filter(can).filter(fits), input.offset, limit)
         }
         _ => Page::cut(view.steps().filter(fits), input.offset, limit),
     };
-    let empty = page.rows.is_empty() && input.offset == 0;
+    let (shown, spec_version): (fn(&View<'_>, _, &Known<'_>) -> _, _) = match scope {
+        Scope::Whole => (StepView::of, view.spec_version()),
+        Scope::Run { .. } => (StepView::for_worker, 0),
+    };
+    let found_none = looks_for_work && page.rows.is_empty() && input.offset == 0;
     Ok(StepPage {
-        steps: page.rows.into_iter().map(|s| StepView::of(view, s, cx)).collect(),
+        steps: page.rows.into_iter().map(|s| shown(view, s, cx)).collect(),
         next_offset: page.more.then_some(input.offset + limit),
         truncated: page.more,
         version: view.version(),
-        no_step_available: (looks_for_work && empty).then_some(true),
+        spec_version,
+        no_step_available: found_none.then(|| view.gives_out()),
+        task_status: (found_none && !view.gives_out()).then(|| view.status()),
         diagnostics: (caller.role != Role::Worker).then(|| Diagnostics::of(view, cx.now)),
     })
 }

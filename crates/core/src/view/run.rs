@@ -31,6 +31,12 @@ pub struct AttemptView {
     pub run_id: RunId,
     /// The worker.
     pub worker_id: AgentId,
+    /// The worker's machine, if it named it (ATT-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_host: Option<SmolStr>,
+    /// The build of the worker's program, if it named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_build: Option<SmolStr>,
     /// Its number among the Attempts of the Step, from 1.
     pub ordinal: u32,
     /// `wal_seq` of the claim.
@@ -69,6 +75,9 @@ pub struct AttemptView {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Millis>,
+    /// When its Step took over its result, though it was lost (REPORT-14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted_at: Option<Millis>,
     /// Signs of life, while it is open.
     #[serde(flatten)]
     pub life: Option<AttemptLife>,
@@ -108,6 +117,8 @@ impl AttemptView {
             step_id: attempt.step_id.clone(),
             run_id: attempt.run_id,
             worker_id: attempt.worker_id.clone(),
+            worker_host: attempt.origin.as_ref().and_then(|origin| origin.worker_host.clone()),
+            worker_build: attempt.origin.as_ref().and_then(|origin| origin.worker_build.clone()),
             ordinal: attempt.ordinal,
             fencing_token: attempt.fencing_token,
             status: attempt.status,
@@ -124,6 +135,7 @@ impl AttemptView {
             remote: attempt.remote.clone(),
             started_at: attempt.started_at,
             ended_at: attempt.ended_at,
+            adopted_at: attempt.adopted.as_ref().map(|adopted| adopted.at),
             life: AttemptLife::of(attempt, known),
         }
     }
@@ -170,7 +182,7 @@ pub struct RunView {
     /// Instructions for the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Arc<str>>,
-    /// When it ends if nobody uses it.
+    /// When it ends if nobody uses it, as things stand; absent: never (DISP-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Millis>,
     /// The conversation thread.
@@ -195,7 +207,6 @@ impl RunView {
         let run = view.run_at(pos);
         let memory = view.memory_of(pos);
         let attempt = run.attempt.map(|at| view.attempt_at(at));
-        let spent = memory.spent && run.state == RunState::Dispatched;
         let spec = &view.head().spec;
         Self {
             run_id: run.run_id,
@@ -205,15 +216,15 @@ impl RunView {
             allowed_step_ids: run.allowed_step_ids.clone(),
             dispatched_by: run.dispatched_by.clone(),
             worker_id: run.worker_id.as_ref().or(memory.taken_by).cloned(),
-            state: if spent { RunState::Ended } else { run.state },
+            state: run.state,
             claimed_step_id: attempt.map(|a| a.step_id.clone()),
             attempt_id: attempt.map(|a| a.attempt_id),
-            end_reason: run.end_reason.or(spent.then_some(EndReason::NoStepClaimed)),
+            end_reason: run.end_reason,
             reason: run.ended_because.clone(),
             cancel_requested_at: memory.stopping.map(|s| s.requested_at),
             dispatch_version: run.dispatch_version,
             instructions: run.instructions.clone(),
-            expires_at: run.expires_at,
+            expires_at: view.head().expires_at(run),
             thread_id: run.bindings.as_ref().and_then(|b| b.thread_id.clone()),
             environment_ref: run.bindings.as_ref().and_then(|b| b.environment_ref.clone()),
             created_at: run.created_at,
@@ -241,7 +252,6 @@ impl RunEnd {
         let (run, memory) = (view.run_at(pos), view.memory_of(pos));
         let end_reason = match run.end_reason {
             Some(end_reason) => end_reason,
-            None if memory.spent => EndReason::NoStepClaimed,
             None if memory.gone => EndReason::TaskTerminal,
             None => return None,
         };
@@ -273,7 +283,7 @@ pub struct RunOffer {
     /// Thread and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Arc<Bindings>>,
-    /// When it ends if nobody uses it.
+    /// When it ends if nobody uses it, as things stand; absent: never (DISP-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Millis>,
 }
@@ -290,7 +300,7 @@ impl RunOffer {
             allowed_step_ids: run.allowed_step_ids.clone(),
             instructions: run.instructions.clone(),
             bindings: run.bindings.clone(),
-            expires_at: run.expires_at,
+            expires_at: view.head().expires_at(run),
         }
     }
 }

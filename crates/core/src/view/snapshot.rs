@@ -12,11 +12,13 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use super::Known;
+use super::explain::Remedy;
 use super::normal::{Facts, Normal};
 use super::run::AttemptView;
-use super::summary::{TaskSummary, current_run_id, progress, unfinished};
+use super::summary::{TaskSummary, current_run_id, hindered, progress, unfinished};
+use crate::completion;
 use crate::id::{AgentId, ArtifactId, Millis, Ref, RunId, StepId, TaskId};
-use crate::read::View;
+use crate::read::{StepRef, View};
 use crate::record::{Edge, Object, Progress, Reason};
 use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind};
 
@@ -186,7 +188,7 @@ pub struct Blocker {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The operation that would let it go on: `<operation>:<step_id>`.
+    /// The operation that would let it go on: `<operation>:<step_id>`, or one on the Task.
     pub required_action_id: SmolStr,
 }
 
@@ -433,9 +435,11 @@ impl BlockedTask {
         if view.status().is_terminal() {
             return None;
         }
-        let blocked = view.blocked().map(|s| Blocker::of(view, s, "reopen_step"));
-        let failed = view.failed().map(|s| Blocker::of(view, s, "reopen_step"));
-        let cancelled = view.cancelled_required().map(|s| Blocker::of(view, s, "delete_step"));
+        let again = |s: StepRef<'_>| Remedy::on_step("reopen_step", s.id());
+        let blocked = view.blocked().map(|s| Blocker::of(view, s, &again(s)));
+        let failed = view.failed().map(|s| Blocker::of(view, s, &again(s)));
+        let cancelled = view.cancelled_required();
+        let cancelled = cancelled.map(|s| Blocker::of(view, s, &completion::without(view, s)));
         let blockers: Vec<Blocker> = blocked.chain(failed).chain(cancelled).collect();
         let by = active_edges(view).filter(|e| e.kind == EdgeKind::BlockedBy);
         let blocked_by_task_ids: Vec<Ref> = by.map(|e| e.to.clone()).collect();
@@ -451,42 +455,44 @@ impl BlockedTask {
         if !stopped && !waits && blocked_by_task_ids.is_empty() && view.blocked().next().is_none() {
             return None;
         }
-        let of_task = task_action(view).map(SmolStr::new_static);
         let of_steps = blockers.iter().map(|b| b.required_action_id.clone());
+        let required_action_ids = task_actions(view).into_iter().chain(of_steps).collect();
         Some(Self {
             task_id: view.task_id().clone(),
             status,
             native_status: view.status(),
             owner: view.head().spec.owner.clone(),
             requested_by: view.head().spec.requested_by.clone(),
-            reason: unfinished(view).or_else(|| view.head().status_reason.as_deref().cloned()),
-            required_action_ids: of_task.into_iter().chain(of_steps).collect(),
+            reason: unfinished(view)
+                .or_else(|| view.head().status_reason.as_deref().cloned())
+                .or_else(|| hindered(view)),
+            required_action_ids,
             blockers,
             blocked_by_task_ids,
         })
     }
 }
 
-/// The operation that the Task itself needs to go on.
-fn task_action(view: &View<'_>) -> Option<&'static str> {
+/// The operations that the Task itself needs to go on.
+fn task_actions(view: &View<'_>) -> Vec<SmolStr> {
+    let one = |operation| Vec::from([SmolStr::new_static(operation)]);
     match view.status() {
-        TaskStatus::Blocked => Some("reopen_task"),
-        TaskStatus::Paused => Some("resume_task"),
-        TaskStatus::Draft if view.unfinished().is_some() => Some("task_create"),
-        TaskStatus::Draft => Some("submit_task"),
-        _ if view.is_completeable() => Some("agent.task_complete"),
-        _ => None,
+        TaskStatus::Blocked => one("reopen_task"),
+        TaskStatus::Paused => one("resume_task"),
+        TaskStatus::Draft if view.unfinished().is_some() => one("task_create"),
+        TaskStatus::Draft => one("submit_task"),
+        _ => completion::ways(view).iter().map(Remedy::word).collect(),
     }
 }
 
 impl Blocker {
-    fn of(view: &View<'_>, step: super::StepRef<'_>, operation: &str) -> Self {
+    fn of(view: &View<'_>, step: StepRef<'_>, by: &Remedy) -> Self {
         Self {
             step_id: step.id().clone(),
             wait_kind: step.state.wait_kind,
             assignee: step.spec.assignee.as_ref().or(view.head().spec.assignee.as_ref()).cloned(),
             reason: step.facts().status_reason.clone(),
-            required_action_id: SmolStr::from(alloc::format!("{operation}:{}", step.id())),
+            required_action_id: by.word(),
         }
     }
 }

@@ -10,9 +10,10 @@ use super::{Known, LeaseFact};
 use crate::id::{AgentId, AttemptId, Millis, RunId};
 use crate::read::{StepRef, View};
 use crate::record::StepSpec;
+use crate::rules::Rules;
 use crate::status::{StepStatus, WaitKind, names};
 use crate::table::Pos;
-use crate::task::{Attempt, StepFacts};
+use crate::task::{Attempt, StepFacts, StepState};
 
 names! {
     /// Whether a lease can be shown to be in force.
@@ -118,7 +119,7 @@ impl StepView {
             not_before: state.not_before,
             ready_at: state.ready_at,
             holder: current.map(|attempt| Holder::of(attempt, known)),
-            facts: state.facts.clone(),
+            facts: shown(view.head().rules, state),
             attempt_count: state.attempt_count,
             lost_count: state.lost_count,
             position: step.pos,
@@ -126,6 +127,24 @@ impl StepView {
             updated_at: state.updated_at,
         }
     }
+
+    /// As [`of`](Self::of), without what is not for workers (EVOLVE-03).
+    pub fn for_worker(view: &View<'_>, step: StepRef<'_>, known: &Known<'_>) -> Self {
+        let mut shown = Self::of(view, step, known);
+        if shown.spec.ext.is_some() {
+            Arc::make_mut(&mut shown.spec).ext = None;
+        }
+        shown
+    }
+}
+
+/// STEP-33: the facts, without the peer of an earlier try.
+fn shown(rules: Rules, state: &StepState) -> Option<Arc<StepFacts>> {
+    let mut facts = state.facts.clone();
+    if rules >= Rules::Second && state.remote_left {
+        Arc::make_mut(facts.get_or_insert_default()).remote = None;
+    }
+    facts
 }
 
 /// Writes the fields of [`StepFacts`] beside the others, even if there are no facts yet.

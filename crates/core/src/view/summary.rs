@@ -1,5 +1,6 @@
 //! A Task in short: a line of a list, the answer to a write (CTRL-04, LIST, TASK-18 to TASK-20).
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,9 +12,11 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{Facts, Normal, Row};
+use crate::completion::{hindrances, remedies_json, ways_on};
 use crate::id::{AgentId, Millis, RunId, SessionId, StepId, TaskId, WalName};
 use crate::read::{StepRef, View};
-use crate::record::{Counter, Object, Progress, Reason};
+use crate::record::{Counter, Labels, Object, Progress, Reason};
+use crate::rules::Rules;
 use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visibility, WaitKind};
 use crate::task::Unfinished;
 
@@ -54,10 +57,12 @@ pub struct TaskSummary {
     pub completion: Policy,
     /// Hint between Tasks.
     pub priority: i32,
+    /// The creator.
+    pub created_by_agent_id: AgentId,
     /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
-    /// Attribution, and the only worker that may claim.
+    /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
     /// The Task that created it.
@@ -92,8 +97,14 @@ pub struct TaskSummary {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Millis>,
+    /// Names and values by which listings find it (LABEL-01).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
     /// `wal_seq` of its last event.
     pub version: u64,
+    /// `wal_seq` of the event by which orchestrators last changed what it is to do (OCC-07).
+    #[serde(default, skip_serializing_if = "super::is_unknown")]
+    pub spec_version: u64,
 }
 
 /// The recorded intent to close a Task.
@@ -166,7 +177,7 @@ impl Diagnostics {
         Self {
             stalled: moving == 0 && stuck.iter().any(|&s| tally.of(s) > 0),
             completeable: tally.is_completeable(),
-            overdue: head.spec.deadline_at().is_some_and(|at| at <= now),
+            overdue: head.deadline_at(now).is_some_and(|at| at <= now),
         }
     }
 }
@@ -192,6 +203,7 @@ impl TaskSummary {
             dispatch: spec.dispatch,
             completion: spec.completion,
             priority: spec.priority,
+            created_by_agent_id: head.created_by_agent_id.clone(),
             owner: spec.owner.clone(),
             assignee: spec.assignee.clone(),
             parent_task_id: spec.parent_task_id.clone(),
@@ -207,7 +219,9 @@ impl TaskSummary {
             updated_at: view.updated_at(),
             started_at: head.started_at,
             ended_at: head.ended_at,
+            labels: spec.labels.clone(),
             version: view.version(),
+            spec_version: view.spec_version(),
         }
     }
 }
@@ -259,16 +273,39 @@ fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason>
             reason
         }),
         Row::N15 => Some(unconfirmed(view, known)),
-        Row::N16 => Some(about("awaiting_completion", "all required steps are completed", |d| {
-            d.insert("action".into(), "agent.task_complete".into());
-        })),
+        Row::N16 => hindered(view).or_else(|| Some(awaiting_completion())),
         Row::N17 => blocked_by(&[WaitKind::Input]).map(step_reason),
         Row::N18 => blocked_by(&[WaitKind::Permission]).map(step_reason),
         Row::N19 => blocked_by(&[WaitKind::Resource]).map(step_reason),
         Row::N20 => blocked_by(&[WaitKind::Dependency, WaitKind::Other]).map(step_reason),
         Row::N24 => Some(stalled(view)),
-        _ => head.status_reason.as_deref().cloned(),
+        _ => head.status_reason.as_deref().cloned().or_else(|| waits_for_optional(view)),
     }
+}
+
+/// POL-06: the reason of a Task whose required Steps are completed, while it waits for optional ones.
+fn waits_for_optional(view: &View<'_>) -> Option<Reason> {
+    let (head, tally) = (view.head(), view.tally());
+    let waits = head.rules >= Rules::Second && head.is_open() && head.waits_for_optional(tally);
+    let message = "all required steps are completed; the task waits for optional steps";
+    waits.then(|| {
+        about("waits_for_optional", message, |details| {
+            let until = head.optional_wait_ends(tally);
+            until.map(|at| details.insert("until".into(), at.into()));
+        })
+    })
+}
+
+fn awaiting_completion() -> Reason {
+    about("awaiting_completion", "all required steps are completed", |details| {
+        details.insert("action".into(), "agent.task_complete".into());
+    })
+}
+
+/// VIEW-15: the first reason why the completing command would be refused, and what settles it.
+pub(super) fn hindered(view: &View<'_>) -> Option<Reason> {
+    let by = hindrances(view).into_iter().next()?;
+    Some(Reason { details: Some(by.details()), ..Reason::new(by.code.as_str(), &by.text) })
 }
 
 /// IDEM-09: the reason of a Task whose creation in parts is unfinished.
@@ -310,12 +347,13 @@ fn unconfirmed(view: &View<'_>, known: &Known<'_>) -> Reason {
     })
 }
 
-/// N24: the ids of the Steps that failed, or that are required and cancelled.
+/// N24: the ids of the Steps that failed, or that are required and cancelled, and what leads on (TERM-26).
 fn stalled(view: &View<'_>) -> Reason {
     let (failed, cancelled) = (ids(view.failed()), ids(view.cancelled_required()));
     about("stalled", "no step can move by itself", |details| {
         details.insert("failed_step_ids".into(), failed);
         details.insert("cancelled_step_ids".into(), cancelled);
+        details.insert("remedies".into(), remedies_json(&ways_on(view)));
     })
 }
 

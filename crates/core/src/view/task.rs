@@ -22,9 +22,9 @@ use crate::id::{AgentId, Millis, PoolId, Ref, RunId, StepId, TaskId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
-use crate::record::{Acceptance, Coverage, Edge, Object, Reason, RetryPolicy};
+use crate::record::{Acceptance, Coverage, Edge, Object, Reason, RetryPolicy, Value, is_default};
 use crate::reject::{Code, Rejection};
-use crate::status::{AcceptanceState, TaskStatus};
+use crate::status::{AcceptanceState, OnFailure, ParentClose, TaskStatus};
 use crate::table::Pos;
 
 /// A whole Task (2.1).
@@ -45,15 +45,22 @@ pub struct TaskView {
     pub turn_id: Option<SmolStr>,
     /// Pool of Steps that name no pool.
     pub default_worker_pool_id: PoolId,
-    /// The creator.
-    pub created_by_agent_id: AgentId,
     /// The creator's Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by_run_id: Option<RunId>,
     /// Attribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<AgentId>,
-    /// Retry policy of Steps that have none of their own.
+    /// The only principal whose workers may claim Steps that name none of their own (CLAIM-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_only_by: Option<AgentId>,
+    /// What it does when it is failing (POL-05), if its creator or orchestrator said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// How long it waits for optional Steps, in milliseconds, if its creator or orchestrator said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional_wait_ms: Option<u64>,
+    /// Retry policy of its Steps, where they have none of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Classification.
@@ -71,6 +78,12 @@ pub struct TaskView {
     /// Opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
+    /// What other software keeps with it (EVOLVE-03).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ext: Option<Object>,
+    /// The working directory, if it was made from a file (STORE-17).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<SmolStr>,
     /// The job that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<SmolStr>,
@@ -86,8 +99,23 @@ pub struct TaskView {
     /// Criteria met or waived, of all (PROG-09).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acceptance_coverage: Option<Coverage>,
+    /// The result, if it has completed with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The Step whose output that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<StepId>,
+    /// What becomes of it if its parent completes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parent_close: ParentClose,
+    /// How many facts gateways keep with it: `task_facts` lists them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub facts_count: usize,
     /// Late input.
     pub input_refs: Arc<Vec<Ref>>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_input_refs: Option<Arc<Vec<Ref>>>,
     /// Evidence.
     pub evidence_refs: Arc<Vec<Ref>>,
     /// The most recent Attempt or Task error.
@@ -225,21 +253,30 @@ impl TaskView {
             thread_id: spec.thread_id.clone(),
             turn_id: spec.turn_id.clone(),
             default_worker_pool_id: spec.default_worker_pool_id.clone(),
-            created_by_agent_id: head.created_by_agent_id.clone(),
             created_by_run_id: head.created_by_run_id,
             requested_by: spec.requested_by.clone(),
+            on_failure: spec.on_failure,
+            optional_wait_ms: spec.optional_wait_ms,
+            claim_only_by: spec.claim_only_by.clone(),
             retry_policy: spec.retry_policy.clone(),
             task_family: spec.task_family.clone(),
             scope: spec.scope.clone(),
             constraints: spec.constraints.clone(),
             task_profile: spec.task_profile.clone(),
             metadata: spec.metadata.clone(),
+            ext: spec.ext.clone(),
+            cwd: spec.cwd.clone(),
             job_id: spec.job_id.clone(),
             native_protocol: spec.native_protocol.clone(),
             retry_of: spec.retry_of.clone(),
             acceptance: spec.acceptance.clone(),
             acceptance_coverage: coverage(&spec.acceptance),
+            output: view.output().cloned(),
+            output_from: head.output_from.clone(),
+            parent_close: spec.parent_close,
+            facts_count: view.facts_len(),
             input_refs: Arc::clone(&head.input_refs),
+            unread_input_refs: head.unread_input_refs.clone(),
             evidence_refs: Arc::clone(&head.evidence_refs),
             last_error: head.last_error.clone(),
             archived_at: head.archived_at,
@@ -288,7 +325,7 @@ impl WorkerTask {
     fn with_steps(view: &View<'_>, run: Pos, scope: Scope<'_>, known: &Known<'_>) -> Self {
         let visible: Vec<StepRef<'_>> = view.steps().filter(|&s| scope.sees(view, s)).collect();
         let dependencies = DependencyResult::of_dependencies(view, visible.iter().copied());
-        let steps = visible.into_iter().map(|s| StepView::of(view, s, known));
+        let steps = visible.into_iter().map(|s| StepView::for_worker(view, s, known));
         Self {
             steps: Some(steps.collect()),
             dependencies: Some(dependencies),
@@ -312,10 +349,9 @@ impl WorkerTask {
     }
 }
 
-/// Runs that have not ended, as far as the owner's memory knows (2.1).
+/// Runs that have not ended (2.1).
 pub fn active_run_ids(view: &View<'_>) -> Vec<RunId> {
-    let live = view.live_runs().filter(|(pos, _)| !view.memory_of(*pos).spent);
-    live.map(|(_, run)| run.run_id).collect()
+    view.live_runs().map(|(_, run)| run.run_id).collect()
 }
 
 /// PROG-09: the coverage; `None` if there are no criteria.

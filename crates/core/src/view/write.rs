@@ -33,6 +33,10 @@ pub struct WriteSummary {
     pub event_ids: Vec<String>,
     /// Version of the Task after them.
     pub version: u64,
+    /// `wal_seq` of the event by which orchestrators had last changed the Task at that version (OCC-07);
+    /// absent in a replay, and for workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_version: Option<u64>,
     /// The Run it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
@@ -48,6 +52,9 @@ pub struct WriteSummary {
     /// Whether the caller is asked to stop (CANCEL-07); for holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<bool>,
+    /// How long the caller then has left to stop, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
 }
 
 /// The Task in short, or where to read it.
@@ -74,6 +81,10 @@ pub fn write_summary(
 ) -> WriteSummary {
     let scope = Scope::of(view, caller, Operator::TaskGet).ok();
     let sees = |s: &super::StepRef<'_>| scope.is_some_and(|scope| scope.sees(view, *s));
+    let shown = match scope {
+        Some(Scope::Whole) => StepView::of,
+        _ => StepView::for_worker,
+    };
     let changed = reply.changed.iter().filter_map(|&pos| view.step_at(pos)).filter(sees);
     let made_run = match reply.made {
         Made::Run(pos) => Some(pos),
@@ -83,17 +94,19 @@ pub fn write_summary(
     let is_runs = caller.role == Role::Worker && matches!(scope, Some(Scope::Run { .. }));
     WriteSummary {
         task: header(view, scope, known),
-        steps: changed.map(|s| StepView::of(view, s, known)).collect(),
+        steps: changed.map(|s| shown(view, s, known)).collect(),
         event_ids: reply.written.as_ref().map(some_event_ids).unwrap_or_default(),
         version: reply.version,
+        spec_version: reply.spec_version.filter(|_| matches!(scope, Some(Scope::Whole))),
         run_id: run.map(|r| r.run_id),
-        expires_at: run.and_then(|r| r.expires_at),
+        expires_at: run.and_then(|r| view.head().expires_at(r)),
         run_end: made_run.and_then(|pos| RunEnd::of(view, pos)),
         attempt_id: match reply.made {
             Made::Attempt(pos) => Some(view.attempt_at(pos).attempt_id),
             _ => None,
         },
         cancel_requested: is_runs.then(|| view.asks_to_stop(caller)),
+        time_left_ms: view.time_of_caller_to_stop(caller, known.now).filter(|_| is_runs),
     }
 }
 

@@ -8,13 +8,13 @@ use common::*;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use tenure_core::command::create::CreateTask;
-use tenure_core::command::{Close, StepReport, Why};
+use tenure_core::command::{Close, RunOutcome, StepReport, Why};
 use tenure_core::eligibility::Obstacle;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::RunId;
 use tenure_core::status::{Policy, StepStatus, WaitKind};
 use tenure_core::view::explain::{Evidence, ForWhom};
-use tenure_core::view::{Explanation, Known, explain};
+use tenure_core::view::{Explanation, Known, QueryInput, explain, query_steps};
 use tenure_core::{Code, Command, Task};
 use views::*;
 
@@ -82,8 +82,8 @@ fn a_stopped_task_is_the_reason() {
     assert!(evidence(&why)["deadline_at"].is_i64() && remedies(&why).is_empty());
 }
 
-/// S18, STEP-13: a Step that failed or is blocked is reopened; a cancelled one is replaced; a
-/// completed one needs nothing.
+/// S18, S29, STEP-13, STEP-35: a Step that failed or is blocked is reopened or marked; a cancelled one is
+/// done without or replaced; a completed one needs nothing.
 #[test]
 fn a_settled_step_is_the_reason() {
     let at = |to: StepStatus| {
@@ -93,9 +93,13 @@ fn a_settled_step_is_the_reason() {
         (headline(&why), remedies(&why).join(", "))
     };
     assert_eq!(at(StepStatus::Completed), ("step_terminal", String::new()));
-    assert_eq!(at(StepStatus::Cancelled), ("step_terminal", "add_step, delete_step a".into()));
-    assert_eq!(at(StepStatus::Failed), ("step_failed", "reopen_step a".into()));
-    assert_eq!(at(StepStatus::Blocked), ("step_blocked", "reopen_step a".into()));
+    assert_eq!(
+        at(StepStatus::Cancelled),
+        ("step_terminal", "update_step a, add_step, delete_step a".into())
+    );
+    let ways = "reopen_step a, agent.task_update_step a";
+    assert_eq!(at(StepStatus::Failed), ("step_failed", ways.into()));
+    assert_eq!(at(StepStatus::Blocked), ("step_blocked", ways.into()));
 }
 
 /// STEP-07: a blocked Step says what it waits for, in whose words, and which Attempt asked.
@@ -116,23 +120,25 @@ fn a_blocked_step_shows_its_question() {
     assert_eq!(evidence(&why)["wait_kind"], "input");
 }
 
-/// CLAIM-13: an assignee keeps others away, on the Step or on the Task, and not itself.
+/// CLAIM-13: who is named keeps others away, on the Step or on the Task, and not itself.
 #[test]
-fn an_assignee_keeps_others_away() {
+fn who_is_named_keeps_others_away() {
     let mut given = create_input("a b");
-    given.assignee = Some(agent_id("bee"));
+    given.claim_only_by = Some(agent_id("bee"));
     let mut t = Fixture::create(given, Policy::Manual);
-    t.ok(t.patch(json!([{"op": "update_step", "step_id": "b", "fields": {"assignee": "bee"}}])));
-    let (ant, bee) = (agent_id("ant"), agent_id("bee"));
+    t.ok(
+        t.patch(json!([{"op": "update_step", "step_id": "b", "fields": {"claim_only_by": "bee"}}]))
+    );
+    let (ant, bee) = (agent_id("ant"), agent_id("bee.boot1"));
     let by = |step: &str, who| ask(&t, step, ForWhom { worker: Some(who), ..ForWhom::default() });
     assert_eq!(
         (headline(&by("a", &ant)), remedies(&by("a", &ant))),
         ("assigned_elsewhere", vec!["update_task".to_owned()])
     );
     assert_eq!(remedies(&by("b", &ant)), ["update_step b"]);
-    assert_eq!(evidence(&by("b", &ant))["assignee"], "bee");
-    assert_eq!(headline(&by("a", &bee)), "runnable_now");
-    assert_eq!(headline(&anybody(&t, "a")), "runnable_now", "nobody in particular asks");
+    assert_eq!(evidence(&by("b", &ant))["claim_only_by"], "bee");
+    assert_eq!(headline(&by("a", &bee)), "needs_dispatch");
+    assert_eq!(headline(&anybody(&t, "a")), "needs_dispatch", "nobody in particular asks");
 }
 
 /// READY-04, DAG-07: a Step behind a failed or cancelled one waits in vain; the first causes are
@@ -253,17 +259,50 @@ fn a_run_that_may_not_claim_is_the_reason() {
     assert_eq!(headline(&under(&t, "a", free)), "scope_excludes", "it has expired");
 }
 
-/// READY-07: a ready Step of a manual Task waits for a dispatch, until a Run is there.
+/// VIEW-16, READY-07: a ready Step of a manual Task waits for a dispatch, until there is a Run that may claim
+/// it: one of its pool, for this Step, that nobody has used, that has not expired, and that no other worker
+/// than the one in the question has taken.
 #[test]
 fn a_ready_step_of_a_manual_task_waits_for_a_dispatch() {
-    let mut t = Fixture::manual("a");
-    let why = anybody(&t, "a");
-    assert_eq!(
-        (headline(&why), remedies(&why)),
-        ("runnable_now", vec!["dispatch_worker".to_owned()])
-    );
-    t.dispatch("main");
-    assert!(remedies(&anybody(&t, "a")).is_empty());
+    let mut t = Fixture::manual("a b c@gpu");
+    let waits = |t: &Fixture| {
+        let why = anybody(t, "a");
+        assert_eq!(
+            (headline(&why), remedies(&why)),
+            ("needs_dispatch", vec!["dispatch_worker".to_owned()])
+        );
+    };
+    waits(&t);
+    t.dispatch("gpu");
+    waits(&t);
+    t.dispatch_for("main", Some(&["b"]));
+    waits(&t);
+    t.claim("b");
+    waits(&t);
+    let ended = t.dispatch("main");
+    let ant = t.member("ant", ended);
+    t.ok_as(&ant, end_run(ended, RunOutcome::Finished));
+    waits(&t);
+    for scope in [None, Some(["c", "a"].as_slice())] {
+        let mut t = t.clone();
+        let run = t.dispatch_for("main", scope);
+        let why = anybody(&t, "a");
+        assert_eq!((headline(&why), remedies(&why)), ("runnable_now", Vec::new()));
+        t.takes(run, "ant");
+        assert_eq!(headline(&anybody(&t, "a")), "runnable_now", "it is about to claim");
+        for (who, expected) in [("ant", "runnable_now"), ("bee", "needs_dispatch")] {
+            let who = agent_id(who);
+            let why = ask(&t, "a", ForWhom { worker: Some(&who), ..ForWhom::default() });
+            assert_eq!(headline(&why), expected, "{who}");
+        }
+        t.wait_ms(300_000);
+        waits(&t);
+    }
+}
+
+/// VIEW-17: a Step that nothing keeps can be claimed, as far as is known.
+#[test]
+fn a_step_that_nothing_keeps_can_be_claimed() {
     let t = Fixture::auto("a");
     let unknown = "step a is ready; whether a worker has room for it is not known here";
     assert_eq!(anybody(&t, "a").text, unknown);
@@ -323,8 +362,8 @@ fn pairs(task: &Task) -> Vec<(RunId, String, String)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// One judgement: for every Run and Step of any Task, a claim succeeds exactly when the
-    /// explanation for that Run says `runnable_now`.
+    /// VIEW-16, one judgement: for every Run and Step of any Task, a claim succeeds exactly when the
+    /// explanation for that Run says `runnable_now`, and when a query under it shows the Step.
     #[test]
     fn a_claim_succeeds_exactly_when_the_explanation_says_so(
         dag in dags(), auto in any::<bool>(), moves in moves(60), wait in 0..2_u8,
@@ -344,6 +383,11 @@ proptest! {
                 claimed.is_ok(), why.headline == Obstacle::RunnableNow,
                 "{} under {}: {:?} but {:?}", step, run_id, claimed.map(|_| ()), why
             );
+            let statuses = Some(vec![StepStatus::Ready]);
+            let ready = QueryInput { statuses, limit: Some(50), ..QueryInput::default() };
+            let page = query_steps(&t.task.durable(), &caller, &ready, &known, &t.limits);
+            let is_shown = page.is_ok_and(|page| page.steps.iter().any(|s| s.spec.step_id == id(&step)));
+            prop_assert_eq!(is_shown, why.headline == Obstacle::RunnableNow, "{} {:?}", step, why);
             let of_pool = |o: &Obstacle| tenure_core::task::Waits::BESIDE.contains(o);
             prop_assert!(!why.reasons.iter().any(|r| of_pool(&r.code)), "a run is named");
         }
@@ -363,8 +407,13 @@ proptest! {
             let codes: Vec<_> = why.reasons.iter().map(|r| r.code).collect();
             prop_assert!(!codes.is_empty() && codes.is_sorted() && codes[0] == why.headline);
             prop_assert!(why.reasons.iter().all(|r| !r.text.is_empty() && !r.text.contains('\n')));
-            let gives = view.status().is_dispatchable() && !view.is_closing();
-            let runnable = step.status() == StepStatus::Ready && gives;
+            let is_open = auto || view.runs().any(|(_, run)| {
+                let allowed = run.allowed_step_ids.as_ref();
+                run.is_unused()
+                    && run.worker_pool_id == step.spec.worker_pool_id
+                    && allowed.is_none_or(|ids| ids.contains(step.id()))
+            });
+            let runnable = step.status() == StepStatus::Ready && view.gives_out() && is_open;
             prop_assert_eq!(why.headline == Obstacle::RunnableNow, runnable, "{:?}", why);
         }
     }

@@ -91,11 +91,11 @@ fn holder(of: &Explanation) -> tenure_core::id::AttemptId {
     }
 }
 
-/// VIEW-17, CLAIM-13: only workers count that may claim the Step: its assignee, or who is asked about.
+/// VIEW-17, CLAIM-13: only workers count that may claim the Step: those of the principal named, or who is asked about.
 #[test]
 fn workers_count_that_may_claim_the_step() {
     let only = Some(agent_id("bee"));
-    let t = Fixture::create(CreateTask { assignee: only, ..create_input("a") }, Policy::Auto);
+    let t = Fixture::create(CreateTask { claim_only_by: only, ..create_input("a") }, Policy::Auto);
     let (ant, bee) = (agent_id("ant"), agent_id("bee"));
     let there = |who: &'static str| {
         move |wanted: Wanted<'_>| {

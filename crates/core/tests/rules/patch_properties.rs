@@ -195,6 +195,7 @@ impl Model {
             Op::Title(s) => drop(self.step(*s)?),
             Op::Field(s, name) => match self.step(*s)?.0 {
                 Claimed | Running if *name == "handler" => return Err(Code::StepInProgress),
+                Cancelled if *name == "required" => {} // STEP-35: to false
                 status => topology(status)?,
             },
             Op::Dependencies(s, on) => {
@@ -328,10 +329,12 @@ impl Story {
                 let _ = self.t.run(&orchestrator(), &write_command(IDS[*s], *to));
             }
             Life::Claim(s) => {
-                let ready = self.t.task.step(&id(IDS[*s])).map(|step| step.state.status);
+                let task = &self.t.task;
+                let ready = task.step(&id(IDS[*s])).map(|step| step.state.status);
                 if ready == Some(StepStatus::Ready)
                     && self.t.task_status().is_dispatchable()
-                    && !self.t.task.is_closing()
+                    && !task.is_closing()
+                    && !task.head().is_draining(task.tally())
                 {
                     self.held.push(self.t.claim_by("new", IDS[*s])); // As `Op::Field` assigns it.
                 }

@@ -9,28 +9,35 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 use crate::common;
-use std::collections::BTreeMap;
+use crate::rules_edition::assert_first_edition;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use common::*;
 use proptest::prelude::*;
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{
-    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetrySteps, RunAndWhy,
-    RunOutcome, StepReport, Unlink, Why,
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, KeepFact, Link, RetrySteps,
+    RunAndWhy, RunOutcome, RunTtl, StepReport, Unlink, Why,
 };
-use tenure_core::event::{Body, LeaseEnd};
-use tenure_core::id::{AttemptId, CommandId, CommitId, Digest, Ref, RunId};
+use tenure_core::event::{Body, LeaseEnd, StepTakenOver};
+use tenure_core::id::{AttemptId, CommandId, CommitId, Digest, Ref, RunId, StepId};
+use tenure_core::patch::StepInput;
 use tenure_core::record::{RetryPolicy, Value};
+use tenure_core::retry_policy::{BackoffFields, Limit};
 use tenure_core::status::{
-    self, DeliveryState, EdgeKind, Policy, Role, RunState, StepStatus, TaskStatus, WaitKind,
+    self, DeliveryState, EdgeKind, FactKind, Policy, Role, RunState, StepStatus, TaskStatus,
+    WaitKind,
 };
 use tenure_core::task::{Attempt, TaskSnapshot};
-use tenure_core::{Caller, Command, Commit, Counts, Cx, Limits, Outcome, Rejection, Stamp, Task};
+use tenure_core::{
+    Caller, Command, Commit, Counts, Cx, Limits, Outcome, Rejection, Rules, Stamp, Task,
+};
 use uuid::Uuid;
 
 const AGENTS: [&str; 3] = ["ant", "bee", "cat"];
 const POOLS: [&str; 2] = [POOL, "gpu"];
-const HANDLERS: [&str; 2] = ["default", "sew"];
+const HANDLERS: [&str; 3] = ["default", "sew", "noop"];
 
 /// A Step: which earlier Steps it waits for, and bits of the rest.
 type StepSeed = (u8, u8);
@@ -68,15 +75,21 @@ impl Bits {
 }
 
 fn policy(bits: &mut Bits, timers: bool) -> RetryPolicy {
+    use Limit::{Of, Unlimited};
+    let initial_ms = Some(bits.of(&[0, 5, 40]));
     let mut policy = RetryPolicy {
-        max_attempts: bits.of(&[None, Some(1), Some(2), Some(3)]),
-        max_lost: bits.of(&[None, Some(1), Some(2)]),
+        max_attempts: bits.of(&[None, Some(Unlimited), Some(Of(1)), Some(Of(2)), Some(Of(3))]),
+        max_lost: bits.of(&[None, Some(Unlimited), Some(Of(1)), Some(Of(2))]),
+        accept_late: bits.of(&[None, Some(true), Some(false)]),
+        backoff: Some(BackoffFields { initial_ms, ..BackoffFields::default() }),
         ..RetryPolicy::default()
     };
-    policy.backoff.initial_ms = bits.of(&[0, 5, 40]);
     if timers {
-        policy.schedule_to_start_ms = bits.of(&[None, Some(30)]);
-        policy.start_to_close_ms = bits.of(&[None, Some(25)]);
+        policy.schedule_to_start_ms = bits.of(&[None, Some(Of(30))]);
+        policy.start_to_close_ms = bits.of(&[None, Some(Of(25))]);
+        policy.schedule_to_close_ms = bits.of(&[None, None, Some(Of(60))]);
+        policy.blocked_ms = bits.of(&[None, Some(Of(40))]);
+        policy.cancel_grace_ms = bits.of(&[None, Some(35)]);
     }
     policy
 }
@@ -92,17 +105,82 @@ fn create_of(seed: &TaskSeed, timers: bool) -> CreateTask {
         let mut step = step_input(&format!("s{at}{optional}@{pool}<-{}", deps.join(",")));
         step.handler = Some(bits.of(&HANDLERS).parse().unwrap());
         step.retry_policy = bits.one_in(4).then(|| policy(&mut bits, timers).into());
-        step.assignee = (timers && bits.one_in(8)).then(|| agent_id(AGENTS[0]));
+        step.claim_only_by = (timers && bits.one_in(8)).then(|| agent_id(AGENTS[0]));
+        let near = step.depends_on_step_ids.first().cloned();
+        let far = near.as_ref().and_then(|near| {
+            let near: &StepInput = steps.iter().find(|s: &&StepInput| s.step_id == *near)?;
+            near.depends_on_step_ids.first().cloned()
+        });
+        step.inputs_from = (deps.len() % 2 == 1).then(|| near.into_iter().chain(far).collect());
         steps.push(step);
     }
     let mut bits = Bits(u64::from(seed.1));
+    let draft = timers && bits.one_in(4);
     let deadline = (timers && bits.one_in(4)).then(|| json!({"deadline_at": START + 60}));
     CreateTask {
-        steps,
-        draft: Some(timers && bits.one_in(16)),
+        taken_over: if timers && !draft && bits.one_in(4) {
+            taken_over(&steps)
+        } else {
+            Vec::new()
+        },
+        draft: Some(draft),
         retry_policy: bits.one_in(2).then(|| policy(&mut bits, timers).into()),
         constraints: deadline.map(|d| serde_json::from_value(d).unwrap()),
+        steps,
         ..create_input("a")
+    }
+}
+
+/// The same without what only the second edition has.
+fn of_first_edition(mut given: CreateTask) -> CreateTask {
+    let first = |policy: &mut Arc<RetryPolicy>| {
+        let policy = Arc::make_mut(policy);
+        (policy.accept_late, policy.schedule_to_close_ms) = Default::default();
+        (policy.blocked_ms, policy.cancel_grace_ms) = Default::default();
+        policy.max_attempts = policy.max_attempts.filter(|max| *max != Limit::Unlimited);
+        policy.max_lost = policy.max_lost.filter(|max| *max != Limit::Unlimited);
+    };
+    given.taken_over = Vec::new();
+    given.retry_policy.iter_mut().for_each(first);
+    for step in &mut given.steps {
+        (step.claim_only_by, step.inputs_from) = (None, None);
+        step.retry_policy.iter_mut().for_each(first);
+    }
+    given
+}
+
+/// The first Steps, taken over from another Task.
+fn taken_over(steps: &[StepInput]) -> Vec<(StepId, StepTakenOver)> {
+    let first = &steps[..steps.len() / 2];
+    let taken = || StepTakenOver {
+        from_task_id: "before".parse().unwrap(),
+        from_attempt_id: None,
+        output: Some(Value::json(*b"1")),
+        result_summary: None,
+        artifacts: Vec::new(),
+    };
+    first.iter().map(|step| (step.step_id.clone(), taken())).collect()
+}
+
+/// STEP-37: every Step that may be claimed again names only Steps for which it waits.
+fn check_inputs(task: &Task) {
+    let view = task.durable();
+    for step in view.steps().filter(|s| {
+        s.spec.inputs_from.is_some()
+            && !matches!(s.status(), StepStatus::Completed | StepStatus::Cancelled)
+    }) {
+        let (mut above, mut next) = (BTreeSet::new(), vec![step]);
+        while let Some(step) = next.pop() {
+            for on in &step.spec.depends_on_step_ids {
+                let on = view.step(on).unwrap();
+                if above.insert(on.id()) {
+                    next.push(on);
+                }
+            }
+        }
+        for named in step.spec.inputs() {
+            assert!(above.contains(named), "{} names {named}", step.id());
+        }
     }
 }
 
@@ -124,18 +202,31 @@ struct World {
 
 impl World {
     fn new(given: &CreateTask, dispatch: Policy, completion: Policy) -> Self {
-        let given =
+        let mut given =
             CreateTask { dispatch: Some(dispatch), completion: Some(completion), ..given.clone() };
         let defaults = Defaults { policy: Policy::Auto, worker_pool_id: pool_id(POOL) };
         let (caller, limits, mut ids) = (orchestrator(), Limits::default(), 0);
-        let limits = Limits { cancel_wait_ms: 20, run_ttl_ms: 50, ..limits };
+        let rules = if given.steps.len().is_multiple_of(3) { Rules::First } else { Rules::Second };
+        if rules == Rules::First {
+            given.steps.iter_mut().for_each(|step| step.inputs_from = None);
+        }
+        let limits = Limits { cancel_wait_ms: 20, run_ttl_ms: 50, rules, ..limits };
+        // Every other Task of rules 1 is in a log that may hold nothing newer (EVOLVE-02).
+        let limits = match given.steps.len().is_multiple_of(6) {
+            true => limits.of_first_edition(),
+            false => limits,
+        };
+        if limits.edition == Rules::First {
+            given = of_first_edition(given);
+        }
         let command_id: CommandId = "create".parse().unwrap();
         let cx = Cx {
             caller: &caller,
             stamp: stamp(START, &mut ids),
             command_id: Some(&command_id),
-            digest: Some(Digest([9; 32])),
+            digest: Some(Digest::first([9; 32])),
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: 0,
             limits: &limits,
@@ -166,6 +257,7 @@ impl World {
             command_id: command_id.as_ref(),
             digest: id.map(|_| digest(caller, command)),
             expected_version,
+            expected_spec_version: None,
             trace: None,
             epoch: 0,
             limits: &limits,
@@ -184,6 +276,7 @@ impl World {
             self.accepted += usize::from(outcome.commit.is_some());
         }
         self.task.check_invariants().unwrap_or_else(|wrong| panic!("{wrong} after {command:?}"));
+        check_inputs(&self.task);
         result
     }
 
@@ -192,6 +285,9 @@ impl World {
         assert_eq!(commit.first_seq, before.version() + 1);
         assert!(commit.created_at >= before.updated_at());
         assert!(!commit.events.is_empty());
+        if self.limits.edition == Rules::First {
+            assert_first_edition(commit);
+        }
         for event in &commit.events {
             let after_the_end =
                 matches!(event.body, Body::TaskArchived(_) | Body::TaskDeliveryUpdated(_));
@@ -248,7 +344,8 @@ impl World {
         self.log.iter().chain(&self.in_flight).for_each(|commit| counts.note(commit));
         let ended = |outcome| self.attempts().filter(|a| a.outcome == Some(outcome)).count() as u64;
         assert_eq!(counts.claims, self.attempts().count() as u64);
-        assert_eq!(counts.completed, ended(status::Outcome::Completed));
+        let adopted = self.attempts().filter(|a| a.adopted.is_some()).count() as u64;
+        assert_eq!(counts.completed, ended(status::Outcome::Completed) + adopted);
         assert_eq!(counts.lost, ended(status::Outcome::Lost));
         assert!(counts.failed >= ended(status::Outcome::Failed) + ended(status::Outcome::TimedOut));
     }
@@ -291,7 +388,7 @@ fn digest(caller: &Caller, command: &Command) -> Digest {
         let slot: &mut u8 = &mut out[at % 32];
         *slot = slot.wrapping_mul(31).wrapping_add(byte);
     }
-    Digest(out)
+    Digest::first(out)
 }
 
 /// Reads an operation against the state it meets: who does what.
@@ -355,6 +452,7 @@ impl Reader<'_> {
                 Command::GrantStep(Grant {
                     worker_id,
                     worker_pool_id,
+                    origin: None,
                     handlers,
                     may_be_suspect: true,
                 }),
@@ -362,13 +460,7 @@ impl Reader<'_> {
         }
         let unused = task.runs_to_take(&pool, self.world.now).next().map(|r| r.run_id);
         let Some(run) = unused else {
-            let dispatch = Dispatch {
-                allowed_step_ids: None,
-                bindings: None,
-                instructions: None,
-                wait: None,
-                worker_pool_id: pool,
-            };
+            let dispatch = Dispatch::to(pool);
             return Some((orchestrator(), Command::DispatchWorker(dispatch)));
         };
         let asker = worker(agent, pool.as_str(), Some(run));
@@ -451,6 +543,8 @@ impl Reader<'_> {
                     allowed_step_ids: (self.c.is_multiple_of(3)).then_some(some),
                     bindings: None,
                     instructions: None,
+                    ttl_ms: [None, Some(RunTtl::Ms(1_000)), Some(RunTtl::UNLIMITED)]
+                        [usize::from(self.c) % 3],
                     wait: None,
                     worker_pool_id: pool_id(pool),
                 };
@@ -471,9 +565,9 @@ impl Reader<'_> {
                 let held = self.held()?;
                 let attempt_ids =
                     if self.b.is_multiple_of(4) { all } else { vec![held.attempt_id] };
-                let reasons =
-                    [LeaseEnd::LeaseExpired, LeaseEnd::LeaseExpired, LeaseEnd::HostRestarted];
-                let reason = reasons[usize::from(self.c) % 3];
+                use LeaseEnd::{HostRestarted, LeaseExpired, Outage};
+                let reasons = [LeaseExpired, LeaseExpired, HostRestarted, Outage];
+                let reason = reasons[usize::from(self.c) % 4];
                 (system(), Command::ExpireLeases { attempt_ids, reason })
             }
             32..=34 => (system(), Command::Due),
@@ -500,6 +594,7 @@ impl Reader<'_> {
             45 if self.c.is_multiple_of(4) => (boss, Command::TaskCancel(Close::default())),
             44..=45 => (boss, self.moves(kind)),
             46..=51 => (boss, self.moves(kind)),
+            52 if self.c.is_multiple_of(2) => (boss, Command::TaskFact(self.fact())),
             52 => (boss, Command::AppendTaskProgress(self.progress())),
             53 if self.c.is_multiple_of(4) || self.world.task.is_terminal() => {
                 (boss, Command::ArchiveTask(why()))
@@ -536,6 +631,12 @@ impl Reader<'_> {
         worker(agent, run.map_or(POOL, |r| r.worker_pool_id.as_str()), Some(run_id))
     }
 
+    fn fact(&self) -> KeepFact {
+        let kind = FactKind::ALL[usize::from(self.a) % FactKind::ALL.len()];
+        let payload = Value::json(if self.b.is_multiple_of(4) { *b"null" } else { *b"true" });
+        KeepFact { key: ["a", "b"][usize::from(self.a / 2) % 2].into(), kind, payload }
+    }
+
     fn progress(&self) -> AppendProgress {
         let artifact =
             json!({"artifact_id": "x", "name": "x", "kind": "text", "state": "available"});
@@ -570,7 +671,7 @@ impl Reader<'_> {
         let one = |_| {
             let step = self.step(bits.below(250) as u8);
             let other = self.step(bits.below(250) as u8);
-            match bits.below(10) {
+            match bits.below(11) {
                 0 => {
                     json!({"op": "add_step", "step": {"step_id": step_name(bits.below(9) as usize), "title": "", "summary": "",
                     "depends_on_step_ids": [other]}})
@@ -588,8 +689,13 @@ impl Reader<'_> {
                 8 => {
                     let policy = bits.of(&["auto", "manual"]);
                     let retry = bits.of(&[Some(30_u64), None]);
-                    json!({"op": "update_task", "completion": policy,
+                    let on_failure = bits.of(&[None, Some("stop"), Some("drain"), Some("finish")]);
+                    json!({"op": "update_task", "completion": policy, "on_failure": on_failure,
+                        "optional_wait_ms": bits.of(&[None, Some(40)]),
                         "retry_policy": retry.map(|ms| json!({"schedule_to_start_ms": ms}))})
+                }
+                9 => {
+                    json!({"op": "update_step", "step_id": step, "fields": {"inputs_from": [other]}})
                 }
                 _ => json!({"op": "update_step", "step_id": step,
                     "fields": {"worker_pool_id": POOLS[0], "handler": HANDLERS[1]}}),
@@ -755,6 +861,7 @@ fn drive(world: &mut World, picks: &[u8], says: &dyn Fn(u8) -> Option<StepStatus
         let grant = Grant {
             worker_id: agent_id(AGENTS[round as usize % AGENTS.len()]),
             worker_pool_id: pool_id(pool),
+            origin: None,
             handlers: None,
             may_be_suspect: true,
         };

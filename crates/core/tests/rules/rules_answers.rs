@@ -81,13 +81,7 @@ fn a_repeat_is_answered_with_the_first_events() {
 #[test]
 fn a_dispatch_is_answered_with_its_run() {
     let mut t = Fixture::manual("a");
-    let outcome = t.ok(Command::DispatchWorker(Dispatch {
-        allowed_step_ids: None,
-        bindings: None,
-        instructions: None,
-        wait: None,
-        worker_pool_id: pool_id("main"),
-    }));
+    let outcome = t.ok(Command::DispatchWorker(Dispatch::to(pool_id("main"))));
     let answer = answer(&t, &orchestrator(), &outcome);
     let view = t.task.durable();
     let (_, run) = view.runs().next().unwrap();
@@ -200,6 +194,7 @@ fn a_claim_brings_everything_the_work_needs() {
         allowed_step_ids: None,
         bindings: Some(Bindings { thread_id: Some("th".into()), environment_ref: None }),
         instructions: Some("be quick".into()),
+        ttl_ms: None,
         wait: None,
         worker_pool_id: pool_id("main"),
     }));

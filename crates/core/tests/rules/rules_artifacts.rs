@@ -309,7 +309,8 @@ fn inputs_of_a_new_task_name_no_artifact_of_its_own() {
     t.ok(t.patch(json!([{"op": "update_step", "step_id": "b", "fields": {"input": {"ref": "x"}}}])));
     t.ok(Command::TaskCancel(Default::default()));
     let reason = serde_json::from_value(json!({"message": "again"})).unwrap();
-    let again: CreateTask = t.task.durable().retry_input("t2".parse().unwrap(), reason).unwrap();
+    let again: CreateTask =
+        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap();
     let text = as_json(&again.steps[1].input).to_string();
     assert!(text.contains("t/x"), "{text}");
     Fixture::create(again, Policy::Manual);

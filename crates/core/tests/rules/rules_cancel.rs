@@ -4,9 +4,12 @@
 
 use crate::common;
 use common::*;
+use tenure_core::command::create::{CreateTask, Parent, ParentEnd};
 use tenure_core::command::{AppendProgress, Close, Dispatch, Link, RetrySteps};
 use tenure_core::id::Ref;
-use tenure_core::status::{DeliveryState, EdgeKind, Intent, Policy, StepStatus, TaskStatus};
+use tenure_core::status::{
+    DeliveryState, EdgeKind, Intent, ParentClose, Policy, StepStatus, TaskStatus,
+};
 use tenure_core::{Code, Command};
 
 /// CANCEL-01: whenever something is held, the intent is recorded first; for fail as for cancel.
@@ -18,7 +21,11 @@ fn the_intent_is_recorded_while_something_is_held() {
         if started {
             t.start(&held);
         }
-        t.ok(Command::TaskCancel(Close { reason: Some(reason("bored", "of it")), wait: None }));
+        t.ok(Command::TaskCancel(Close {
+            grace_ms: None,
+            reason: Some(reason("bored", "of it")),
+            wait: None,
+        }));
         let request = t.task.head().cancel_requested.clone().unwrap();
         assert_eq!((request.intent, request.reason.code.as_str()), (Intent::Cancel, "bored"));
         assert_eq!((request.by.as_str(), request.at), (ORCHESTRATOR, t.now));
@@ -51,13 +58,7 @@ fn nothing_changes_while_the_task_is_closing() {
             delivery_state: Some(DeliveryState::Queued),
             ..AppendProgress::default()
         }),
-        Command::DispatchWorker(Dispatch {
-            allowed_step_ids: None,
-            bindings: None,
-            instructions: None,
-            wait: None,
-            worker_pool_id: pool_id(POOL),
-        }),
+        Command::DispatchWorker(Dispatch::to(pool_id(POOL))),
     ] {
         t.refuse(command, Code::TaskCancelling);
     }
@@ -100,9 +101,15 @@ fn nothing_gets_ready_while_the_task_is_closing() {
 /// the scheduler closes them with that reason, as itself, once. A draft is cancelled either way.
 #[test]
 fn a_child_ends_as_its_parent_says() {
-    for (close, intent, code, status) in [
-        (cancel_task(), Intent::Cancel, "parent_cancelled", TaskStatus::Cancelled),
-        (fail_task(), Intent::Fail, "parent_failed", TaskStatus::Failed),
+    for (close, intent, end, code, status) in [
+        (
+            cancel_task(),
+            Intent::Cancel,
+            ParentEnd::Cancelled,
+            "parent_cancelled",
+            TaskStatus::Cancelled,
+        ),
+        (fail_task(), Intent::Fail, ParentEnd::Failed, "parent_failed", TaskStatus::Failed),
     ] {
         let mut parent = Fixture::manual("a");
         assert_eq!(parent.task.durable().closes_children(), None);
@@ -112,16 +119,17 @@ fn a_child_ends_as_its_parent_says() {
         parent.ok_as(&held.caller(), held.releases());
         assert!(parent.task.is_terminal());
         assert_eq!(parent.task.durable().closes_children(), Some(intent));
+        assert_eq!(parent.task.durable().end_for_children(), Some(end));
 
         let mut child = Fixture::manual("a");
-        let command = child.task.follows_parent(intent).unwrap();
+        let command = child.task.follows_parent(end).unwrap();
         child.ok_as(&system(), command);
         assert_eq!((child.task_status(), child.task_code()), (status, code));
         assert_eq!(*child.actors().last().unwrap(), "system");
-        assert_eq!(child.task.follows_parent(intent), None);
+        assert_eq!(child.task.follows_parent(end), None);
 
         let mut draft = Fixture::draft("a");
-        let command = draft.task.follows_parent(intent).unwrap();
+        let command = draft.task.follows_parent(end).unwrap();
         draft.ok_as(&system(), command);
         assert_eq!((draft.task_status(), draft.task_code()), (TaskStatus::Cancelled, code));
     }
@@ -130,6 +138,38 @@ fn a_child_ends_as_its_parent_says() {
     completed.complete(&a);
     completed.ok(Command::TaskComplete(Default::default()));
     assert_eq!(completed.task.durable().closes_children(), None);
+}
+
+/// REL-09: what becomes of a child when its parent completes is the child's to say; cancel and failure
+/// reach it in any case.
+#[test]
+fn a_child_may_end_with_the_completion_of_its_parent() {
+    let mut parent = Fixture::manual("a");
+    assert_eq!(parent.task.durable().end_for_children(), None);
+    parent.do_step("a");
+    parent.ok(Command::TaskComplete(Default::default()));
+    let end = parent.task.durable().end_for_children().unwrap();
+    assert_eq!(end, ParentEnd::Completed);
+    let named = Parent::of(&parent.task.durable(), &"c".parse().unwrap());
+    assert_eq!((named.end(), named.closes_children), (Some(end), None));
+    assert_eq!(Parent::ended("t".parse().unwrap(), TaskStatus::Completed).end(), Some(end));
+
+    for parent_close in [None, Some(ParentClose::Abandon)] {
+        let child =
+            Fixture::create(CreateTask { parent_close, ..create_input("a") }, Policy::Manual);
+        assert!(child.task.outlives_parent());
+        assert_eq!(child.task.follows_parent(end), None);
+        assert!(child.task.follows_parent(ParentEnd::Failed).is_some());
+    }
+    let given = CreateTask { parent_close: Some(ParentClose::Cancel), ..create_input("a") };
+    let mut child = Fixture::create(given, Policy::Manual);
+    let command = child.task.follows_parent(end).unwrap();
+    child.ok_as(&system(), command);
+    assert_eq!(
+        (child.task_status(), child.task_code()),
+        (TaskStatus::Cancelled, "parent_completed")
+    );
+    assert_eq!(child.task.follows_parent(end), None);
 }
 
 /// CANCEL-05, RECOVER-01: intent and deadline survive a restart; closing goes on with the time

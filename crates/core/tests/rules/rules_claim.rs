@@ -13,7 +13,7 @@ use tenure_core::patch::StepInput;
 use tenure_core::record::{RetryPolicy, Value};
 use tenure_core::status::{AttemptStatus, Policy, RunState, StepStatus, TaskStatus};
 use tenure_core::task::Made;
-use tenure_core::{Command, Limits};
+use tenure_core::{Command, Limits, Rules};
 
 /// CLAIM-01: an unknown Run is `run_not_found`, a Run of another pool `permission_denied`.
 #[test]
@@ -236,11 +236,15 @@ fn a_claim_opens_an_attempt_and_takes_a_lease() {
     assert_eq!(payload["worker_pool_id"], POOL);
 }
 
-/// CLAIM-13: only the assignee of Task or Step may claim, and that is asked before lease and
-/// readiness.
+/// CLAIM-13: in a Task of rules 1 only the assignee of Task or Step may claim, and that is asked before
+/// lease and readiness.
 #[test]
-fn an_assigned_step_is_its_assignees_alone() {
-    let mut t = Fixture::manual("a b<-a");
+fn by_rules_1_an_assigned_step_is_its_assignees_alone() {
+    let by_rules_1 = |given, policy| {
+        let limits = Limits { rules: Rules::First, ..Limits::default() };
+        Fixture::try_create(given, policy, limits).unwrap()
+    };
+    let mut t = by_rules_1(create_input("a b<-a"), Policy::Manual);
     t.ok(patch(json!([
         {"op": "update_step", "step_id": "a", "fields": {"assignee": "bee"}},
         {"op": "update_step", "step_id": "b", "fields": {"assignee": "bee"}},
@@ -254,8 +258,9 @@ fn an_assigned_step_is_its_assignees_alone() {
     t.complete(&held);
 
     let given = CreateTask { assignee: Some(agent_id("bee")), ..create_input("a") };
-    let mut t = Fixture::create(given, Policy::Auto);
+    let mut t = by_rules_1(given, Policy::Auto);
     assert!(t.grant("ant", POOL).is_none());
+    assert!(t.grant("bee.boot1", POOL).is_none(), "the name of a worker is compared as a whole");
     assert!(t.grant("bee", POOL).is_some());
 }
 
@@ -373,7 +378,13 @@ fn a_grant_is_the_oldest_step_that_the_worker_can_run() {
         let (worker_id, worker_pool_id) = (agent_id("ant"), pool_id(POOL));
         t.ok_as(
             &system(),
-            Command::GrantStep(Grant { worker_id, worker_pool_id, handlers, may_be_suspect: true }),
+            Command::GrantStep(Grant {
+                worker_id,
+                worker_pool_id,
+                origin: None,
+                handlers,
+                may_be_suspect: true,
+            }),
         )
     };
     assert!(grant(Some(vec!["wash"])).commit.is_none());
@@ -413,6 +424,7 @@ fn nobody_is_granted_a_step_as_the_scheduler() {
     let grant = Command::GrantStep(Grant {
         worker_id,
         worker_pool_id,
+        origin: None,
         handlers: None,
         may_be_suspect: true,
     });

@@ -17,7 +17,7 @@ const DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// Of which `parts` patches bring the rest.
 fn creation_of(parts: usize, draft: bool) -> Creation {
-    let parts = (1..=parts).map(|number| Digest(part_digest(number)));
+    let parts = (1..=parts).map(|number| Digest::first(part_digest(number)));
     Creation { digest: Creation::digest_of(parts), draft, steps: 4 }
 }
 
@@ -117,7 +117,7 @@ fn a_whole_that_is_not_what_was_announced_does_not_begin() {
 #[test]
 fn the_digest_of_a_creation_is_of_the_digests_of_its_parts() {
     let of = |parts: &[usize]| {
-        Creation::digest_of(parts.iter().map(|at| Digest(part_digest(*at)))).to_string()
+        Creation::digest_of(parts.iter().map(|at| Digest::first(part_digest(*at)))).to_string()
     };
     let known = "75877bb41d393b5fb8455ce60ecd8dda001d06316496b14dfa7f895656eeca4a";
     assert_eq!(of(&[2]), known, "sha256sum of 32 bytes of 02");
@@ -161,9 +161,11 @@ fn another_creation_takes_the_place_of_an_unfinished_one() {
 #[test]
 fn a_whole_create_takes_the_place_of_an_unfinished_one() {
     let key = Some("k".into());
-    let given = CreateTask { idempotency_key: key.clone(), ..first(false) };
-    let mut t = Fixture::create(given, Policy::Auto);
-    let whole = CreateTask { idempotency_key: key, ..create_input("a z<-a") };
+    let task_id = Some(keyed_id("k"));
+    let begun =
+        CreateTask { idempotency_key: key.clone(), task_id: task_id.clone(), ..first(false) };
+    let mut t = Fixture::create(begun, Policy::Auto);
+    let whole = CreateTask { idempotency_key: key, task_id, ..create_input("a z<-a") };
     t.recreate(&whole, Policy::Auto, &named("whole", 8)).unwrap();
     assert_eq!(t.events(), ["task_created", "task_step_ready a", "task_running"]);
     let version = t.task.version();
@@ -178,7 +180,8 @@ fn a_whole_create_takes_the_place_of_an_unfinished_one() {
     assert_eq!(t.task_status(), TaskStatus::Completed);
     let same = t.recreate(&whole, Policy::Auto, &named("again", 8)).unwrap();
     assert_eq!(same.commit, None);
-    let no = t.recreate(&first(false), Policy::Auto, &named("late", 9)).unwrap_err();
+    let late = CreateTask { task_id: Some(keyed_id("k")), ..first(false) };
+    let no = t.recreate(&late, Policy::Auto, &named("late", 9)).unwrap_err();
     assert_eq!(no.code, Code::TaskIdConflict, "it has no key");
 }
 

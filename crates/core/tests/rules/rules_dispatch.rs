@@ -4,21 +4,17 @@
 
 use crate::common;
 use common::*;
-use tenure_core::command::{Dispatch, EndRun, RunOutcome, Wait};
+use serde_json::Value as Json;
+use tenure_core::command::{Dispatch, EndRun, RunOutcome, RunTtl, Wait};
 use tenure_core::event::Bindings;
 use tenure_core::id::RunId;
 use tenure_core::status::{Policy, RunState, StepStatus};
 use tenure_core::task::Made;
+use tenure_core::view::{RunEnd, RunView};
 use tenure_core::{Code, Command, Limits};
 
 fn dispatch() -> Dispatch {
-    Dispatch {
-        allowed_step_ids: None,
-        bindings: None,
-        instructions: None,
-        wait: None,
-        worker_pool_id: pool_id(POOL),
-    }
+    Dispatch::to(pool_id(POOL))
 }
 
 /// CTRL-08, DISP-02, DISP-05, R01, U14, DISP-16: a dispatch makes a Run of the log, with everything it was
@@ -150,6 +146,119 @@ fn unused_runs_outlive_a_pause() {
     t.claim_under("ant", run, "a");
 }
 
+/// DISP-02: a Run waits to be used as long as its dispatcher says, by default `agents.run_ttl_ms`.
+#[test]
+fn a_run_waits_as_long_as_its_dispatcher_says() {
+    let mut t = Fixture::manual("a b c");
+    let mut with = |ttl_ms: Json| {
+        let dispatch = json!({"worker_pool_id": POOL, "ttl_ms": ttl_ms});
+        t.ok(Command::DispatchWorker(serde_json::from_value(dispatch).unwrap()));
+        let run_id = t.payload("task_run_dispatched")["run_id"].as_str().unwrap().parse().unwrap();
+        (run_id, t.run_of(run_id).expires_at.map(|at| at - t.now))
+    };
+    assert_eq!(with(Json::Null).1, Some(300_000));
+    assert_eq!(with(json!(1_000)).1, Some(1_000));
+    assert_eq!(with(json!(604_800_000)).1, Some(604_800_000));
+    let (for_ever, life) = with(json!("unlimited"));
+    assert_eq!((life, t.payload("task_run_dispatched").get("expires_at")), (None, None));
+    assert_eq!(RunView::of(&t.task.durable(), 3).expires_at, None);
+    for _ in 0..3 {
+        t.due_at(t.task.next_due().unwrap());
+        assert_eq!(t.events(), ["task_run_ended"]);
+    }
+    assert_eq!(t.task.next_due(), None);
+    t.now += 10 * 604_800_000;
+    assert_eq!(offered(&t), [for_ever]);
+    t.claim_under("ant", for_ever, "a");
+}
+
+/// DISP-02, DISP-13: what a Run says in the end is kept for its dispatcher, however long it may wait.
+#[test]
+fn a_run_without_a_limit_has_a_dispatcher() {
+    let mut t = Fixture::manual("a");
+    let command = Dispatch { ttl_ms: Some(RunTtl::UNLIMITED), ..dispatch() };
+    t.ok(Command::DispatchWorker(command));
+    let run_id = t.task.run_at(0).run_id;
+    let (outcome, result) = (RunOutcome::Finished, Some("nothing".to_owned()));
+    let ant = t.member("ant", run_id);
+    t.ok_as(&ant, Command::EndRun(EndRun { outcome, result, run_id }));
+    let told = RunEnd::of(&t.task.durable(), 0).unwrap();
+    assert_eq!((told.no_step_claimed, told.result.as_deref()), (true, Some("nothing")));
+}
+
+/// DISP-02, K3: the time goes from a second to a week; other words than `unlimited` mean nothing.
+#[test]
+fn the_life_of_a_run_has_bounds() {
+    let mut t = Fixture::manual("a");
+    for ms in [0, 999, 604_800_001] {
+        let ttl_ms = Some(RunTtl::Ms(ms));
+        let command = Command::DispatchWorker(Dispatch { ttl_ms, ..dispatch() });
+        let refused = t.refuse(command, Code::ValidationError);
+        assert_eq!(refused.details["field"], "ttl_ms");
+        assert!(refused.message.contains("from 1000 to 604800000, or is \"unlimited\""));
+    }
+    for wrong in [json!("never"), json!(-1), json!(1.5)] {
+        let given = json!({"worker_pool_id": POOL, "ttl_ms": wrong});
+        let refused = serde_json::from_value::<Dispatch>(given).unwrap_err().to_string();
+        assert_eq!(refused, "a number of milliseconds, or \"unlimited\"");
+    }
+}
+
+/// DISP-02: the time of an unused Run rests while its Task is blocked or paused, and begins anew when
+/// the Task is reopened or resumed, also after an owner change.
+#[test]
+fn the_life_of_a_run_rests_while_its_task_stands_still() {
+    let stops: [(Command, Command); 2] = [
+        (block_task(), Command::ReopenTask(Default::default())),
+        (Command::PauseTask(Default::default()), Command::ResumeTask(Default::default())),
+    ];
+    for (stop, go_on) in stops {
+        let mut t = Fixture::manual("a b");
+        let (run, other) = (t.dispatch(POOL), t.dispatch(POOL));
+        let expires_at = |t: &Fixture| RunView::of(&t.task.durable(), 0).expires_at;
+        let made = t.run_of(run).created_at;
+        t.now += 299_000;
+        assert_eq!(expires_at(&t), Some(made + 300_000));
+        t.ok(stop);
+        assert_eq!((t.task.next_due(), expires_at(&t)), (None, None));
+        t.now += 604_800_000;
+        assert!(t.ok_as(&system(), Command::Due).commit.is_none());
+        let ant = t.member("ant", run);
+        t.refuse_as(&ant, claim_command(run, "a"), Code::TaskNotDispatchable);
+        t.ok(go_on);
+        let resumed = t.now;
+        for _ in 0..2 {
+            assert_eq!(expires_at(&t), Some(resumed + 300_000));
+            assert_eq!(t.task.next_due(), Some(resumed + 300_000));
+            t.restart();
+        }
+        t.now += 299_000;
+        t.claim_under("ant", run, "a");
+        t.due_at(resumed + 300_000);
+        assert_eq!(
+            (t.events(), t.run_of(other).state),
+            (vec!["task_run_ended".into()], RunState::Ended)
+        );
+        assert_eq!(
+            expires_at(&t),
+            Some(made + 300_000),
+            "it is used, so it is as it was dispatched"
+        );
+    }
+}
+
+/// DISP-02, mechanisms of `abort`: a patch that reopens the Task and changes its policy is taken back whole.
+#[test]
+fn a_reopening_with_another_policy_is_taken_back_whole() {
+    let mut t = Fixture::manual("a");
+    t.dispatch(POOL);
+    t.ok(block_task());
+    let policy = json!({"max_attempts": 2, "schedule_to_start_ms": 1_000});
+    let policy = json!({"op": "update_task", "retry_policy": policy});
+    t.ok(t.patch(json!([policy, {"op": "reopen_task"}])));
+    assert_eq!(t.task.next_due(), Some(t.now + 1_000));
+}
+
 /// 5.4 `take_run`, DISP-16: Runs are offered oldest first, to members of their pool, while unused
 /// and not taken; a Run given back is offered again.
 #[test]
@@ -232,8 +341,7 @@ fn memory_forgets_a_run_that_was_not_written() {
     let takes = |t: &mut Fixture, run| assert!(t.takes(run, "ant"));
     let ends = |t: &mut Fixture, run_id| {
         let end = Command::EndRun(EndRun { outcome: RunOutcome::Finished, result: None, run_id });
-        let ended = t.ahead(&worker("ant", POOL, Some(run_id)), &end);
-        assert!(ended.commit.is_none() && t.task.is_ahead(), "memory alone has it");
+        t.ahead(&worker("ant", POOL, Some(run_id)), &end);
     };
     let ways: [fn(&mut Fixture, RunId); 2] = [takes, ends];
     for known_to_memory in ways {
@@ -256,15 +364,13 @@ fn memory_forgets_a_run_that_was_not_written() {
 #[test]
 fn memory_keeps_what_it_knew_before_an_append_that_fails() {
     let mut t = Fixture::manual("a b");
-    let run_id = t.dispatch(POOL);
-    let end = Command::EndRun(EndRun { outcome: RunOutcome::Finished, result: None, run_id });
-    t.ahead(&worker("ant", POOL, Some(run_id)), &end);
-    t.task.settle(); // As its owner does where nothing is to be appended.
+    let held = t.claim("a");
+    t.ok(cancel_run(held.run_id));
     let before = t.task.clone();
     t.ahead(&orchestrator(), &Command::DispatchWorker(dispatch()));
     t.task.abort();
     assert!(t.task.is_untouched_since(&before));
-    assert_eq!(offered(&t), [], "it has ended");
+    assert!(t.asks_to_stop(0), "it is to stop");
 }
 
 /// K3, P30: instructions are bounded, at the limit and one over.

@@ -69,6 +69,17 @@ fn a_new_task_is_created_accepted_and_queued() {
     assert_eq!(names(&t), "task.accepted task.queued task.updated");
 }
 
+/// 7.1, STEP-36: a Step that is marked is not tried again, whatever it was before.
+#[test]
+fn a_marked_step_is_updated_and_progresses() {
+    for from in [StepStatus::Blocked, StepStatus::Failed] {
+        let mut t = Fixture::manual("a");
+        t.write("a", from);
+        t.write("a", StepStatus::Completed);
+        assert_eq!(names(&t), "task.updated task.progress");
+    }
+}
+
 /// 7.1, N23: the status in each event is that after its own WAL event, not after the commit.
 #[test]
 fn every_event_shows_the_status_of_its_own_moment() {
@@ -127,7 +138,7 @@ fn the_moves_of_a_task_have_their_names() {
     assert_eq!(names(&t), "task.completed");
     t.ok(Command::ArchiveTask(Why::default()));
     assert_eq!(names(&t), "task.archived");
-    let close = |code: &str| Close { reason: Some(reason(code, "")), wait: None };
+    let close = |code: &str| Close { grace_ms: None, reason: Some(reason(code, "")), wait: None };
     for (command, expected) in [
         (Command::TaskCancel(close("x")), "task.progress task.cancelled"),
         (Command::TaskFail(close("x")), "task.progress task.failed"),
@@ -355,7 +366,7 @@ fn all_names_are_produced() {
     for code in ["x", "timed_out"] {
         let mut t = Fixture::manual("a");
         t.claim("a");
-        let close = Close { reason: Some(reason(code, "")), wait: None };
+        let close = Close { grace_ms: None, reason: Some(reason(code, "")), wait: None };
         t.ok(Command::TaskFail(close));
         t.wait_ms(20_000);
         t.judge_due();
@@ -436,8 +447,8 @@ proptest! {
         prop_assert!(events.iter().all(|e| e["task_id"] == "t"));
     }
 
-    /// 7.1, RECOVER-08: a state that decided everything until then says of a commit what a state that was read
-    /// from the log says of it, and the last status is that of a view.
+    /// 7.1, RECOVER-08: a state that decided everything until then says of a commit what a state that was
+    /// read from the log says of it, and the last status is that of a view.
     #[test]
     fn live_and_replay_say_the_same(
         dag in dags(), auto in any::<bool>(), moves in moves(60),
@@ -470,4 +481,33 @@ fn events_are_a_reading_of_the_log_alone() {
     let observer = caller("eye", Role::Observer);
     t.refuse_as(&observer, Command::PauseTask(Why::default()), tenure_core::Code::ToolNotAvailable);
     assert!(t.log.iter().all(|c| !c.events.iter().any(|e| matches!(e.body, Body::TaskPaused(_)))));
+}
+
+/// 7.1, FACT-01, RETRY-15, TASK-22: a fact is an update without its content, and a Step that was taken over
+/// is progress; the end names the Step with the output.
+#[test]
+fn facts_and_what_was_taken_over_have_their_names() {
+    let mut t = Fixture::manual("a b<-a");
+    let kind = tenure_core::status::FactKind::A2aPushConfig;
+    let payload = tenure_core::record::Value::json(*b"{\"secret\": 1}");
+    let fact = tenure_core::command::KeepFact { key: "k".into(), kind, payload };
+    t.ok(Command::TaskFact(fact));
+    assert_eq!(names(&t), "task.updated");
+    let data = json!({"kind": "a2a_push_config", "key": "k"});
+    assert_eq!((&last(&t)[0]["native_event"], &last(&t)[0]["data"]), (&json!("task_fact"), &data));
+    let held = t.claim("a");
+    let output = Some(tenure_core::record::Value::json(*b"1"));
+    let status = Some(StepStatus::Completed);
+    say(&mut t, &held, StepReport { status, output, ..held.says() });
+    t.ok(Command::TaskFail(Close::default()));
+    let given = t.task.durable().retry_input("t2".parse().unwrap(), &gone_on(&reason("again", "")));
+    let mut new = Fixture::create(
+        CreateTask { output_from: Some(id("a")), ..given.unwrap() },
+        Policy::Manual,
+    );
+    assert_eq!(names(&new), "task.created task.accepted task.progress task.queued task.updated");
+    assert_eq!(last(&new)[2]["data"]["step_status"], "completed");
+    new.ok(patch(json!([{"op": "update_task", "completion": "auto"}])));
+    new.write("b", StepStatus::Completed);
+    assert_eq!(last(&new).last().unwrap()["data"]["output_from"], "a");
 }

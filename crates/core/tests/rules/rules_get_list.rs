@@ -86,6 +86,7 @@ fn the_whole_dag_is_there() {
         "active_run_ids",
         "current_run_id",
         "version",
+        "spec_version",
         "dispatch",
         "completion",
         "visibility",
@@ -153,7 +154,7 @@ fn everything_that_a_create_says_is_kept() {
             "backoff": {"initial_ms": 7, "factor": 1.5, "max_ms": 70, "jitter": 0.5},
             "schedule_to_start_ms": 60_000, "start_to_close_ms": 50_000, "heartbeat_ms": 9_000})
     };
-    let said = json!({
+    let mut said = json!({
         "task_id": "t", "wal_name": "log", "title": "Title", "summary": "Summary",
         "objective": "Objective", "dispatch": "auto", "completion": "manual",
         "default_worker_pool_id": "gpu", "thread_id": "thread", "turn_id": "turn",
@@ -172,6 +173,9 @@ fn everything_that_a_create_says_is_kept() {
              "retry_policy": policy(4), "assignee": "bee"},
         ],
     });
+    let more = json!({"labels": {"team": "blue"}, "ext": {"x": null}, "claim_only_by": "eve"});
+    said.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    (said["steps"][1]["claim_only_by"], said["steps"][1]["ext"]) = (json!("bob"), json!({"y": 1}));
     let given: CreateTask = serde_json::from_value(said.clone()).unwrap();
     let root_task_id = "root".parse().unwrap();
     let parent = Parent {

@@ -278,7 +278,7 @@ fn without_a_policy_the_wait_is_that_of_the_default() {
         assert_eq!(t.step("a").state.not_before.is_some(), seen);
     }
     let wait = t.step("a").state.not_before.unwrap() - t.now;
-    assert!((800..=1_200).contains(&wait), "{wait}");
+    assert!((500..=1_000).contains(&wait), "{wait}");
 }
 
 /// Has an Attempt end.
@@ -389,7 +389,8 @@ fn what_is_to_be_minded_of_the_next_step_is_told() {
     let held = t.grant("bee", POOL).unwrap();
     t.lose(&held);
     let (worker_id, worker_pool_id) = (agent_id("bee"), pool_id(POOL));
-    let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect: false };
+    let grant =
+        Grant { worker_id, worker_pool_id, origin: None, handlers: None, may_be_suspect: false };
     t.ok_as(&system(), Command::GrantStep(grant));
     assert_eq!(t.statuses("a b c"), "a:ready b:claimed c:ready");
     let held = t.grant("cat", POOL).unwrap();

@@ -163,7 +163,7 @@ fn a_replay_waits_only_for_what_its_command_waits_for() {
     };
     assert_eq!(replay(&mut t, &title("x"), "c"), None);
     assert!(replay(&mut t, &cancel_task(), "close").is_some());
-    let at_once = Command::TaskCancel(Close { reason: None, wait: Some(false) });
+    let at_once = Command::TaskCancel(Close { grace_ms: None, reason: None, wait: Some(false) });
     assert_eq!(replay(&mut t, &at_once, "close"), None);
     t.due_at(t.task.next_due().unwrap());
     assert_eq!(replay(&mut t, &cancel_task(), "close"), None);
@@ -181,8 +181,9 @@ fn recreate(
         caller,
         stamp: t.stamp(),
         command_id: Some(&command_id),
-        digest: Some(Digest([command.1; 32])),
+        digest: Some(Digest::first([command.1; 32])),
         expected_version: None,
+        expected_spec_version: None,
         trace: None,
         epoch: 0,
         limits: &limits,
@@ -195,11 +196,12 @@ fn recreate(
 }
 
 /// IDEM-03, ID-03: the same key and content return the first Task; the same key with other content is
-/// `idempotency_conflict`; another key, or none where the first had one, is `task_id_conflict`.
+/// `idempotency_conflict`; none where the first had one is `task_id_conflict`.
 #[test]
 fn a_create_is_idempotent_by_its_key() {
     let keyed = |key: Option<&str>| CreateTask {
         idempotency_key: key.map(Into::into),
+        task_id: Some(keyed_id("k")),
         ..create_input("a")
     };
     let mut t = Fixture::create(keyed(Some("k")), Policy::Manual);
@@ -212,7 +214,7 @@ fn a_create_is_idempotent_by_its_key() {
     let code = |r: Result<_, Rejection>| r.map(|_: tenure_core::Reply| ()).unwrap_err().code;
     let mut ask = |key, command| code(recreate(&mut t, &boss, &keyed(key), command));
     assert_eq!(ask(Some("k"), ("another", 8)), Code::IdempotencyConflict);
-    assert_eq!(ask(Some("other"), ("another", 7)), Code::TaskIdConflict);
+    assert_eq!(ask(Some("other"), ("another", 7)), Code::ValidationError, "it makes another id");
     assert_eq!(ask(None, ("another", 7)), Code::TaskIdConflict);
     assert_eq!(ask(None, ("create", 8)), Code::IdempotencyConflict);
     let replayed = recreate(&mut t, &boss, &keyed(None), ("create", 7)).unwrap();
@@ -245,7 +247,8 @@ fn a_repeated_create_is_checked_as_the_first() {
 /// IDEM-03: the key is compared with the create, whatever command came first with an id.
 #[test]
 fn a_key_is_compared_with_the_create_alone() {
-    let given = CreateTask { idempotency_key: Some("k".into()), ..create_input("a") };
+    let (key, task_id) = (Some("k".into()), Some(keyed_id("k")));
+    let given = CreateTask { idempotency_key: key, task_id, ..create_input("a") };
     let (boss, limits) = (orchestrator(), Limits::default());
     let defaults = Defaults { policy: Policy::Manual, worker_pool_id: pool_id(POOL) };
     let mut t = Fixture::manual("a");
@@ -255,6 +258,7 @@ fn a_key_is_compared_with_the_create_alone() {
         command_id: None,
         digest: None,
         expected_version: None,
+        expected_spec_version: None,
         trace: None,
         epoch: 0,
         limits: &limits,

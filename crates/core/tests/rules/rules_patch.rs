@@ -153,7 +153,7 @@ fn operations_are_judged_at_their_turn() {
     no(&mut t, json!([cancel("b"), cancel("b")]), Code::InvalidTransition, 1);
     no(
         &mut t,
-        json!([cancel("b"), update("b", json!({"required": false}))]),
+        json!([cancel("b"), update("b", json!({"required": true}))]),
         Code::InvalidTransition,
         1,
     );

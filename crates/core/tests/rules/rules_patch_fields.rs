@@ -28,6 +28,8 @@ fn update_step_sets_and_clears_every_content_field() {
         "input": {"data": "{}"},
         "retry_policy": {"max_attempts": 7},
         "assignee": "bee",
+        "claim_only_by": "bob",
+        "ext": {"x": null},
     });
     yes(&mut t, json!([update("c", fields.clone())]));
     let stored = serde_json::to_value(&*t.step("c").spec).unwrap();
@@ -38,10 +40,13 @@ fn update_step_sets_and_clears_every_content_field() {
             _ => assert_eq!(&stored[name], given, "{name}"),
         }
     }
-    let clear = json!({"input": null, "retry_policy": null, "assignee": null});
+    let clear = json!({
+        "input": null, "retry_policy": null, "assignee": null, "claim_only_by": null, "ext": null,
+    });
     yes(&mut t, json!([update("c", clear)]));
     let spec = &t.step("c").spec;
     assert!(spec.input.is_none() && spec.retry_policy.is_none() && spec.assignee.is_none());
+    assert!(spec.claim_only_by.is_none() && spec.ext.is_none());
     assert_eq!(spec.title, "new title", "fields that are not named stay");
 }
 
@@ -84,6 +89,7 @@ fn update_task_sets_and_clears_every_field_of_the_task() {
     let fields = json!({
         "title": "new title", "summary": "new summary", "objective": "reach it",
         "metadata": {"k": 1}, "priority": 5, "requested_by": "r", "owner": "o", "assignee": "ant",
+        "claim_only_by": "eve", "ext": {"x": null},
         "acceptance": [{"id": "c1", "text": "good", "state": "unknown"}],
         "constraints": {"deadline_at": 5}, "task_profile": {"p": true}, "visibility": "background",
         "dispatch": "auto", "completion": "auto", "retry_policy": {"max_attempts": 2},
@@ -106,17 +112,20 @@ fn update_task_sets_and_clears_every_field_of_the_task() {
         "requested_by",
         "owner",
         "assignee",
+        "claim_only_by",
+        "ext",
         "constraints",
         "task_profile",
-        "retry_policy",
     ];
     let mut clear = json!({"op": "update_task"});
     names.iter().for_each(|name| clear[*name] = Json::Null);
+    clear["retry_policy"] = Json::Null;
     yes(&mut t, json!([clear]));
     let stored = serde_json::to_value(&*t.task.head().spec).unwrap();
     for name in names {
         assert!(stored.get(name).is_none(), "{name} is cleared");
     }
+    assert_eq!(stored["retry_policy"]["max_attempts"], 1, "RETRY-14: it is the default again");
     assert_eq!(stored["title"], "new title", "fields that are not named stay");
 }
 
@@ -167,12 +176,15 @@ fn add_step_takes_the_optional_fields_and_needs_the_two() {
     let mut step = new_step("b", &["a"]);
     let more = json!({
         "required": false, "worker_pool_id": "gpu", "handler": "render", "assignee": "bee",
+        "claim_only_by": "bob", "ext": {"y": 1},
         "input": {"content_type": "text/plain", "data": "hi"}, "retry_policy": {"max_lost": 1},
     });
     step.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     yes(&mut t, json!([{"op": "add_step", "step": step}]));
     let stored = serde_json::to_value(&*t.step("b").spec).unwrap();
-    for name in ["required", "worker_pool_id", "handler", "assignee", "input"] {
+    for name in
+        ["required", "worker_pool_id", "handler", "assignee", "claim_only_by", "ext", "input"]
+    {
         assert_eq!(stored[name], more[name], "{name}");
     }
     for name in ["step_id", "title"] {

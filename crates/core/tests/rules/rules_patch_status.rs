@@ -76,6 +76,8 @@ fn what_can_be_edited_depends_on_status_and_field() {
         ("worker_pool_id", json!("gpu")),
         ("required", json!(false)),
         ("assignee", json!("bee")),
+        ("claim_only_by", json!("bee")),
+        ("ext", json!({"x": 1})),
         ("retry_policy", json!({"max_lost": 1})),
         ("handler", json!("h")),
         ("input", json!({"data": "1"})),
@@ -88,6 +90,7 @@ fn what_can_be_edited_depends_on_status_and_field() {
             let text = matches!(*field, "title" | "summary");
             let refused = match status {
                 Completed if !text => Some(Code::StepHistoryImmutable),
+                Cancelled if *field == "required" => None, // STEP-35
                 Cancelled if !text => Some(Code::InvalidTransition),
                 Claimed | Running if work => Some(Code::StepInProgress),
                 _ => None,

@@ -95,8 +95,11 @@ fn every_role_has_its_tools_and_no_others() {
         "decline_run",
         "release_step",
         "task_board_summary",
+        "blob_put",
+        "blob_get",
     ];
-    let observers = ["task_get", "task_list", "task_query_steps", "inspect_task", "task_views"];
+    let observers =
+        ["task_get", "task_list", "task_query_steps", "inspect_task", "task_views", "blob_get"];
     let not_orchestrators = [
         "task_claim_step",
         "take_run",
@@ -142,13 +145,7 @@ fn every_command(held: &Held, unused: RunId) -> Vec<Command> {
         Command::TaskComplete(Complete::default()),
         fail_task(),
         cancel_task(),
-        Command::DispatchWorker(Dispatch {
-            allowed_step_ids: None,
-            bindings: None,
-            instructions: None,
-            wait: None,
-            worker_pool_id: pool_id(POOL),
-        }),
+        Command::DispatchWorker(Dispatch::to(pool_id(POOL))),
         Command::SubmitTask(why()),
         Command::PauseTask(why()),
         Command::ResumeTask(why()),
@@ -176,6 +173,7 @@ fn every_command(held: &Held, unused: RunId) -> Vec<Command> {
         Command::GrantStep(tenure_core::command::Grant {
             worker_id: agent_id("ant"),
             worker_pool_id: pool_id(POOL),
+            origin: None,
             handlers: None,
             may_be_suspect: true,
         }),
@@ -233,6 +231,7 @@ fn create_as(caller: &Caller, given: &CreateTask) -> Result<Task, tenure_core::R
         command_id: None,
         digest: None,
         expected_version: None,
+        expected_spec_version: None,
         trace: None,
         epoch: 0,
         limits: &limits,

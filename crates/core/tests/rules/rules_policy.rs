@@ -61,6 +61,7 @@ fn an_automatic_task_completes_in_the_commit_that_made_it_so() {
     t.complete(&a);
     let b = t.grant("ant", POOL).unwrap();
     assert_eq!(b.step_id, "b");
+    t.ok(set("optional_wait_ms", json!(0)));
     t.complete(&b);
     assert_eq!(
         t.events(),
@@ -77,7 +78,7 @@ fn an_automatic_task_completes_in_the_commit_that_made_it_so() {
 /// POL-04, TERM-04: it does not complete while any Step is held, optional ones included.
 #[test]
 fn an_automatic_task_waits_for_optional_steps_at_work() {
-    let mut t = Fixture::auto("a o?");
+    let mut t = once("a o?");
     let (a, o) = (t.grant("ant", POOL).unwrap(), t.grant("bee", POOL).unwrap());
     t.complete(&a);
     assert_eq!(t.task_status(), TaskStatus::Running);
@@ -237,6 +238,7 @@ fn a_cancelled_required_step_fails_the_task() {
 fn a_required_step_that_can_never_be_ready_fails_the_task() {
     for end in ["fail", "cancel"] {
         let mut t = once("a? m?<-a z<-m x");
+        t.ok(set("on_failure", json!("stop")));
         let a = t.grant("ant", POOL).unwrap();
         let x = t.grant("bee", POOL).unwrap();
         assert_eq!(x.step_id, "x");
@@ -304,12 +306,12 @@ fn with_deadline(notation: &str, kind: Policy, at: i64, draft: bool) -> Fixture 
     Fixture::create(given, kind)
 }
 
-/// POL-08, TASK-15: the deadline fails an automatic Task in every live status but draft, and no
-/// manual one.
+/// POL-08, TASK-15: the deadline fails an automatic Task in every live status but draft and, unless it
+/// is a hard one, paused; and no manual one.
 #[test]
 fn the_deadline_fails_an_automatic_task_alone() {
     let at = START + 1_000;
-    for stop in [None, Some(block_task()), Some(Command::PauseTask(Default::default()))] {
+    for stop in [None, Some(block_task())] {
         let mut t = with_deadline("a", Policy::Auto, at, false);
         stop.into_iter().for_each(|stop| drop(t.ok(stop)));
         assert_eq!(t.task.next_due(), Some(at));

@@ -4,12 +4,12 @@
 use crate::common;
 use crate::views;
 use common::*;
-use tenure_core::command::Why;
+use tenure_core::command::{RunOutcome, Why};
 use tenure_core::event::LeaseEnd;
-use tenure_core::status::{Role, StepStatus};
+use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::query::{PAGE_DEFAULT, WORK_DEFAULT};
-use tenure_core::view::{QueryInput, StepPage, query_steps};
-use tenure_core::{Caller, Code, Command, Rejection};
+use tenure_core::view::{Known, QueryInput, StepPage, query_steps};
+use tenure_core::{Caller, Code, Command, Limits, Rejection};
 use views::*;
 
 fn query(t: &Fixture, caller: &Caller, input: &QueryInput) -> Result<StepPage, Rejection> {
@@ -193,7 +193,7 @@ fn a_worker_finds_ready_steps_of_its_pool_only() {
     let mut t = Fixture::manual("a b@gpu c<-a d e f");
     t.claim("d");
     t.bring("e", StepStatus::Blocked);
-    let mine = json!([{"op": "update_step", "step_id": "f", "fields": {"assignee": "bee"}}]);
+    let mine = json!([{"op": "update_step", "step_id": "f", "fields": {"claim_only_by": "bee"}}]);
     t.ok(t.patch(mine));
     let run = t.dispatch("main");
     assert_eq!(asked(&t, &worker("ant", "main", Some(run)), &ready()), "a");
@@ -249,20 +249,17 @@ fn a_step_of_an_ended_lease_is_found_again() {
     assert_eq!(asked(&t, &ant, &ready()), "a");
 }
 
-/// QUERY-15, DISP-12: an empty answer to a worker that looks for work says so; no other does. A
-/// paused Task still has its ready Steps, so the Run does not end for that (TASK-13).
+/// QUERY-15, DISP-12: an empty answer to a worker that looks for work says so; no other does.
 #[test]
 fn an_empty_answer_says_that_there_is_no_work() {
     let mut t = Fixture::manual("a b@gpu");
     let run = t.dispatch("gpu");
     let gpu = worker("gnu", "gpu", Some(run));
     assert_eq!(query(&t, &gpu, &ready()).unwrap().no_step_available, None);
-    t.ok(Command::PauseTask(Why::default()));
-    assert_eq!(query(&t, &gpu, &ready()).unwrap().no_step_available, None);
-    t.ok(Command::ResumeTask(Why::default()));
     t.bring("b", StepStatus::Blocked);
     let page = query(&t, &gpu, &ready()).unwrap();
     assert_eq!((page.no_step_available, page.version), (Some(true), t.task.version()));
+    assert_eq!(page.task_status, None);
     assert_eq!(
         query(&t, &gpu, &QueryInput { offset: 5, ..ready() }).unwrap().no_step_available,
         None
@@ -271,6 +268,60 @@ fn an_empty_answer_says_that_there_is_no_work() {
     assert_eq!(query(&t, &gpu, &blocked).unwrap().no_step_available, None);
     let page = query(&t, &orchestrator(), &blocked).unwrap();
     assert_eq!((page.steps.len(), page.no_step_available), (0, None));
+}
+
+/// VIEW-16, TASK-13: where a Task gives out nothing, a worker that looks for work finds none, and learns
+/// that its Run does not end for that: it is offered again later.
+#[test]
+fn a_task_that_gives_out_nothing_shows_nothing_to_claim() {
+    let stops: [(Command, &str); 4] = [
+        (Command::PauseTask(Why::default()), "paused"),
+        (block_task(), "blocked"),
+        (cancel_task(), "running"),
+        (fail_task(), "running"),
+    ];
+    for (stop, status) in stops {
+        let mut t = Fixture::manual("a b");
+        let held = t.claim("b");
+        let run = t.dispatch(POOL);
+        let ant = worker("ant", POOL, Some(run));
+        assert_eq!(asked(&t, &ant, &ready()), "a");
+        t.ok(stop);
+        let page = query(&t, &ant, &ready()).unwrap();
+        assert_eq!((page.steps.len(), page.no_step_available), (0, Some(false)), "{status}");
+        assert_eq!(page.task_status.unwrap().as_str(), status);
+        assert!(t.run_of(run).is_unused());
+        let own = QueryInput { claimed_by_agent_id: Some(agent_id(WORKER)), ..all() };
+        assert_eq!(asked(&t, &held.caller(), &own), "b", "a holder sees its Step");
+    }
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    t.ok(Command::PauseTask(Why::default()));
+    t.ok(Command::ResumeTask(Why::default()));
+    assert_eq!(asked(&t, &worker("ant", POOL, Some(run)), &ready()), "a");
+    t.ok(cancel_task());
+    let page = query(&t, &worker("ant", POOL, Some(run)), &ready()).unwrap();
+    assert_eq!(
+        (page.no_step_available, page.task_status),
+        (Some(false), Some(TaskStatus::Cancelled))
+    );
+}
+
+/// VIEW-16, CLAIM-01, CLAIM-03: under a Run that may not claim any more a worker finds nothing to claim.
+#[test]
+fn a_run_that_is_used_up_shows_nothing_to_claim() {
+    let mut t = Fixture::manual("a b");
+    let held = t.claim("a");
+    let (ended, expired) = (t.dispatch(POOL), t.dispatch(POOL));
+    let ant = t.member("ant", ended);
+    t.ok_as(&ant, end_run(ended, RunOutcome::Finished));
+    let known = Known::new(t.run_of(expired).expires_at.unwrap(), &alive);
+    let limits = Limits::default();
+    for run in [held.run_id, ended, expired] {
+        let caller = worker("ant", POOL, Some(run));
+        let page = query_steps(&t.task.durable(), &caller, &ready(), &known, &limits).unwrap();
+        assert_eq!((page.steps.len(), page.no_step_available), (0, Some(true)), "{run}");
+    }
 }
 
 /// TASK-18, TASK-19: a query of the whole Task says whether it is stalled or completeable.

@@ -9,6 +9,7 @@ use tenure_core::command::policy::backoff_ms;
 use tenure_core::command::{RetrySteps, RunOutcome, StepReport};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{Backoff, EdgeReason, Reason};
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Limits, Rejection};
 
@@ -39,10 +40,24 @@ fn without_a_policy_nothing_is_retried() {
 fn the_default_policy_is_written_at_creation() {
     let mut t = Fixture::auto("a");
     let policy = t.task.head().spec.retry_policy.clone().unwrap();
-    assert_eq!((policy.max_attempts, policy.max_lost), (Some(3), Some(3)));
+    let limits = (policy.max_attempts, policy.max_lost);
+    assert_eq!(limits, (Some(Limit::Of(5)), Some(Limit::Of(3))));
+    let whole = Backoff { initial_ms: 1_000, factor: 4.0, max_ms: 600_000, jitter: 0.5 };
+    assert_eq!(policy.backoff(), whole);
     t.ok(patch(json!([{"op": "update_task", "completion": "manual"}])));
     assert_eq!(t.task.head().spec.retry_policy.as_ref(), Some(&policy));
     let mut t = Fixture::manual("a");
+    let policy = t.task.head().spec.retry_policy.clone().unwrap();
+    let limits = (policy.max_attempts, policy.max_lost);
+    assert_eq!(limits, (Some(Limit::Of(1)), Some(Limit::Unlimited)));
+    t.ok(patch(json!([{"op": "update_task", "completion": "auto"}])));
+    assert_eq!(t.task.head().spec.retry_policy, Some(policy));
+    // By rules 1 there are three of each, and a manual Task has no policy.
+    let t = Fixture::by_first_rules(create_input("a"), Policy::Auto);
+    let policy = t.task.head().spec.retry_policy.clone().unwrap();
+    assert_eq!((policy.max_attempts, policy.max_lost), (Some(Limit::Of(3)), Some(Limit::Of(3))));
+    assert_eq!(policy.backoff(), Backoff::default());
+    let mut t = Fixture::by_first_rules(create_input("a"), Policy::Manual);
     t.ok(patch(json!([{"op": "update_task", "completion": "auto"}])));
     assert_eq!(t.task.head().spec.retry_policy, None);
 }
@@ -77,7 +92,7 @@ fn a_failed_step_is_tried_again_after_its_wait() {
 #[test]
 fn attempts_end_with_the_budget() {
     let mut t = patient();
-    for (n, wait) in [(1, 100), (2, 200)] {
+    for (n, wait) in [(1, 100), (2, 400)] {
         let held = t.claim("a");
         t.fail(&held, "broken");
         assert_eq!(t.step("a").state.not_before, Some(t.now + wait), "retry {n}");
@@ -125,6 +140,8 @@ fn some_codes_are_never_retried() {
         "lost",
         "schedule_to_start_timeout",
         "unknown_handler",
+        "blob_missing",
+        "value_too_large",
     ] {
         let mut t = fresh();
         let held = t.claim("a");
@@ -148,7 +165,7 @@ fn some_codes_are_never_retried() {
     assert_eq!(t.status("a"), Failed, "S22");
 }
 
-/// RETRY-06: min(max, initial * factor^(n-1)) * (1 + jitter * u), rounded down; u in [-1, 1].
+/// RETRY-06: min(max, initial * factor^(n-1)) * (1 - jitter * u), rounded down; u in [0, 1].
 #[test]
 fn the_wait_follows_the_formula() {
     let plain = Backoff { initial_ms: 100, factor: 3.0, max_ms: 1_000, jitter: 0.0 };
@@ -159,12 +176,14 @@ fn the_wait_follows_the_formula() {
     assert_eq!(backoff_ms(&Backoff { initial_ms: 0, ..plain.clone() }, 3, 7), 0);
     let huge = Backoff { initial_ms: u64::MAX, factor: 1000.0, max_ms: u64::MAX, jitter: 1.0 };
     assert!(backoff_ms(&huge, 40, 7) > 0);
+    let most = (0..2_000).map(|random| backoff_ms(&Backoff::standard(), 9, random)).max();
+    assert!(most <= Some(600_000), "no wait is longer than the longest: {most:?}");
     let jittered = Backoff { jitter: 0.5, ..plain };
     let waits: Vec<u64> = (0..2_000).map(|r| backoff_ms(&jittered, 3, r)).collect();
     let (low, high) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
-    assert!((450..470).contains(low) && (1_330..=1_350).contains(high), "{low} {high}");
+    assert!((450..460).contains(low) && (890..=900).contains(high), "{low} {high}");
     let mean = waits.iter().sum::<u64>() / 2_000;
-    assert!((880..920).contains(&mean), "{mean}");
+    assert!((665..685).contains(&mean), "{mean}");
 }
 
 /// RETRY-06: the chosen moment is in the event, so that replay needs no random number.
@@ -354,7 +373,8 @@ fn an_ended_task_is_retried_as_a_new_one() {
     let mut t = with_policy("a b<-a gone", json!({"max_attempts": 2}), Policy::Manual);
     let reason: ReasonInput =
         serde_json::from_value(json!({"code": "flaky_network", "message": "once more"})).unwrap();
-    let live = t.task.durable().retry_input("t2".parse().unwrap(), reason.clone()).unwrap_err();
+    let live =
+        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap_err();
     assert_eq!(live.code, Code::InvalidTransition);
     t.ok(patch(json!([
         {"op": "delete_step", "step_id": "gone"},
@@ -364,7 +384,7 @@ fn an_ended_task_is_retried_as_a_new_one() {
     t.do_step("a");
     t.ok(cancel_task());
     let before = t.task.clone();
-    let given = t.task.durable().retry_input("t2".parse().unwrap(), reason).unwrap();
+    let given = t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap();
     let new = Fixture::create(given, Policy::Auto);
     assert_eq!(t.task, before, "the old one is untouched");
     assert_eq!(new.statuses("a b"), "a:ready b:pending");
@@ -384,7 +404,8 @@ fn an_ended_task_is_retried_as_a_new_one() {
     // A reason without a code has that of the operation, and one of words alone stays that.
     let again = |reason: Json| {
         let reason = serde_json::from_value(reason).unwrap();
-        let given = t.task.durable().retry_input("t3".parse().unwrap(), reason).unwrap();
+        let given =
+            t.task.durable().retry_input("t3".parse().unwrap(), &made_again(&reason)).unwrap();
         let new = Fixture::try_create(given, Policy::Auto, Limits::default())?;
         let reason = &new.task.head().spec.relationships[0].reason;
         Ok::<_, Rejection>(serde_json::to_value(reason).unwrap())

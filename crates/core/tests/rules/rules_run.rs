@@ -83,20 +83,55 @@ fn the_first_end_written_wins() {
     assert_eq!(t.statuses("a b"), "a:failed b:ready");
 }
 
-/// R05, DISP-12, U14, WAL-11: a Run that found nothing ends without an event, and is used up until
-/// the owner changes.
+/// R05, DISP-12, DISP-16, U14: the end of a Run that found nothing is written, once, with its worker.
 #[test]
-fn a_run_that_found_nothing_writes_nothing() {
+fn the_end_of_a_run_that_found_nothing_is_written() {
     let mut t = Fixture::manual("a");
     let run = t.dispatch(POOL);
     let ant = t.member("ant", run);
-    let version = t.task.version();
-    assert!(t.ok_as(&ant, end_run(run, RunOutcome::Finished)).commit.is_none());
+    t.ok_as(&ant, end_run(run, RunOutcome::Finished));
+    assert_eq!(t.events(), ["task_run_ended"]);
+    let told = t.payload("task_run_ended");
+    assert_eq!(
+        (&told["end_reason"], &told["worker_id"]),
+        (&json!("no_step_claimed"), &json!("ant"))
+    );
     assert!(t.ok_as(&ant, end_run(run, RunOutcome::Finished)).commit.is_none(), "again: no-op");
-    assert_eq!(t.task.version(), version);
-    assert_eq!(t.task.runs_to_take(&pool_id(POOL), t.now).count(), 0);
+    assert_eq!(t.statuses("a"), "a:ready");
+}
+
+/// DISP-16, RECOVER-01: a Run whose dispatcher was told that it found nothing is never offered again,
+/// whatever becomes ready, and whoever owns the Task.
+#[test]
+fn a_run_that_was_told_as_ended_never_runs_a_step() {
+    let mut t = Fixture::manual("gate deploy<-gate");
+    let run = t.dispatch_for(POOL, Some(&["deploy"]));
+    let ant = t.member("ant", run);
+    t.ok_as(&ant, end_run(run, RunOutcome::Finished));
+    assert_eq!(told(&t, run), some(EndReason::NoStepClaimed, ""));
+    t.do_step("gate");
     t.restart();
-    assert_eq!(t.task.runs_to_take(&pool_id(POOL), t.now).count(), 1, "unused again (R05)");
+    assert_eq!(t.statuses("gate deploy"), "gate:completed deploy:ready");
+    assert_eq!(t.task.runs_to_take(&pool_id(POOL), t.now).count(), 0);
+    assert!(!t.takes(run, "ant"));
+    t.refuse_as(&ant, claim_command(run, "deploy"), Code::RunEnded);
+    assert_eq!(told(&t, run), some(EndReason::NoStepClaimed, ""));
+}
+
+/// DISP-16, RUN-08, RUN-11: it is written while the Task is being closed, and not after its end.
+#[test]
+fn a_run_that_found_nothing_ends_in_a_task_that_is_closed() {
+    let mut t = Fixture::manual("a");
+    let (held, run, other) = (t.claim("a"), t.dispatch(POOL), t.dispatch(POOL));
+    t.ok(cancel_task());
+    let ant = t.member("ant", run);
+    t.ok_as(&ant, end_run(run, RunOutcome::Finished));
+    assert_eq!(t.events(), ["task_run_ended"]);
+    t.end(&held, RunOutcome::Finished);
+    assert!(t.task.is_terminal());
+    let ant = t.member("ant", other);
+    assert!(t.ok_as(&ant, end_run(other, RunOutcome::Finished)).commit.is_none());
+    assert_eq!(told(&t, other), some(EndReason::TaskTerminal, ""));
 }
 
 /// Mechanisms of `abort`: what only memory holds is taken back with the commits it came with.
@@ -213,7 +248,7 @@ fn a_run_that_does_not_answer_is_ended_after_the_limit() {
     t.due_at(deadline);
     assert_eq!(t.code_of("a"), "worker_cancelled");
     assert_eq!(t.last().command_id.as_ref().unwrap().as_str(), "stop");
-    assert_eq!(t.last().command_digest, Some(tenure_core::id::Digest([3; 32])));
+    assert_eq!(t.last().command_digest, Some(tenure_core::id::Digest::first([3; 32])));
     assert_eq!(t.task.next_due(), None);
     let again = t.run_with(&orchestrator(), &cancel_run(held.run_id), &envelope).unwrap();
     assert!(again.commit.is_none());
@@ -351,7 +386,7 @@ fn a_run_may_end_after_its_task() {
 }
 
 /// R05, R09, RUN-02: a Run that ended with nothing claimed ends once: neither its time limit nor a
-/// `cancel_run` writes another end of it.
+/// `cancel_run` writes another end of it, before and after an owner change.
 #[test]
 fn a_run_that_found_nothing_ends_once() {
     let mut t = Fixture::manual("a");
@@ -364,7 +399,7 @@ fn a_run_that_found_nothing_ends_once() {
     t.now += 400_000;
     assert!(t.ok_as(&system(), Command::Due).commit.is_none());
     t.restart();
-    assert!(t.ok_as(&system(), Command::Due).commit.is_some(), "unused again, and run out (R05)");
+    assert!(t.ok_as(&system(), Command::Due).commit.is_none());
 }
 
 /// The final word of a holder, with what its Run says in the end.
@@ -412,9 +447,7 @@ fn what_a_run_says_in_the_end_is_for_its_dispatcher() {
 
     let idle = t.dispatch(POOL);
     let ant = t.member("ant", idle);
-    let version = t.task.version();
-    assert!(t.ok_as(&ant, ends_saying(idle, "nothing here")).commit.is_none());
-    assert_eq!(t.task.version(), version);
+    t.ok_as(&ant, ends_saying(idle, "nothing here"));
     assert_eq!(told(&t, idle), some(EndReason::NoStepClaimed, "nothing here"));
 
     let c = t.claim("c");

@@ -51,18 +51,16 @@ fn a_run_that_does_not_stop_when_it_is_cancelled_is_told_of() {
     assert_eq!(told(&ended), [(ChildAgentCancelTimeout, held.run_id)]);
 }
 
-/// EVENT-07, DISP-12, WAL-11: it is told once of a Run that found nothing to claim.
+/// EVENT-07, DISP-16, 7.1: a Run that found nothing to claim is no runtime event: its end is in the log, and
+/// public.
 #[test]
-fn a_run_that_found_nothing_is_told_of_once() {
+fn a_run_that_found_nothing_is_told_of_by_the_log() {
     let mut t = Fixture::manual("a");
     let run = t.dispatch(POOL);
     t.takes(run, "ant");
     let ant = t.member("ant", run);
-    let ended = t.ok_as(&ant, end_run(run, RunOutcome::Finished));
-    assert_eq!(told(&ended), [(NoStepClaimed, run)]);
-    assert_eq!((&ended.told[0].worker_id, &ended.told[0].step_id), (&Some(agent_id("ant")), &None));
-    assert!(ended.commit.is_none());
     assert_eq!(told(&t.ok_as(&ant, end_run(run, RunOutcome::Finished))), []);
+    assert_eq!(t.events(), ["task_run_ended"]);
 }
 
 /// EVENT-07, DISP-13, RUN-11: what a Run says in the end is told, whoever made the Run, and of a
@@ -107,6 +105,7 @@ fn a_claim_that_came_too_late_is_told_of() {
             command_id: None,
             digest: None,
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: 0,
             limits: &limits,

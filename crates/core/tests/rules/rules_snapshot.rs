@@ -51,7 +51,11 @@ fn some_tasks() -> Vec<Fixture> {
     let mut failed = manual("failed", "a");
     failed.ok(Command::TaskFail(Default::default()));
     let mut lost = manual("lost", "a");
-    let why = tenure_core::command::Close { reason: Some(reason("lost", "")), wait: None };
+    let why = tenure_core::command::Close {
+        grace_ms: None,
+        reason: Some(reason("lost", "")),
+        wait: None,
+    };
     lost.ok(Command::TaskFail(why));
     let mut archived = manual("archived", "a");
     archived.ok(Command::TaskFail(Default::default()));

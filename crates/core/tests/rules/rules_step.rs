@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use tenure_core::command::{EndRun, RunAndWhy, RunOutcome, StepReport};
 use tenure_core::id::{ArtifactId, Ref};
 use tenure_core::record::{Progress, Value};
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{EndReason, Outcome, Policy, StepStatus, TaskStatus, WaitKind};
 use tenure_core::{Code, Command};
 
@@ -281,7 +282,7 @@ fn an_open_attempt_keeps_the_values_of_its_claim() {
             "retry_policy": {"max_lost": 5}, "worker_pool_id": "gpu", "assignee": "bee",
         }),
     ));
-    assert_eq!(t.attempt_of(&held).retry_policy.as_ref().unwrap().max_lost, Some(1));
+    assert_eq!(t.attempt_of(&held).retry_policy.as_ref().unwrap().max_lost, Some(Limit::Of(1)));
     t.start(&held);
     t.lose(&held);
     assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_failed a"]);

@@ -6,7 +6,7 @@ use common::*;
 use tenure_core::command::StepReport;
 use tenure_core::event::Body;
 use tenure_core::status::{EndReason, Outcome, Policy, StepStatus};
-use tenure_core::{Code, Command, Rejection};
+use tenure_core::{Code, Command, Rejection, Rules};
 
 fn letter(result: &Result<(), Rejection>) -> &'static str {
     match result {
@@ -37,28 +37,40 @@ fn matrix(mut result: impl FnMut(StepStatus, StepStatus) -> Result<(), Rejection
 }
 
 /// 3.2: what an orchestrator may write, from every status to every target. STEP-02, STEP-09,
-/// STEP-12, STEP-13, STEP-17, STEP-18, STEP-19, S16, S18, S20, S21, S22.
+/// STEP-12, STEP-13, STEP-17, STEP-18, STEP-19, STEP-36, S16, S18, S20, S21, S22, S29.
 #[test]
 fn what_an_orchestrator_may_write() {
-    let table = matrix(|from, to| {
-        let mut t = Fixture::with_step(from);
-        t.run(&orchestrator(), &write_command("x", to))?;
-        let now = t.status("x");
-        let reopened = to == StepStatus::Pending && now == StepStatus::Ready;
-        assert!(now == to || reopened, "{from} to {to} gave {now}");
-        Ok(())
-    });
+    let table = |rules| {
+        matrix(|from, to| {
+            let mut t = Fixture::with_step_of(rules, from);
+            t.run(&orchestrator(), &write_command("x", to))?;
+            let now = t.status("x");
+            let reopened = to == StepStatus::Pending && now == StepStatus::Ready;
+            assert!(now == to || reopened, "{from} to {to} gave {now}");
+            Ok(())
+        })
+    };
     // Columns: pending, ready, claimed, running, blocked, completed, failed, cancelled.
     let expected = "\
 pending    invalid   invalid   invalid   invalid   yes       not_ready yes       yes\n\
 ready      invalid   invalid   invalid   invalid   yes       yes       yes       yes\n\
 claimed    invalid   invalid   invalid   invalid   yes       yes       yes       in_work\n\
 running    invalid   invalid   invalid   invalid   yes       yes       yes       in_work\n\
-blocked    yes       invalid   invalid   invalid   invalid   invalid   yes       invalid\n\
+blocked    yes       invalid   invalid   invalid   invalid   yes       yes       invalid\n\
 completed  history   history   history   history   history   history   history   history\n\
-failed     yes       invalid   invalid   invalid   invalid   invalid   invalid   invalid\n\
+failed     yes       invalid   invalid   invalid   invalid   yes       invalid   invalid\n\
 cancelled  invalid   invalid   invalid   invalid   invalid   invalid   invalid   invalid\n";
-    assert_eq!(table, expected, "\n{table}");
+    assert_eq!(table(Rules::Second), expected, "\n{}", table(Rules::Second));
+    let unmarked = expected
+        .replace(
+            "invalid   yes       yes       invalid\n",
+            "invalid   invalid   yes       invalid\n",
+        )
+        .replace(
+            "invalid   yes       invalid   invalid\n",
+            "invalid   invalid   invalid   invalid\n",
+        );
+    assert_eq!(table(Rules::First), unmarked, "\n{}", table(Rules::First));
 }
 
 /// 3.2: what a holder may write, from claimed and running. STEP-03, STEP-05, STEP-10, S05 to S10.
@@ -154,6 +166,7 @@ fn every_status_meets_every_event() {
         ("task_step_updated", json!({})),
         ("task_step_blocked", json!({"wait_kind": "other", "reason": {"code": "c"}})),
         ("task_step_completed", json!({})),
+        ("task_step_completed", json!({"attempt_id": NIL, "adopted": true})),
         ("task_step_failed", json!({"reason": {"code": "c"}})),
         ("task_step_cancelled", json!({})),
         (
@@ -185,9 +198,10 @@ fn every_status_meets_every_event() {
 ready         ready     .         .         .         .         .         .         .\n\
 claimed       .         claimed   .         .         .         .         .         .\n\
 started       .         .         running   .         .         .         .         .\n\
-updated       pending   ready     claimed   running   blocked   .         failed    .\n\
+updated       pending   ready     claimed   running   blocked   completed failed    .\n\
 blocked       blocked   blocked   blocked   blocked   .         .         .         .\n\
-completed     .         completed completed completed .         .         .         .\n\
+completed     completed completed completed completed .         .         .         .\n\
+completed     completed completed completed completed .         .         .         .\n\
 failed        failed    failed    failed    failed    failed    .         .         .\n\
 cancelled     cancelled cancelled cancelled cancelled cancelled .         .         .\n\
 reopened      .         .         .         .         pending   .         pending   .\n\
@@ -234,7 +248,10 @@ fn limits_of_time_fail_a_step() {
 fn another_policy_of_the_task_moves_the_limits_of_ready_steps() {
     let mut t = Fixture::manual("a b");
     assert_eq!(t.task.next_due(), None);
-    t.ok(patch(json!([ops::update("b", json!({"retry_policy": {"max_lost": 9}}))])));
+    t.ok(patch(json!([ops::update(
+        "b",
+        json!({"retry_policy": {"schedule_to_start_ms": "unlimited"}})
+    )])));
     let set = |ms: u64| {
         patch(json!([{"op": "update_task", "retry_policy": {"schedule_to_start_ms": ms}}]))
     };

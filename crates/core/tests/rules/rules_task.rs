@@ -23,7 +23,7 @@ fn resume() -> Command {
 }
 
 fn fail_with(code: &str) -> Command {
-    Command::TaskFail(Close { reason: Some(reason(code, "m")), wait: None })
+    Command::TaskFail(Close { grace_ms: None, reason: Some(reason(code, "m")), wait: None })
 }
 
 /// 3.1, TASK-01: the table, every status against every command: what it leads to, or the code.
@@ -466,7 +466,8 @@ fn a_task_without_required_steps_completes_when_all_have_settled() {
 /// TASK-21, POL-04: a patch can be what makes a Task complete.
 #[test]
 fn a_patch_may_complete_an_automatic_task() {
-    let mut t = Fixture::auto("a b");
+    let given = CreateTask { optional_wait_ms: Some(0), ..create_input("a b") };
+    let mut t = Fixture::create(given, Policy::Auto);
     let held = t.grant(WORKER, POOL).unwrap();
     t.complete(&held);
     assert_eq!(t.task_status(), TaskStatus::Running);

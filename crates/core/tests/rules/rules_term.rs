@@ -119,7 +119,7 @@ fn complete_needs_every_artifact_settled() {
     assert_eq!(t.task.tally().artifacts_pending, 0);
 }
 
-/// TERM-10: facts of a peer are stored here first.
+/// TERM-10, REPORT-19: facts of a peer are stored here first.
 #[test]
 fn complete_needs_reconciled_peers() {
     let mut t = Fixture::manual("a");
@@ -136,10 +136,7 @@ fn complete_needs_reconciled_peers() {
         })
     };
     t.ok_as(&held.caller(), report(remote(false)));
-    let mut early = t.clone();
-    early.complete(&held);
-    let no = early.refuse(complete_task(), Code::FactsUnreconciled);
-    assert_eq!(no.details["unreconciled_steps"], 1);
+    t.refuse_as(&held.caller(), held.reports(Completed), Code::FactsUnreconciled);
     t.ok_as(&held.caller(), report(remote(true)));
     t.complete(&held);
     t.ok(complete_task());
@@ -191,7 +188,11 @@ fn completes_checks_come_in_the_order_of_the_table() {
 #[test]
 fn failing_fails_every_unfinished_step() {
     let (mut t, _) = one_of_each(false);
-    t.ok(Command::TaskFail(Close { reason: Some(reason("no_money", "spent")), wait: None }));
+    t.ok(Command::TaskFail(Close {
+        grace_ms: None,
+        reason: Some(reason("no_money", "spent")),
+        wait: None,
+    }));
     let ended = ["x", "p", "r", "c", "u", "b"];
     let mut expected: Vec<String> = ended.iter().map(|s| format!("task_step_failed {s}")).collect();
     expected.push("task_failed".into());
@@ -382,13 +383,7 @@ fn an_ended_task_takes_no_command() {
                 artifacts: vec![artifact("x", "available")],
                 ..AppendProgress::default()
             }),
-            Command::DispatchWorker(tenure_core::command::Dispatch {
-                allowed_step_ids: None,
-                bindings: None,
-                instructions: None,
-                wait: None,
-                worker_pool_id: pool_id(POOL),
-            }),
+            Command::DispatchWorker(tenure_core::command::Dispatch::to(pool_id(POOL))),
         ] {
             let no = t.refuse(command, Code::TaskTerminal);
             assert_eq!(no.details["status"], t.task_status().as_str());
@@ -434,7 +429,7 @@ fn the_same_close_again_is_no_new_event() {
     for close in [Command::TaskFail, Command::TaskCancel] {
         let mut t = Fixture::manual("a");
         t.claim("a");
-        let wait = |wait| close(Close { reason: None, wait });
+        let wait = |wait| close(Close { grace_ms: None, reason: None, wait });
         assert_eq!(t.ok(wait(Some(false))).reply.waits, None);
         let version = t.task.version();
         let again = t.ok(wait(None));

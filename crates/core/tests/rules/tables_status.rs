@@ -155,6 +155,7 @@ fn the_life_of_a_task_in_portable_words() {
 #[test]
 fn stops_and_endings_carry_their_reason() {
     let close = |code: &str| tenure_core::command::Close {
+        grace_ms: None,
         reason: Some(common::reason(code, "why")),
         wait: None,
     };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::End;
 use tenure_ports::journal::{Entry, TaskKey};
 
@@ -53,6 +54,7 @@ pub(crate) struct Whole {
 #[derive(Debug, Clone)]
 pub(crate) struct TaskFacts {
     pub(crate) title: Box<str>,
+    pub(crate) labels: Labels,
     pub(crate) created_at: Millis,
     pub(crate) updated_at: Millis,
     pub(crate) ended: Option<End>,
@@ -66,9 +68,10 @@ pub(crate) struct TaskFacts {
 
 impl TaskFacts {
     /// The facts of a Task whose creation begins.
-    pub(crate) fn creating(title: &str, created_at: Millis) -> Self {
+    pub(crate) fn creating(title: &str, labels: Labels, created_at: Millis) -> Self {
         Self {
             title: title.into(),
+            labels,
             created_at,
             updated_at: created_at,
             ended: None,
@@ -82,6 +85,7 @@ impl TaskFacts {
     pub(crate) fn of_row(row: &IndexRow) -> Self {
         Self {
             title: row.title.as_str().into(),
+            labels: row.labels.clone(),
             created_at: row.created_at,
             updated_at: row.updated_at,
             ended: row.ended,
@@ -129,6 +133,7 @@ impl CatalogEntry {
             key: self.key.clone(),
             wal_name: self.wal_name.clone(),
             title: facts.title.to_string(),
+            labels: facts.labels.clone(),
             created_at: facts.created_at,
             updated_at: facts.updated_at,
             ended: facts.ended,
@@ -144,6 +149,7 @@ impl CatalogEntry {
             task_id: self.key.task_id.clone(),
             wal_name: self.wal_name.clone(),
             title: facts.title.to_string(),
+            labels: facts.labels.clone(),
             created_at: facts.created_at,
             updated_at: facts.updated_at,
             ended: facts.ended,

@@ -5,6 +5,7 @@ use std::io;
 
 use tenure_core::event::Body;
 use tenure_core::id::{Millis, TaskId};
+use tenure_core::record::Labels;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{Line, decode_line};
 
@@ -29,6 +30,7 @@ pub(crate) enum FoundLog {
 pub(crate) struct LogHead {
     pub(crate) key: TaskKey,
     pub(crate) title: String,
+    pub(crate) labels: Labels,
     pub(crate) created_at: Millis,
     pub(crate) tail: Tail,
 }
@@ -69,14 +71,14 @@ pub(crate) fn key_by_name((session, name): &LogPlace) -> io::Result<TaskKey> {
 fn head(key: TaskKey, line: &Line, tail: Tail, (session, name): &LogPlace) -> FoundLog {
     let Body::TaskCreated(created) = &line.event.body else { return FoundLog::Damaged(key) };
     let is_own = line.session_id == *session
-        && created.task.wal_name == *name
+        && created.task.may_have_log(name)
         && tail.last.session_id == *session
         && tail.last.task_id == key.task_id;
     if !is_own {
         return FoundLog::Damaged(key);
     }
-    let title = created.task.title.to_string();
-    FoundLog::Task(LogHead { key, title, created_at: line.created_at, tail })
+    let (title, labels) = (created.task.title.to_string(), created.task.labels.clone());
+    FoundLog::Task(LogHead { key, title, labels, created_at: line.created_at, tail })
 }
 
 enum First {

@@ -13,6 +13,7 @@ use std::path::Path;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::End;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{is_sealed, seal};
@@ -28,6 +29,8 @@ pub(crate) struct IndexRow {
     pub(crate) task_id: TaskId,
     pub(crate) wal_name: WalName,
     pub(crate) title: String,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub(crate) labels: Labels,
     pub(crate) created_at: Millis,
     pub(crate) updated_at: Millis,
     #[serde(default, skip_serializing_if = "Option::is_none")]

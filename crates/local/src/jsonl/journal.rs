@@ -169,7 +169,10 @@ impl<D: Disk> Journal for JsonlJournal<D> {
     }
 
     fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
-        Some(self.shared.logs.layout.wal(&key.session_id, wal_name).display().to_string())
+        let logs = &self.shared.logs;
+        let slot = logs.catalog.get(key); // A log that was exported has the name of its Task (STORE-14).
+        let name = slot.as_ref().map_or(wal_name, |slot| &slot.wal_name);
+        Some(logs.layout.wal(&key.session_id, name).display().to_string())
     }
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
@@ -214,7 +217,7 @@ fn check_creation(
     if !is_own {
         return Err(AppendError::Failed(format!("task_created is not of task {key}")));
     }
-    Ok(TaskFacts::creating(&task.title, commit.created_at))
+    Ok(TaskFacts::creating(&task.title, task.labels.clone(), commit.created_at))
 }
 
 impl<D: Disk> Logs<D> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenure_core::event::Commit;
 use tenure_core::id::SessionId;
+use tenure_core::record::Labels;
 use tenure_ports::journal::{Entry, ReadError, TaskKey};
 use tokio::sync::oneshot;
 
@@ -258,6 +259,7 @@ fn new_entry(file: &File, place: &LogPlace) -> io::Result<Option<Entry>> {
         key,
         wal_name: wal_name.clone(),
         title: String::new(),
+        labels: Labels::new(),
         created_at: 0,
         updated_at: 0,
         ended: None,
@@ -269,6 +271,7 @@ fn new_entry(file: &File, place: &LogPlace) -> io::Result<Option<Entry>> {
         FoundLog::Damaged(key) => Some(damaged(key)),
         FoundLog::Task(head) => Some(Entry {
             title: head.title,
+            labels: head.labels,
             created_at: head.created_at,
             updated_at: head.tail.last.created_at,
             ended: head.tail.ended,
@@ -285,6 +288,7 @@ impl IndexRow {
             key: self.key(),
             wal_name: self.wal_name.clone(),
             title: self.title.clone(),
+            labels: self.labels.clone(),
             created_at: self.created_at,
             updated_at: self.updated_at,
             ended: self.ended,

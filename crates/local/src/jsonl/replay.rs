@@ -121,7 +121,7 @@ impl LogSource<'_> {
             let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
             return Err(BadLine::OtherTask(TaskKey { session_id, task_id }));
         }
-        if task.wal_name != *self.wal_name {
+        if !task.may_have_log(self.wal_name) {
             return Err(BadLine::OtherLog(task.wal_name.clone()));
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use tenure_core::record::Labels;
 use tenure_ports::journal::{ReadError, TaskKey};
 
 use super::catalog::{CatalogEntry, Log, LogCatalog, TaskFacts};
@@ -224,7 +225,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
                 Ok(())
             }
             FoundLog::Task(head) => {
-                let mut facts = TaskFacts::creating(&head.title, head.created_at);
+                let mut facts = TaskFacts::creating(&head.title, head.labels, head.created_at);
                 facts.exists = true;
                 facts.take_tail(&head.tail);
                 if let Some(slot) = self.add(&head.key, place, facts, true) {
@@ -249,7 +250,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
     /// Enters damaged logs for their Tasks, unless a sound log of the same Task was found.
     fn place_strays(&self) {
         for (place, key) in self.strays.lock().iter() {
-            let mut facts = TaskFacts::creating("", 0);
+            let mut facts = TaskFacts::creating("", Labels::new(), 0);
             facts.exists = true;
             match self.add(key, place, facts, true) {
                 Some(slot) => self.damaged(&slot),

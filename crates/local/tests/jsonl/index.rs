@@ -190,3 +190,36 @@ async fn an_end_without_a_row_is_an_end() {
     let entry = journal.entry(&histories[0].key).await.unwrap().unwrap();
     assert_eq!(entry.ended, Some(End::Completed));
 }
+
+/// STORE-14: a log that was exported is named by its Task, whatever `wal_name` it has, and is a log like any
+/// other. (Two Tasks of a cluster with one `wal_name` could not be exported together.)
+#[tokio::test]
+async fn an_exported_log_has_the_name_of_its_task() {
+    let dir = data_dir();
+    let mut histories = ["one", "two"].map(|task| History::named("s", task, "nightly"));
+    for history in &mut histories {
+        let apart = data_dir();
+        let (journal, _) = open(apart.path());
+        create(&journal, history).await;
+        let exported = dir.path().join(format!("tasks/s/{}.wal.jsonl", history.key.task_id));
+        fs::create_dir_all(exported.parent().unwrap()).unwrap();
+        fs::copy(wal(apart.path(), history), exported).unwrap();
+    }
+    for known in [0, 2] {
+        let (journal, report) = open(dir.path());
+        assert_eq!((report.tasks, report.damaged.len()), (2, 0), "with {known} rows in the index");
+        for history in &mut histories {
+            assert_holds(&journal, history).await;
+            work(&journal, history).await.unwrap();
+            let path = journal.wal_path(&history.key, &history.wal_name).unwrap();
+            assert!(path.ends_with(&format!("/{}.wal.jsonl", history.key.task_id)), "{path}");
+        }
+    }
+    let (reader, mut seen) = (JsonlReader::open(dir.path()).unwrap(), Vec::new());
+    for entry in reader.entries(None).await.unwrap() {
+        assert!(!entry.damaged);
+        seen.push(entry.key.task_id.to_string());
+    }
+    seen.sort();
+    assert_eq!(seen, ["one", "two"]);
+}

@@ -16,6 +16,7 @@ use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::ClientLink;
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::operate::{LeasePage, ListLeases};
 use tenure_wire::bus::request::{
@@ -45,7 +46,12 @@ impl Gate {
     /// Answers a hello with the layout of the cluster.
     pub(super) async fn welcome(&self, bytes: &[u8], reply: &str) {
         let node = self.node.as_str().into();
-        let welcome = Welcome { node, partitions: self.partitions, placement: PLACEMENT };
+        let welcome = Welcome {
+            node,
+            partitions: self.partitions,
+            placement: PLACEMENT,
+            features: self.features.clone(),
+        };
         let answer = decode::<Hello>(bytes).map(|_| welcome).map_err(Rejection::from);
         say_answer(&self.intake, reply, &Answer::from(answer)).await;
     }
@@ -218,6 +224,18 @@ macro_rules! serves {
 }
 
 tenure_wire::queries!(serves);
+
+impl ServeQuery<BlobGet> for Call<'_> {
+    async fn served(&self, head: &RequestHead, asked: BlobGet) -> Result<BlobPart, Rejection> {
+        self.link.blob_get(&self.task(head)?, asked).await
+    }
+}
+
+impl ServeQuery<BlobPut> for Call<'_> {
+    async fn served(&self, head: &RequestHead, part: BlobPut) -> Result<BlobTaken, Rejection> {
+        self.link.blob_put(&self.task(head)?, part).await
+    }
+}
 
 impl ServeQuery<ListInput> for Call<'_> {
     async fn served(&self, _: &RequestHead, input: ListInput) -> Result<TaskPage, Rejection> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_core::command::edition::check_log;
 use tenure_core::event::Body;
 use tenure_core::id::WalName;
 use tenure_core::status::Role;
@@ -184,6 +185,12 @@ impl Gate {
         });
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
+        if let Some(first) = log.commits.first() {
+            check_log(first, |feature| journal.may_hold(key, feature))?;
+        }
+        let events = log.commits.iter().flat_map(|commit| &commit.events);
+        let blobs = events.flat_map(|event| event.body.blobs()).collect();
+        self.scheduler.check_blobs(key, blobs).await?;
         let version = log.commits.last().map(|last| last.last_seq());
         let written = journal.import(key, &log.wal_name, log.commits).await;
         written.map_err(|error| not_written(key, &error))?;
@@ -279,7 +286,7 @@ fn not_owner() -> Rejection {
 #[cfg(test)]
 mod tests {
     use tenure_wire::bus::V;
-    use tenure_wire::bus::request::LogLines;
+    use tenure_wire::bus::request::RawBytes;
     use tenure_wire::bus::subject::Token;
 
     use super::*;
@@ -299,7 +306,7 @@ mod tests {
             task_id: "t".parse().unwrap(),
             len,
             from,
-            lines: LogLines(lines.to_vec()),
+            lines: RawBytes(lines.to_vec()),
         }
     }
 

@@ -143,7 +143,8 @@ impl Gate {
         let most = input.limit(&limits)?.saturating_add(input.offset).saturating_add(1);
         let unreadable = |error| tenure_scheduler::unreadable(&error);
         let mut oldest = None;
-        if !input.include_terminal && input.is_settled_by_index(false) && most <= OLDEST_MAX {
+        let is_plain = !input.include_terminal && input.labels.is_empty();
+        if is_plain && input.is_settled_by_index(false) && most <= OLDEST_MAX {
             let found = self.fence.journal.oldest_in(partition, link.session(), None, most);
             let (found, more) = found.map_err(unreadable)?;
             let page = link.tasks_page(found, &input, READ_LOGS_MAX).await?;
@@ -200,6 +201,7 @@ fn entry(found: Found) -> Entry {
         task_id,
         wal_name: found.wal_name,
         title: found.title,
+        labels: found.labels,
         created_at: found.created_at,
         updated_at: found.updated_at,
         ended: found.ended.map(End::status),
@@ -211,6 +213,8 @@ fn entry(found: Found) -> Entry {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::record::Labels;
+
     use super::*;
 
     fn list(count: usize) -> Arc<Vec<Found>> {
@@ -219,6 +223,7 @@ mod tests {
             key,
             wal_name: "t".parse().unwrap(),
             title: String::new(),
+            labels: Labels::new(),
             created_at: 0,
             updated_at: 0,
             ended: None,

@@ -79,6 +79,8 @@ impl Gate {
             node: self.node.as_str().into(),
             partitions: self.partitions,
             owned: self.served_now(),
+            features: self.features.clone(),
+            lacks: self.fence.keeper.lacking(),
             workers,
             refused: self.refused.facts(),
             more,

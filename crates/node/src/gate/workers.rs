@@ -14,6 +14,7 @@ use tenure_core::view::RunOffer;
 use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::WriteAnswer as Done;
+use tenure_wire::bus::blob::{BlobAnswer, BlobAsk, HeldBlob};
 use tenure_wire::bus::subject::{Misnamed, WorkerName, inbox, misnamed};
 use tenure_wire::bus::worker::{
     Capacity, Claim, Heartbeat, Hello, Looking, Pulse, Pulses, QuerySteps, Report, Reported,
@@ -30,7 +31,7 @@ impl Gate {
     pub(super) async fn hello(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
         let opened = decode::<Hello>(bytes)
             .map_err(Rejection::from)
-            .and_then(|hello| self.links.open(name, hello.handlers));
+            .and_then(|hello| self.links.open(name, hello));
         match opened {
             Ok(link) => {
                 self.refused.forget(name.into());
@@ -233,6 +234,44 @@ impl Gate {
         });
     }
 
+    pub(super) fn blob(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        partition: u32,
+        bytes: &[u8],
+        reply: Option<String>,
+    ) {
+        let Some(reply) = reply else { return };
+        let since = Instant::now();
+        let asked = decode::<HeldBlob>(bytes).map_err(Rejection::from).and_then(|asked| {
+            let task =
+                TaskKey { session_id: asked.session_id.clone(), task_id: asked.task_id.clone() };
+            self.check_partition(&task, partition)?;
+            let HeldBlob { run_id, attempt_id, fencing_token, ask, .. } = asked;
+            let held =
+                Holding { task, run_id, attempt_id, fencing_token, lease_ms: 0, input_seen: None };
+            Ok((self.links.of(name)?, self.leave_to_read()?, held, ask))
+        });
+        let (link, leave, held, ask) = match asked {
+            Ok(asked) => asked,
+            Err(refused) => return self.refuse(reply, refused),
+        };
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let _leave = leave;
+            let answer = match ask {
+                BlobAsk::BlobGet(asked) => {
+                    link.port.blob_get(&held, asked).await.map(BlobAnswer::Part)
+                }
+                BlobAsk::BlobPut(part) => {
+                    link.port.blob_put(&held, part).await.map(BlobAnswer::Taken)
+                }
+            };
+            let asked = gate.of_worker("blob", &reply, partition, since);
+            gate.answer(&asked, false, answer).await;
+        });
+    }
+
     pub(super) fn claim(
         self: &Arc<Self>,
         name: &WorkerName,
@@ -307,6 +346,7 @@ fn send_report(
         attempt_id,
         fencing_token,
         lease_ms: 0,
+        input_seen: None,
     };
     let nobody = tenure_core::id::AttemptId(uuid::Uuid::nil());
     match report.word {

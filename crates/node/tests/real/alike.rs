@@ -69,6 +69,8 @@ fn events(log: &[u8]) -> Vec<Value> {
         if event["event_type"] == "task_step_claimed" {
             // The claim named the Run, whose id no two logs share.
             event.as_object_mut().unwrap().remove("command_digest");
+            // Only a worker that says hello names its machine.
+            event["payload"].as_object_mut().unwrap().remove("worker_host");
         }
         event
     });

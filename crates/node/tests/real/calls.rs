@@ -9,6 +9,7 @@ use serde_json::json;
 use tenure_cluster::JetStreamJournal;
 use tenure_core::Code;
 use tenure_core::command::Command;
+use tenure_core::features::Features;
 use tenure_core::status::{Policy, TaskStatus};
 use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
@@ -33,7 +34,7 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
     let bob = Caller::new(&servers).await;
     let client = servers.client().await;
     let mut hints = client.subscribe("tenure.v1.event.s1.t1").await.unwrap();
-    let hello = encode(&Hello { v: V }).unwrap();
+    let hello = encode(&Hello { v: V, features: Features::default() }).unwrap();
     let options =
         async_nats::ConnectOptions::new().custom_inbox_prefix("_INBOX.orchestrator.bob.b2");
     let asking = options.connect(servers.url()).await.unwrap();

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tenure_core::Rejection;
 use tenure_core::command::create::CreateTask;
+use tenure_core::features::Features;
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
 use tenure_core::view::WriteSummary;
@@ -235,7 +236,13 @@ impl Hand {
     }
 
     pub(crate) async fn hello(&mut self) {
-        self.say("hello", &Hello { v: V, handlers: None }).await;
+        self.hello_with(Features::default()).await;
+    }
+
+    pub(crate) async fn hello_with(&mut self, features: Features) {
+        let (worker_host, worker_build) = (Some("rack-7".into()), Some("hand 2".into()));
+        let handlers = None;
+        self.say("hello", &Hello { v: V, handlers, worker_host, worker_build, features }).await;
         let deliveries = self.next().await;
         (self.link, self.node) = (deliveries.link.to_string(), deliveries.node.to_string());
         (self.number, self.seen, self.got) = (0, 0, 0);

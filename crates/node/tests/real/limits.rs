@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
+use tenure_core::features::Features;
 use tenure_core::record::{Value, ValueBody};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::{
@@ -107,7 +108,7 @@ async fn a_step_that_is_too_long_to_be_sent_fails_and_says_so() {
         let mut done = report(claim, StepStatus::Completed);
         let Word::TaskUpdateStep(word) = &mut done.word else { panic!("{done:?}") };
         let body = ValueBody::Data(vec![b'x'; 60_000].into());
-        word.output = Some(Value { content_type: "text/plain".into(), body });
+        word.output = Some(Value::of("text/plain", body));
         let results = tell(&alice, vec![done]).await;
         assert!(results[0].error.is_none(), "{results:?}");
     }
@@ -138,7 +139,13 @@ async fn so_many_workers_have_a_link() {
     let mut alice = Hand::join(&servers, "alice").await;
     alice.hello().await; // Nobody new.
     let mut carol = Hand::unheard(&servers, "carol").await;
-    let hello = Hello { v: V, handlers: None };
+    let hello = Hello {
+        v: V,
+        handlers: None,
+        worker_host: None,
+        worker_build: None,
+        features: Features::default(),
+    };
     carol.say("hello", &hello).await;
     let refused = carol.refusal().await;
     assert!(refused.code.is_retryable(), "{refused}");

@@ -7,6 +7,7 @@ mod calls;
 mod clocks;
 mod common;
 mod doubt;
+mod features;
 mod frozen;
 mod handlers;
 mod limits;

@@ -46,7 +46,7 @@ async fn a_worker_is_told_why_it_gets_no_work() {
     let _node = servers.node().await;
     let bob = Caller::new(&servers).await;
     let mut alice = Hand::unheard(&servers, "alice").await;
-    let form = "1 to 64 characters a-z";
+    let form = "1 to 128 characters a-z";
     for (message, field, right) in [
         (json!({"v": 1, "handlers": ["echo", "sendEmail"]}), "handlers[1]", form),
         (json!({"v": 1, "handlers": "echo"}), "handlers", "expected a sequence"),
@@ -282,7 +282,7 @@ async fn takes_too_long(bob: &Caller, alice: &mut Hand) {
     let claim = one_grant(alice).await;
     alice.room(0).await;
     let policy = claim.retry_policy.as_ref().unwrap();
-    assert_eq!(policy.start_to_close_ms, Some(300));
+    assert_eq!(policy.start_to_close_ms, Some(tenure_core::retry_policy::Limit::Of(300)));
     let over = alice.take().await;
     assert_eq!(over[0].lost, Some(claim.attempt_id), "{over:?}");
     let log = bob.log("late").await.unwrap();

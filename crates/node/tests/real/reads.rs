@@ -10,6 +10,7 @@ use tenure_core::eligibility::Obstacle;
 use tenure_core::id::TaskId;
 use tenure_core::patch::Operation;
 use tenure_core::record::RetryPolicy;
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{
     DeliveryState, EdgeKind, Outcome, Policy, StepStatus, TaskStatus, Visibility,
 };
@@ -274,7 +275,7 @@ pub(crate) async fn shows<P: ClientPort>(client: &Client<P>) {
         input.scope = serde_json::from_value(json!({"project": "p"})).unwrap();
         input.completion = Some(Policy::Manual);
     });
-    let twice = RetryPolicy { max_attempts: Some(2), ..once() };
+    let twice = RetryPolicy { max_attempts: Some(Limit::Of(2)), ..once() };
     let keeps = Step::new("a").handler("keeps").retry(twice);
     let child = client.create(child.step(keeps)).await.unwrap();
     until_step(client, &child, "a", StepStatus::Completed).await;

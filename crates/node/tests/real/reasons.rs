@@ -154,6 +154,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
     /// What is told of each reason.
     async fn tell(mut self) -> BTreeMap<Obstacle, String> {
         self.of_tasks().await;
+        self.of_failures().await;
         self.of_steps().await;
         self.of_runs().await;
         self.of_workers().await;
@@ -182,6 +183,25 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.expect_reason(Obstacle::TaskTerminal, "ended", "a").await;
     }
 
+    /// A Task fails once the Step that is at work has ended; until then it gives out nothing more.
+    async fn of_failures(&mut self) {
+        let steps = ["compile", "test", "publish"].map(|id| json!({"step_id": id}));
+        self.create("failing", "auto", &steps, json!({"completion": "auto"})).await;
+        let (_, step) = self.take().await;
+        assert_eq!(step, "compile");
+        let (held, step) = self.take().await;
+        let reason = json!({"code": "broken", "message": "it does not work", "retryable": false});
+        self.fail(&held, json!({"step_id": step, "status": "failed", "reason": reason})).await;
+        self.expect_reason(Obstacle::TaskFailing, "failing", "publish").await;
+    }
+
+    async fn fail(&mut self, held: &Holding, said: Value) {
+        let mut failed: StepReport = serde_json::from_value(said).unwrap();
+        failed.attempt_id = Some(held.attempt_id);
+        failed.fencing_token = Some(held.fencing_token);
+        self.hand.report(held, failed, None).await.unwrap();
+    }
+
     async fn of_steps(&mut self) {
         let steps = [
             json!({"step_id": "fetch"}),
@@ -191,7 +211,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
             json!({"step_id": "check"}),
             json!({"step_id": "deploy", "depends_on_step_ids": ["build"]}),
             json!({"step_id": "load", "depends_on_step_ids": ["parse"]}),
-            json!({"step_id": "sign", "assignee": "bee"}),
+            json!({"step_id": "sign", "claim_only_by": "bee"}),
         ];
         self.create("steps", "manual", &steps, json!({})).await;
         for (step, status) in [("fetch", "completed"), ("parse", "failed"), ("ask", "blocked")] {
@@ -205,6 +225,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.expect_reason(Obstacle::DependencyUnsatisfiable, "steps", "load").await;
         let ant: Option<AgentId> = Some("ant".parse().unwrap());
         self.expect_reason_for(Obstacle::AssignedElsewhere, "steps", "sign", (None, ant)).await;
+        self.expect_reason(Obstacle::NeedsDispatch, "steps", "build").await;
     }
 
     async fn of_runs(&mut self) {
@@ -232,11 +253,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.expect_reason(Obstacle::PoolSaturated, "auto", "merge").await;
         let (again, step) = self.take().await;
         assert_eq!(step, "pull");
-        let failed = json!({"step_id": "pull", "status": "failed"});
-        let mut failed: StepReport = serde_json::from_value(failed).unwrap();
-        failed.attempt_id = Some(again.attempt_id);
-        failed.fencing_token = Some(again.fencing_token);
-        self.hand.report(&again, failed, None).await.unwrap();
+        self.fail(&again, json!({"step_id": "pull", "status": "failed"})).await;
         self.expect_reason(Obstacle::NotBefore, "auto", "pull").await;
         let (_, step) = self.take().await;
         assert_eq!(step, "sort");

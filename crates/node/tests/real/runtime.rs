@@ -63,6 +63,7 @@ async fn what_happens_to_runs_is_heard_over_nats() {
             allowed_step_ids: None,
             bindings: None,
             instructions: None,
+            ttl_ms: None,
             wait: Some(true),
             worker_pool_id: "default".parse().unwrap(),
         };
@@ -76,7 +77,6 @@ async fn what_happens_to_runs_is_heard_over_nats() {
             (RuntimeName::RunTaken, done),
             (RuntimeName::RunResult, done),
             (RuntimeName::RunTaken, idle),
-            (RuntimeName::NoStepClaimed, idle),
         ] {
             let event = next(events).await;
             assert_eq!((event.event, event.run_id, &event.task_id), (name, run, &task));

@@ -188,7 +188,14 @@ async fn no_byte_of_a_hidden_step_reaches_a_worker() {
         denied(asks.says(&offered, eves_run, word).await, Code::PermissionDenied);
     }
     let (session_id, task_id) = (offered.session_id.clone(), offered.task_id.clone());
-    let held = Holding { session_id, task_id, run_id: eves_run, attempt_id, fencing_token };
+    let held = Holding {
+        session_id,
+        task_id,
+        run_id: eves_run,
+        attempt_id,
+        fencing_token,
+        input_seen: None,
+    };
     let beat = Heartbeat { v: V, holdings: vec![held] };
     let pulses: Pulses = alice.ask("hb", &beat).await.unwrap();
     assert_eq!(pulses.pulses[0].lease_ms, None, "it keeps nothing alive for another");

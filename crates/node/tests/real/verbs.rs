@@ -9,10 +9,11 @@ use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
 use tenure_core::Context;
-use tenure_core::command::{Complete, Dispatch, StepReport};
+use tenure_core::command::{Complete, Dispatch, RetryEnded, StepReport};
 use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::record::{Backoff, EdgeReason, Reason, RetryPolicy, Value};
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{
     EdgeKind, EndReason, Outcome, ReplyKind, Role, RunState, StepStatus, WaitKind,
 };
@@ -54,7 +55,8 @@ pub(crate) fn facts(view: &TaskView, step: &str) -> StepFacts {
 /// Once, so that no failure is tried again.
 pub(crate) fn once() -> RetryPolicy {
     let backoff = Backoff { initial_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0 };
-    RetryPolicy { max_attempts: Some(1), backoff, ..RetryPolicy::default() }
+    let backoff = Some(backoff.into());
+    RetryPolicy { max_attempts: Some(Limit::Of(1)), backoff, ..RetryPolicy::default() }
 }
 
 pub(crate) fn id(step: &str) -> StepId {
@@ -168,6 +170,7 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
         allowed_step_ids: Some(steps.iter().map(|step| id(step)).collect()),
         bindings: None,
         instructions: Some("with care".into()),
+        ttl_ms: None,
         wait: Some(wait),
         worker_pool_id: "default".parse().unwrap(),
     };
@@ -262,8 +265,12 @@ async fn repeats<P: ClientPort>(client: &Client<P>) {
             serde_json::from_value(json!({"code": "flaky", "message": "once more"})).unwrap();
         for _ in 0..2 {
             // IDEM-01: once.
-            let context = context.clone();
-            client.retry_ended_as(&old, new.clone(), context, why.clone()).await.unwrap();
+            let (context, reason, retry_of) = (context.clone(), why.clone(), old.clone());
+            let (deadline_at, deadline_ms, wal_name) = (None, None, None);
+            let keep_completed = false;
+            let how =
+                RetryEnded { deadline_at, deadline_ms, keep_completed, reason, retry_of, wal_name };
+            client.retry_ended_as(new.clone(), context, how).await.unwrap();
         }
         client.cancel(&new, "enough").await.unwrap();
         client.wait_for_end(&new).await.unwrap();
@@ -399,7 +406,8 @@ async fn handlers_and_orchestrators_say_everything_over_nats() {
     settings.scheduler.limits.board_tokens = BOARD_TOKENS;
     let _node = servers.node_of(settings).await;
     let stage = Stage::default();
-    let (url, member) = (servers.url(), PoolMember { pool: "default", name: "ant" });
+    let (url, member) =
+        (servers.url(), PoolMember { pool: "default", name: "ant", build: Some("ant-2") });
     let pool = WorkerPool::connect(url.clone(), member, handlers(&stage), options()).await.unwrap();
     let orchestrator = Client::connect(url.clone(), "s1", "boss").await.unwrap();
     suite(orchestrator, Client::observe(url, "s1", "eve").await.unwrap(), stage).await;

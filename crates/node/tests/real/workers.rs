@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use nix::sys::signal::Signal;
 use tenure_core::command::{Close, StepReport};
+use tenure_core::features::Features;
 use tenure_core::status::{StepStatus, TaskStatus};
-use tenure_core::view::{ClaimResult, WriteSummary};
+use tenure_core::view::{ClaimResult, View, WriteSummary};
 use tenure_core::{Code, Command};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::node::Hungry;
@@ -46,6 +47,7 @@ fn holding(claim: &ClaimResult) -> Holding {
         run_id: claim.run_id,
         attempt_id: claim.attempt_id,
         fencing_token: claim.fencing_token,
+        input_seen: None,
     }
 }
 
@@ -63,6 +65,18 @@ pub(crate) async fn one_granted(servers: &Servers) -> (Caller, Hand, ClaimResult
     bob.create("t1", &["a"]).await;
     let claim = one_grant(&mut alice).await;
     (bob, alice, claim)
+}
+
+/// ATT-12: an Attempt names what the worker's `hello` said of machine and build.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_names_what_hello_said() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let (bob, _alice, claim) = one_granted(&servers).await;
+    let said = move |task: &View<'_>| task.attempt(claim.attempt_id).unwrap().origin.clone();
+    let said = node.scheduler().read(&bob.key("t1"), said).await.unwrap().unwrap();
+    let said = (said.worker_host.as_deref(), said.worker_build.as_deref());
+    assert_eq!(said, (Some("rack-7"), Some("hand 2")));
 }
 
 /// CLAIM-14, LEASE-04, REPORT-14
@@ -333,7 +347,18 @@ async fn signals_go_on_with_the_next_link() {
     assert_eq!(alice.next().await.deliveries[0].cancel_requested, Some(claim.attempt_id));
     drain(&bob, &alice).await;
     let handlers = Some(vec!["noop".parse().unwrap()]);
-    alice.say("hello", &Hello { v: V, handlers }).await;
+    alice
+        .say(
+            "hello",
+            &Hello {
+                v: V,
+                handlers,
+                worker_host: None,
+                worker_build: None,
+                features: Features::default(),
+            },
+        )
+        .await;
     let old = alice.link.clone();
     let told = on_the_next_link(&mut alice, &old, 2).await;
     assert!(told.iter().any(|it| it.cancel_requested == Some(claim.attempt_id)), "{told:?}");
@@ -350,7 +375,18 @@ async fn a_worker_that_comes_again_is_still_to_leave() {
     drain(&bob, &alice).await;
     let pool = "default".parse().unwrap();
     crate::common::until(async || node.scheduler().pool_facts(&pool).workers == 0).await;
-    alice.say("hello", &Hello { v: V, handlers: None }).await;
+    alice
+        .say(
+            "hello",
+            &Hello {
+                v: V,
+                handlers: None,
+                worker_host: None,
+                worker_build: None,
+                features: Features::default(),
+            },
+        )
+        .await;
     let old = alice.link.clone();
     assert!(on_the_next_link(&mut alice, &old, 1).await[0].drain);
 }
@@ -365,7 +401,14 @@ async fn workers_that_come_together_are_told_together() {
     let mut heard = client.subscribe("tenure.v1.node.*.alive").await.unwrap();
     let _inboxes = client.subscribe("_INBOX.worker.>").await.unwrap(); // They are there.
     client.flush().await.unwrap();
-    let said = encode(&Hello { v: V, handlers: None }).unwrap();
+    let said = encode(&Hello {
+        v: V,
+        handlers: None,
+        worker_host: None,
+        worker_build: None,
+        features: Features::default(),
+    })
+    .unwrap();
     let begun = Instant::now();
     for n in 0..100 {
         let subject = format!("tenure.v1.worker.default.w{n}.b1.hello");

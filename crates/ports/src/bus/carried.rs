@@ -16,10 +16,11 @@ impl From<Delivery> for Sent {
                 Self { grant: Some(claim), ..nothing }
             }
             Delivery::Run(offer) => Self { run: Some(offer), ..nothing },
-            Delivery::CancelRequested(attempt) => {
-                Self { cancel_requested: Some(attempt), ..nothing }
+            Delivery::CancelRequested(attempt, time_left_ms) => {
+                Self { cancel_requested: Some(attempt), time_left_ms, ..nothing }
             }
             Delivery::Lost(attempt) => Self { lost: Some(attempt), ..nothing },
+            Delivery::Input(input) => Self { input: Some(input), ..nothing },
             Delivery::Drain => Self { drain: true, ..nothing },
         }
     }
@@ -31,12 +32,20 @@ impl Delivery {
         match sent {
             Sent { grant: Some(claim), .. } => Some(Self::Grant(claim)),
             Sent { run: Some(run), .. } => Some(Self::Run(run)),
-            Sent { cancel_requested: Some(attempt), .. } => Some(Self::CancelRequested(attempt)),
-            Sent { lost: Some(attempt), .. } => Some(Self::Lost(attempt)),
-            Sent { drain: true, .. } => Some(Self::Drain),
-            Sent { grant: None, run: None, cancel_requested: None, lost: None, drain: false } => {
-                None
+            Sent { cancel_requested: Some(attempt), time_left_ms, .. } => {
+                Some(Self::CancelRequested(attempt, time_left_ms))
             }
+            Sent { lost: Some(attempt), .. } => Some(Self::Lost(attempt)),
+            Sent { input: Some(input), .. } => Some(Self::Input(input)),
+            Sent { drain: true, .. } => Some(Self::Drain),
+            Sent {
+                grant: None,
+                run: None,
+                cancel_requested: None,
+                lost: None,
+                input: None,
+                ..
+            } => None,
         }
     }
 }
@@ -49,6 +58,7 @@ impl From<&Holding> for Held {
             run_id: held.run_id,
             attempt_id: held.attempt_id,
             fencing_token: held.fencing_token,
+            input_seen: held.input_seen,
         }
     }
 }
@@ -62,6 +72,7 @@ impl From<Held> for Holding {
             attempt_id: held.attempt_id,
             fencing_token: held.fencing_token,
             lease_ms: 0,
+            input_seen: held.input_seen,
         }
     }
 }
@@ -71,13 +82,20 @@ impl Pulse {
     /// renewed. `None` for [`Unknown`](Self::Unknown): the answer then does not mention the Attempt.
     pub fn said(self, attempt_id: AttemptId, lease_ms: u64) -> Option<Said> {
         match self {
-            Self::Renewed { cancel_requested } => {
-                Some(Said { attempt_id, lease_ms: Some(lease_ms), cancel_requested, error: None })
-            }
-            Self::Lost(refused) => {
-                let error = Some(refused);
-                Some(Said { attempt_id, lease_ms: None, cancel_requested: false, error })
-            }
+            Self::Renewed { cancel_requested, time_left_ms } => Some(Said {
+                attempt_id,
+                lease_ms: Some(lease_ms),
+                cancel_requested,
+                time_left_ms,
+                error: None,
+            }),
+            Self::Lost(refused) => Some(Said {
+                attempt_id,
+                lease_ms: None,
+                cancel_requested: false,
+                time_left_ms: None,
+                error: Some(refused),
+            }),
             Self::Unknown => None,
         }
     }
@@ -85,7 +103,10 @@ impl Pulse {
     /// Reads the wire form.
     pub fn of(said: Said) -> Self {
         match (said.lease_ms, said.error) {
-            (Some(_), _) => Self::Renewed { cancel_requested: said.cancel_requested },
+            (Some(_), _) => Self::Renewed {
+                cancel_requested: said.cancel_requested,
+                time_left_ms: said.time_left_ms,
+            },
             (None, Some(refused)) => Self::Lost(refused),
             (None, None) => Self::Lost(Rejection::new(Code::StaleAttempt, "the attempt is over")),
         }
@@ -96,12 +117,16 @@ impl Recorded {
     /// The wire form of the answer to a report.
     pub fn said(result: Result<Self, Rejection>) -> ReportResult {
         match result {
-            Ok(Self { version, cancel_requested }) => {
-                ReportResult { version: Some(version), cancel_requested, error: None }
+            Ok(Self { version, cancel_requested, time_left_ms }) => {
+                let version = Some(version);
+                ReportResult { version, cancel_requested, time_left_ms, error: None }
             }
-            Err(error) => {
-                ReportResult { version: None, cancel_requested: false, error: Some(error) }
-            }
+            Err(error) => ReportResult {
+                version: None,
+                cancel_requested: false,
+                time_left_ms: None,
+                error: Some(error),
+            },
         }
     }
 
@@ -110,10 +135,10 @@ impl Recorded {
     /// # Errors
     /// Why the report does not count; `unavailable` if the answer names neither a version nor an error.
     pub fn of(result: ReportResult) -> Result<Self, Rejection> {
-        let ReportResult { version, cancel_requested, error } = result;
+        let ReportResult { version, cancel_requested, time_left_ms, error } = result;
         match (error, version) {
             (Some(refused), _) => Err(refused),
-            (None, Some(version)) => Ok(Self { version, cancel_requested }),
+            (None, Some(version)) => Ok(Self { version, cancel_requested, time_left_ms }),
             (None, None) => Err(Rejection::new(Code::Unavailable, "the report is not durable yet")),
         }
     }

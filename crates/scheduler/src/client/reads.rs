@@ -17,7 +17,7 @@ use tenure_core::{Caller, Code, Commit, Query, Rejection, TaskQuery};
 use tenure_ports::client::Answers;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::bus::request::{LeaseLeft, LogLines, LogPage, ReadLog};
+use tenure_wire::bus::request::{LeaseLeft, LogPage, RawBytes, ReadLog};
 use tenure_wire::stored::{EncodeError, encode};
 use tokio::time::{Instant, timeout_at};
 
@@ -254,13 +254,13 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             None => Vec::new(),
         };
         let through = read.last().map_or(version, |one| one.last_seq);
-        let mut commits: Vec<LogLines> = Vec::with_capacity(read.len());
+        let mut commits: Vec<RawBytes> = Vec::with_capacity(read.len());
         let mut cut = None;
         for one in read {
             let from = if commits.is_empty() { which.from } else { 0 };
             let rest = one.lines.get(usize::try_from(from).unwrap_or(usize::MAX)..);
             let part = rest.and_then(|rest| rest.get(..most)).or(rest).unwrap_or_default();
-            commits.push(LogLines(part.to_vec()));
+            commits.push(RawBytes(part.to_vec()));
             if rest.is_some_and(|rest| rest.len() > most) {
                 cut = Some(from + most as u64);
                 let bytes = one.lines.len() as u64;

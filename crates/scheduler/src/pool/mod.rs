@@ -22,6 +22,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
 use tenure_core::eligibility::{Obstacle, Wanted, WorkerCounts};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
+use tenure_core::record::WorkerOrigin;
 use tenure_core::suspension::AttemptRecords;
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
@@ -41,6 +42,8 @@ pub struct Worker {
     pub id: AgentId,
     /// Its pool.
     pub pool: PoolId,
+    /// Where it runs and what it is, if it said so (ATT-12).
+    pub(crate) origin: Option<Arc<WorkerOrigin>>,
     /// The handlers that the worker has; none: it can run every Step.
     pub handlers: Option<Vec<HandlerName>>,
     /// Its inbox. It is unbounded, but never holds more than one grant or offer for each of the

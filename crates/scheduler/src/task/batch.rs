@@ -97,19 +97,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                     self.grant(flight, permit);
                 }
             }
-            Waiting::Expired(mut attempt_ids, reason) => {
-                flight.ended.extend(self.take_those_over(&mut attempt_ids));
-                if reason == LeaseEnd::LeaseExpired {
-                    attempt_ids.retain(|id| self.is_lease_over(*id));
-                }
-                let told = attempt_ids.clone();
-                if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason }) {
-                    if reason == LeaseEnd::LeaseExpired {
-                        tracing::warn!(task = %self.key, attempts = ?told, "leases ended without a word");
-                    }
-                    flight.expired.push((told, reason));
-                }
-            }
+            Waiting::Expired(attempt_ids, reason) => self.end_leases(flight, attempt_ids, reason),
             Waiting::Unacknowledged(attempt_id) => {
                 let mut attempt_ids = vec![attempt_id];
                 flight.ended.extend(self.take_those_over(&mut attempt_ids));
@@ -118,8 +106,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                     flight.expired.push((told, LeaseEnd::Released));
                 }
             }
-            Waiting::ParentCloses(intent) => {
-                let command = self.task().and_then(|task| task.follows_parent(intent));
+            Waiting::ParentCloses(end) => {
+                let command = self.task().and_then(|task| task.follows_parent(end));
                 command.map(|command| self.decide_alone(flight, &command));
             }
             Waiting::Adopt(child) => {
@@ -146,15 +134,22 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             command_id: envelope.command_id(),
             digest,
             expected_version: envelope.expected_version(),
+            expected_spec_version: envelope.expected_spec_version(),
             trace: envelope.trace(),
             epoch: self.epoch,
-            limits: &self.node.config.limits,
+            limits: self.node.limits(self.holds_edition_2),
+        };
+        let compared = |task: &Task| {
+            let digest = crate::edge::digest_for(task, &envelope, &what, digest)?;
+            Ok::<_, Rejection>(Cx { digest, ..cx })
         };
         let decided = match (&mut self.life, &what) {
-            (Life::Known(task), TaskOrder::Command(command)) => task.decide(&cx, command),
+            (Life::Known(task), TaskOrder::Command(command)) => {
+                compared(task).and_then(|cx| task.decide(&cx, command))
+            }
             (Life::Known(task), TaskOrder::Create(create)) => {
                 let (input, defaults, parent) = &**create;
-                task.recreated(&cx, input, defaults, parent.as_ref())
+                compared(task).and_then(|cx| task.recreated(&cx, input, defaults, parent.as_ref()))
             }
             (Life::Unreadable(rejection), _) => Err(rejection.clone()),
             (Life::New, TaskOrder::Command(command)) => Err(match cx.caller.role {
@@ -193,7 +188,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Decides a command of the scheduler itself. Answers whether it wrote anything.
-    fn decide_alone(&mut self, flight: &mut Flight, command: &Command) -> bool {
+    pub(super) fn decide_alone(&mut self, flight: &mut Flight, command: &Command) -> bool {
         let Life::Known(task) = &mut self.life else { return false };
         let cx = Cx {
             caller: &self.system,
@@ -201,9 +196,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             command_id: None,
             digest: None,
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: self.epoch,
-            limits: &self.node.config.limits,
+            limits: self.node.limits(self.holds_edition_2),
         };
         match task.decide(&cx, command) {
             Ok(outcome) => {
@@ -275,22 +271,6 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         !self.pauses && self.node.keeps_leases()
     }
 
-    /// Takes out the Attempts that are not open: those that never came to be, and those that had
-    /// ended when their lease was renewed. Their leases are dropped once the append has returned.
-    fn take_those_over(&self, attempts: &mut Vec<AttemptId>) -> Vec<AttemptId> {
-        let Life::Known(task) = &self.life else { return Vec::new() };
-        let is_open = |id: &AttemptId| task.attempt(*id).is_some_and(|a| a.outcome.is_none());
-        let (open, over) = std::mem::take(attempts).into_iter().partition(is_open);
-        *attempts = open;
-        over
-    }
-
-    /// Whether a lease that a scan found ended still is: its holder may have renewed it while the
-    /// command waited.
-    fn is_lease_over(&self, attempt: AttemptId) -> bool {
-        self.node.leases.left_ms(attempt).is_none_or(|left| left == 0)
-    }
-
     fn claim(&mut self, flight: &mut Flight, command: &Command) -> Option<tenure_core::table::Pos> {
         let Life::Known(task) = &mut self.life else { return None };
         let cx = Cx {
@@ -299,9 +279,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             command_id: None,
             digest: None,
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: self.epoch,
-            limits: &self.node.config.limits,
+            limits: self.node.limits(self.holds_edition_2),
         };
         let outcome = task.decide(&cx, command).ok()?;
         let Made::Attempt(attempt) = outcome.reply.made else { return None };
@@ -335,7 +316,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             self.answer(held);
         }
         self.signal(); // Asking a Run to stop writes nothing.
-        self.answer_late(); // Nor does the end of a Run that claimed nothing.
+        self.answer_late(); // Nor does the end of a Run while its Task is being closed.
     }
 
     /// Sends the commits to the log, and takes the leases of new Attempts at the same time.
@@ -480,6 +461,7 @@ fn grant_to(worker: &Worker, may_be_suspect: bool) -> GrantCommand {
     GrantCommand {
         worker_id: worker.id.clone(),
         worker_pool_id: worker.pool.clone(),
+        origin: worker.origin.clone(),
         handlers: worker.handlers.clone(),
         may_be_suspect,
     }

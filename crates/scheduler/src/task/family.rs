@@ -3,13 +3,16 @@
 //!
 //! A parent records a child before the child is made (`relations.rs`). A child asks its parent when
 //! it begins, when it is read from its log, and from time to time, so that a lost message does no
-//! harm. A parent that is being closed notifies its children at once.
+//! harm. A parent that is being closed notifies its children at once; one that completes does not, as
+//! few children end with it (REL-09).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tenure_core::command::create::ParentEnd;
 use tenure_core::id::TaskId;
+use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::View;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
@@ -32,14 +35,20 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let Some(parent) = &task.head().spec.parent_task_id else { return };
         let (actor, node, parent) = (myself.clone(), Arc::clone(&self.node), self.key_of(parent));
         let is_spared = Arc::clone(self.spared.get_or_insert_default());
+        let outlives = task.outlives_parent();
         tokio::spawn(async move {
             while !is_spared.load(Ordering::Acquire) {
-                // A parent that ended and spares its children need not be read again.
+                // A parent that has completed need not be read again.
                 let ended = node.journal.entry(&parent).await.ok().flatten().and_then(|e| e.ended);
-                if ended.is_some_and(|end| end.status().spares_children()) {
+                let completed = ended == Some(End::Completed);
+                if completed && outlives {
                     return;
                 }
-                if actor.cast(Msg::AskParent).is_err() {
+                let asks = match completed {
+                    true => Msg::ParentCloses(ParentEnd::Completed),
+                    false => Msg::AskParent,
+                };
+                if actor.cast(asks).is_err() {
                     return; // The Task has left this address.
                 }
                 tokio::time::sleep(ASK).await;
@@ -52,7 +61,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let Some(parent) = &task.head().spec.parent_task_id else { return };
         let key = self.key_of(parent);
         if self.node.is_elsewhere(&key).is_some() {
-            let spared = self.spared.clone().unwrap_or_default();
+            let spared = self.spared.clone().filter(|_| task.outlives_parent());
             tokio::spawn(ask_elsewhere(Arc::clone(&self.node), key, myself.clone(), spared));
             return;
         }
@@ -61,8 +70,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let look = move |parent: Result<&View<'_>, &_>| {
             let Ok(parent) = parent else { return };
             // If the message is lost, the child asks again, or its parent has it ask.
-            if let Some(intent) = parent.closes_children() {
-                let _ = child.cast(Msg::ParentCloses(intent));
+            if let Some(end) = parent.end_for_children() {
+                let _ = child.cast(Msg::ParentCloses(end));
             } else if parent.adopts(&id).is_some() {
                 let _ = answers.cast(Msg::Adopt(id));
             }
@@ -92,17 +101,19 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
     node: Arc<NodeShared<J, L>>,
     parent: TaskKey,
     child: Address,
-    spared: Arc<AtomicBool>,
+    spared: Option<Arc<AtomicBool>>,
 ) {
     let (Some(peers), id) = (node.is_elsewhere(&parent), &child.key().task_id) else { return };
     // On an error the child asks again after [`ASK`].
     let Ok(known) = peers.parent(&parent, id).await else { return };
-    if let Some(intent) = known.closes_children {
-        let _ = child.cast(Msg::ParentCloses(intent));
+    if let Some(end) = known.end() {
+        let _ = child.cast(Msg::ParentCloses(end));
     } else if known.adopts {
         peers.tell(&parent, FamilyNotice::Adopt(id.clone()));
     }
-    spared.store(known.status.spares_children(), Ordering::Release);
+    if let Some(spared) = spared {
+        spared.store(known.status == TaskStatus::Completed, Ordering::Release);
+    }
 }
 
 /// Notifies a child that its parent is being closed; the child then asks its parent, and decides. A

@@ -152,6 +152,7 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
             | Msg::AskParent
             | Msg::ParentCloses(_)
             | Msg::Asked(..)
+            | Msg::Seen(..)
             | Msg::Silence
             | Msg::Raise
             | Msg::Ensure
@@ -186,10 +187,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             // Rare work is boxed, as it would make the future of every message large.
             Msg::Again => Box::pin(self.try_again(myself)).await,
             Msg::AskParent => self.ask_parent(myself),
-            Msg::ParentCloses(intent) => self.gather(myself, Waiting::ParentCloses(intent)),
+            Msg::ParentCloses(end) => self.gather(myself, Waiting::ParentCloses(end)),
             Msg::Adopt(child) => self.gather(myself, Waiting::Adopt(child)),
             Msg::Read(reader) => self.read(reader),
             Msg::Asked(run, worker) => self.note_asked(myself, run, &worker),
+            Msg::Seen(who, held) => self.note_seen(&who, &held),
             Msg::Silence => self.end_silence(myself),
             Msg::WaitForEnd(watcher) => self.watch(watcher),
             Msg::Raise => self.raise_leases(),

@@ -10,6 +10,7 @@ pub(crate) mod address;
 mod batch;
 mod family;
 pub(crate) mod host;
+mod lease_end;
 mod leave;
 mod offers;
 pub(crate) mod open;
@@ -21,12 +22,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use tenure_core::command::create::ParentEnd;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
+use tenure_core::features::EDITION_2;
+use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
 use tenure_core::table::Pos;
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Caller, Commit, Rejection, Task};
+use tenure_ports::bus::Holding;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
 use tenure_ports::{Journal, Leases};
@@ -67,14 +71,16 @@ pub(crate) enum Msg {
     Again,
     /// Ask the parent for its status.
     AskParent,
-    /// The parent is being closed, or was.
-    ParentCloses(Intent),
+    /// The parent is being closed, was, or has completed.
+    ParentCloses(ParentEnd),
     /// A Task was made as a child of this one.
     Adopt(TaskId),
     /// Read the Task.
     Read(ReadFn),
     /// This worker has asked under this Run.
     Asked(RunId, Arc<Worker>),
+    /// This worker's heartbeat says how far these Attempts have seen the Task's `input_refs`.
+    Seen(AgentId, Vec<Holding>),
     /// A worker that took a Run may have been silent for too long.
     Silence,
     /// Send a message when the Task has ended.
@@ -104,6 +110,7 @@ impl fmt::Debug for Msg {
             Self::Adopt(_) => "Adopt",
             Self::Read(_) => "Read",
             Self::Asked(..) => "Asked",
+            Self::Seen(..) => "Seen",
             Self::Silence => "Silence",
             Self::WaitForEnd(_) => "WaitForEnd",
             Self::Raise => "Raise",
@@ -127,7 +134,7 @@ pub(crate) enum Waiting {
     Credits(Credits),
     Expired(Vec<AttemptId>, LeaseEnd),
     Unacknowledged(AttemptId),
-    ParentCloses(Intent),
+    ParentCloses(ParentEnd),
     Adopt(TaskId),
     Due,
 }
@@ -173,6 +180,9 @@ pub(crate) struct ActorTask<J, L> {
     system: Caller,
     /// The epoch in which the node owned the Task when this actor state was made.
     epoch: u64,
+    /// Whether its log may hold what the second edition of the contract added (EVOLVE-02): in one epoch this
+    /// does not change.
+    holds_edition_2: bool,
     life: Life,
     waiting: VecDeque<Waiting>,
     flush_is_due: bool,
@@ -193,6 +203,8 @@ pub(crate) struct ActorTask<J, L> {
     waits: WaitShare,
     /// Attempts whose workers were asked to stop.
     told: Vec<AttemptId>,
+    /// How many entries of the Task's `input_refs` were sent to all holders that lacked them.
+    inputs_pushed: u32,
     /// Set once the parent has ended and spares its children; none for a Task without a parent.
     spared: Option<Arc<AtomicBool>>,
     /// The last intent of which the children were notified.
@@ -252,6 +264,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             system: Caller::system(key.session_id.clone()),
             // With this epoch the Task counts as not owned, and accepts nothing.
             epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
+            holds_edition_2: node.journal.may_hold(&key, EDITION_2),
             waits: WaitShare::of(&node.waits),
             key,
             life: Life::New,
@@ -265,6 +278,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             late: Vec::new(),
             watchers: Vec::new(),
             told: Vec::new(),
+            inputs_pushed: 0,
             spared: None,
             children_notified: None,
             timer: None,

@@ -81,6 +81,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             .map(|a| a.attempt_id)
             .collect();
         self.grant_again();
+        self.push_inputs();
         self.raise_leases();
         if !self.node.config.embedded {
             self.spared_until = self.node.after_grace();

@@ -7,16 +7,17 @@ use std::time::Duration;
 use ractor::ActorProcessingErr;
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::AttemptId;
-use tenure_core::status::EndReason;
+use tenure_core::id::{AgentId, AttemptId};
+use tenure_core::status::{EndReason, Outcome as AttemptEnd};
 use tenure_core::suspension::Went;
 use tenure_core::table::Pos;
 use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
 use tenure_core::{Caller, Code, Rejection, RejectionKind};
-use tenure_ports::bus::Delivery;
+use tenure_ports::bus::{Delivery, Holding};
 use tenure_ports::journal::AppendError;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::worker::LateInput;
 
 use super::address::Address;
 use super::open::log_away;
@@ -88,7 +89,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let mut flight = flight;
                 // The next scan finds ended leases again, unless their holders renewed them
                 // meanwhile.
-                flight.expired.retain(|(_, why)| *why != LeaseEnd::LeaseExpired);
+                flight.expired.retain(|(_, why)| why.outcome() != AttemptEnd::Lost);
                 self.undone.append(&mut flight.expired);
                 self.pause(myself);
                 self.refuse_all(flight, &refused);
@@ -163,6 +164,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         self.return_credits(myself, flight.unused);
         self.signal();
+        self.push_inputs();
         self.answer_late();
         self.offer(myself);
     }
@@ -234,7 +236,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 pool.note_end(&attempt.worker_id, handler, Went::of(attempt), now);
             }
             let run = task.run(attempt.run_id);
-            if run.is_none_or(|run| run.end_reason != Some(EndReason::Completed)) {
+            let is_reported = run.is_some_and(|run| run.end_reason == Some(EndReason::Completed));
+            let (who, token) = (&attempt.worker_id, attempt.fencing_token);
+            if !is_reported && !task.durable().may_go_on(who, *id, token) {
                 self.node.signal(&attempt.worker_id, Delivery::Lost(*id));
             }
         }
@@ -255,8 +259,40 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.told.push(attempt.attempt_id);
                 let (what, now) = (RuntimeName::CancelSignal, self.node.clock.now());
                 self.node.tell(|| Some(RuntimeEvent::of(&view, what, attempt.run, now)));
-                let stop = Delivery::CancelRequested(attempt.attempt_id);
+                let stop =
+                    Delivery::CancelRequested(attempt.attempt_id, view.time_to_stop(attempt, now));
                 self.node.signal(&attempt.worker_id, stop);
+            }
+        }
+    }
+
+    /// Sends the holders of open Attempts what has come to the Task's `input_refs` since it was last called
+    /// (CTRL-12). What the log shows as seen is not sent; after a change of owners some of the rest comes twice.
+    pub(super) fn push_inputs(&mut self) {
+        let Life::Known(task) = &self.life else { return };
+        let view = task.durable();
+        let count = view.pushed_inputs();
+        let pushed = std::mem::replace(&mut self.inputs_pushed, count);
+        if count <= pushed {
+            return;
+        }
+        for attempt in view.open_attempts() {
+            let (after, refs) = view.inputs_for(attempt, pushed);
+            if !refs.is_empty() {
+                let (attempt_id, input_refs) = (attempt.attempt_id, refs.to_vec());
+                let input = LateInput { attempt_id, after, input_refs };
+                self.node.signal(&attempt.worker_id, Delivery::Input(input.into()));
+            }
+        }
+    }
+
+    /// What a heartbeat says of how far the holders of Attempts have seen the Task's `input_refs`.
+    pub(super) fn note_seen(&mut self, who: &AgentId, held: &[Holding]) {
+        let Life::Known(task) = &mut self.life else { return };
+        for Holding { attempt_id, fencing_token, input_seen, .. } in held {
+            let is_theirs = task.durable().check_holder(who, *attempt_id, *fencing_token).is_ok();
+            if let Some(seen) = input_seen.filter(|_| is_theirs) {
+                task.note_input_seen(*attempt_id, seen);
             }
         }
     }
@@ -286,14 +322,14 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let decided = result?;
         let Life::Known(task) = &self.life else { return Err(ambiguous()) };
         let view = task.durable();
+        let now = self.node.clock.now();
         let summary = is_summarised.then(|| {
-            let now = self.node.clock.now();
             let known = |attempt| self.node.lease(attempt, now);
             let wal = self.node.wal_path(&view);
             let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
             write_summary(&view, caller, &decided.reply, &known)
         });
-        Ok(WriteAnswer::of(&view, caller, decided, summary))
+        Ok(WriteAnswer::of(&view, caller, decided, summary, now))
     }
 
     fn has_happened(&self, wait: Wait) -> bool {

@@ -7,8 +7,10 @@ use crate::common::{
 use futures::StreamExt as _;
 use tenure_core::Command;
 use tenure_core::Context;
+use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Dispatch, RunAndWhy, StepReport, Write};
 use tenure_core::id::{AgentId, CommandId};
+use tenure_core::record::Labels;
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::snapshot::RECENT_MAX;
 use tenure_core::view::write::TaskHeader;
@@ -62,6 +64,7 @@ async fn an_answer_says_whether_its_command_wrote() {
         allowed_step_ids: None,
         bindings: None,
         instructions: None,
+        ttl_ms: None,
         wait: Some(false),
         worker_pool_id: POOL.parse().unwrap(),
     });
@@ -165,4 +168,45 @@ async fn what_cannot_be_read_is_not_counted_in_a_list() {
         from = page.next_offset;
     }
     assert_eq!(seen, ["b", "d", "e"]);
+}
+
+/// LABEL-01, LIST-07: a list has the Tasks that have all labels given, live and ended ones, page by page; the
+/// index leaves out the others, so that their logs are not read.
+#[tokio::test]
+async fn a_list_by_labels_reads_no_other_log() {
+    let node = node().await;
+    let labels = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect::<Labels>()
+    };
+    for n in 0..12 {
+        let team = if n % 3 == 0 { "blue" } else { "red" };
+        let given = labels(&[("team", team), ("n", ["even", "odd"][n % 2])]);
+        let id = format!("t{n:02}");
+        let key = create(&node, CreateTask { labels: given, ..dag(&id, "a") }).await.unwrap();
+        if n >= 6 {
+            cancel(&node, &key).await.unwrap();
+        }
+    }
+    let mut entries = node.journal().entries(Some(&session())).await.unwrap();
+    for entry in &mut entries {
+        if entry.labels["team"] != "blue" {
+            entry.key.task_id = "nobody".parse().unwrap(); // A read of this log would tell.
+        }
+    }
+    let client = node.client(Role::Orchestrator, AgentId::new("o").unwrap(), session());
+    let list = async |pairs: &[(&str, &str)]| {
+        let (mut seen, mut from) = (Vec::new(), Some(0));
+        while let Some(offset) = from {
+            let (limit, include_terminal, labels) = (Some(1), true, labels(pairs));
+            let input =
+                ListInput { limit, offset, include_terminal, labels, ..ListInput::default() };
+            let page = client.tasks_page(entries.clone(), &input, 10).await.unwrap();
+            seen.extend(page.tasks.iter().map(|task| task.task_id.to_string()));
+            from = page.next_offset;
+        }
+        seen
+    };
+    assert_eq!(list(&[("team", "blue")]).await, ["t00", "t03", "t09", "t06"]);
+    assert_eq!(list(&[("team", "blue"), ("n", "odd")]).await, ["t03", "t09"]);
+    assert!(list(&[("team", "green")]).await.is_empty());
 }

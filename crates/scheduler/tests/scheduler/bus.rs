@@ -13,7 +13,7 @@ use tenure_ports::ClientPort as _;
 use tenure_ports::bus::Delivery;
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_testkit::conformance::{Bus, absence_suite, bus_suite};
-use tenure_testkit::{MemoryJournal, wired};
+use tenure_testkit::{MemoryBlobs, MemoryJournal, wired};
 
 use crate::common::dag;
 
@@ -24,6 +24,7 @@ impl InProcess {
     async fn start() -> Self {
         let mut config = Config::embedded(PoolId::new("default").unwrap());
         config.limits.lease_ms = 120_000;
+        config.blobs = Some(Arc::new(MemoryBlobs::of_quota(1 << 30)));
         let (journal, leases) = (Arc::default(), Arc::new(MemoryLeases::default()));
         Self(Scheduler::start(journal, leases, config).await.unwrap())
     }

@@ -11,6 +11,7 @@ use crate::common::{
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::Millis;
 use tenure_core::record::{Backoff, RetryPolicy};
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_ports::journal::TaskKey;
 use tenure_testkit::{Faulty, MemoryJournal};
@@ -39,14 +40,22 @@ fn hanging(node: &Node) -> Pool {
 fn patient(task: &str, wait: Duration) -> CreateTask {
     let ms = u64::try_from(wait.as_millis()).unwrap();
     let backoff = Backoff { initial_ms: ms, max_ms: ms, jitter: 0.0, ..Backoff::default() };
-    let policy = RetryPolicy { max_attempts: Some(2), backoff, ..RetryPolicy::default() };
+    let policy = RetryPolicy {
+        max_attempts: Some(Limit::Of(2)),
+        backoff: Some(backoff.into()),
+        ..RetryPolicy::default()
+    };
     with_policy(dag(task, "a"), policy)
 }
 
 /// A Task of one Step that may take so long.
 fn limited(task: &str, limit: Duration) -> CreateTask {
-    let start_to_close_ms = Some(u64::try_from(limit.as_millis()).unwrap());
-    let policy = RetryPolicy { max_attempts: Some(1), start_to_close_ms, ..RetryPolicy::default() };
+    let start_to_close_ms = Some(Limit::Of(u64::try_from(limit.as_millis()).unwrap()));
+    let policy = RetryPolicy {
+        max_attempts: Some(Limit::Of(1)),
+        start_to_close_ms,
+        ..RetryPolicy::default()
+    };
     with_policy(dag(task, "a"), policy)
 }
 

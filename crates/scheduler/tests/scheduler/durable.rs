@@ -84,7 +84,7 @@ async fn in_one_failing_append(
     (failing, asked)
 }
 
-const GOES_ON: Pulse = Pulse::Renewed { cancel_requested: false };
+const GOES_ON: Pulse = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
 
 /// WAL-07, CANCEL-07, LEASE-04: a heartbeat is not told of a cancel, of the Task or of its Run, that is not
 /// in the log: the append may fail, and then nobody has asked it to stop. Meanwhile its lease is renewed;
@@ -127,13 +127,7 @@ async fn a_result_that_is_not_written_is_not_shown() {
     let (link, mut inbox) =
         node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
-    let dispatch = Dispatch {
-        allowed_step_ids: None,
-        bindings: None,
-        instructions: None,
-        wait: None,
-        worker_pool_id: PoolId::new(POOL).unwrap(),
-    };
+    let dispatch = Dispatch::to(PoolId::new(POOL).unwrap());
     node.command(&key, envelope(), Command::DispatchWorker(dispatch)).await.unwrap();
     let Some(Delivery::Run(offer)) = inbox.next().await else { panic!("an offer comes") };
     let id = "claim".parse().unwrap();

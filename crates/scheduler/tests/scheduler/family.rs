@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::{Close, Link, StepReport};
 use tenure_core::id::{Ref, TaskId, WalName};
-use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Value, ValueBody};
-use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, Policy, StepStatus, TaskStatus};
+use tenure_core::status::{
+    ArtifactKind, ArtifactState, EdgeKind, ParentClose, Policy, StepStatus, TaskStatus,
+};
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
@@ -208,6 +209,30 @@ async fn children_fail_with_their_parent() {
     until(&node, &child, |task| task.is_terminal()).await;
     drop(workers);
     assert_eq!(status(&node, &child).await, TaskStatus::Completed);
+}
+
+/// REL-09: a child that says so is cancelled when its parent has completed, as soon as it asks; nobody
+/// tells it.
+#[tokio::test(start_paused = true)]
+async fn a_child_may_end_with_the_completion_of_its_parent() {
+    let node = node().await;
+    let parent = create(&node, dag("p", "a")).await.unwrap();
+    let given = CreateTask { parent_close: Some(ParentClose::Cancel), ..dag("c", "x<-y y") };
+    let begun = Instant::now();
+    let child = create(&node, child_of("p", given)).await.unwrap();
+    let other = create(&node, child_of("p", dag("o", "x<-y y"))).await.unwrap();
+    let output = Command::TaskUpdateStep(StepReport {
+        status: Some(StepStatus::Completed),
+        ..StepReport::on(common::step_id("a"))
+    });
+    node.command(&parent, envelope(), output).await.unwrap();
+    until(&node, &parent, |task| task.is_terminal()).await;
+    until(&node, &child, |task| task.is_terminal()).await;
+    assert!(begun.elapsed() < ASKS * 2);
+    assert_eq!(status(&node, &child).await, TaskStatus::Cancelled);
+    assert_eq!(node.read(&child, reason).await.unwrap(), "parent_completed");
+    tokio::time::sleep(ASKS * 2).await;
+    assert_eq!(status(&node, &other).await, TaskStatus::Running);
 }
 
 /// CANCEL-03: a child whose parent was closed while nobody told it finds out when it is read.
@@ -425,10 +450,8 @@ async fn references_to_other_tasks_are_looked_up() {
 
     let reading = |task: &str, reference: &str| {
         let mut input = dag(task, "a");
-        input.steps[0].input = Some(Value {
-            content_type: "text/plain".into(),
-            body: ValueBody::Ref(Ref::new(reference).unwrap()),
-        });
+        input.steps[0].input =
+            Some(Value::of("text/plain", ValueBody::Ref(Ref::new(reference).unwrap())));
         input
     };
     for nothing in ["maker/lost", "nobody/found"] {
@@ -439,32 +462,6 @@ async fn references_to_other_tasks_are_looked_up() {
         );
     }
     create(&node, reading("reader", "maker/found")).await.unwrap();
-}
-
-fn why() -> ReasonInput {
-    ReasonInput { code: None, details: None, message: "again".into(), retryable: None }
-}
-
-/// RETRY-12, TERM-22: an ended Task is made again under a new id, and stays what it was.
-#[tokio::test]
-async fn an_ended_task_is_made_again() {
-    let node = node().await;
-    let old = create(&node, dag("old", "a b<-a")).await.unwrap();
-    let alive = node.retry(envelope(), &old, "new".parse().unwrap(), None, why()).await;
-    assert_eq!(alive.unwrap_err().code, Code::InvalidTransition);
-    cancel(&node, &old).await.unwrap();
-    let before = events(&node, &old).await;
-    let again = envelope();
-    for _ in 0..2 {
-        let id = "new".parse().unwrap();
-        node.retry(again.clone(), &old, id, None, why()).await.unwrap(); // IDEM-01: once.
-    }
-    assert_eq!(events(&node, &old).await, before);
-    let _workers = completing(&node, 1);
-    until(&node, &key("new"), |task| task.is_terminal()).await;
-    let made = node.read(&key("new"), |t| t.edges().next().unwrap().clone()).await;
-    let made = made.unwrap();
-    assert_eq!((made.kind, made.to.as_str()), (EdgeKind::RetryOf, "old"));
 }
 
 /// ART-05, RECOVER-04: a report may name an artifact that comes with it by its full name; one of a
@@ -487,8 +484,7 @@ async fn a_report_names_its_own_artifacts_in_full() {
             state: ArtifactState::Available,
         };
         ctx.attach(artifact);
-        let body = ValueBody::Ref(Ref::new(name)?);
-        let value = Value { content_type: "text/plain".into(), body };
+        let value = Value::of("text/plain", ValueBody::Ref(Ref::new(name)?));
         Ok(ctx.complete(Some(value))?)
     });
     let key = create(&node, dag("t", "a")).await.unwrap();

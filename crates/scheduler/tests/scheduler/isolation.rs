@@ -8,6 +8,7 @@ use crate::common::{self, Hand, Node, completes, create, dag, node, with_policy}
 use tenure_core::command::GiveBack;
 use tenure_core::id::AgentId;
 use tenure_core::record::{Backoff, RetryPolicy};
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Holding, WorkerPort as _};
@@ -16,7 +17,12 @@ use tokio::time::{Instant, sleep};
 
 fn patient() -> RetryPolicy {
     let backoff = Backoff { initial_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0 };
-    RetryPolicy { max_attempts: Some(9), max_lost: Some(3), backoff, ..RetryPolicy::default() }
+    RetryPolicy {
+        max_attempts: Some(Limit::Of(9)),
+        max_lost: Some(Limit::Of(3)),
+        backoff: Some(backoff.into()),
+        ..RetryPolicy::default()
+    }
 }
 
 /// DISP-18: the next Attempt goes to another worker with room, whatever ended the last one there; where there is
@@ -62,7 +68,7 @@ async fn a_step_that_is_assigned_is_tried_by_the_same_worker() {
     let node = node().await;
     let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
     let mut task = with_policy(dag("t", "a"), patient());
-    task.steps[0].assignee = Some(AgentId::new("ant").unwrap());
+    task.steps[0].claim_only_by = Some(AgentId::new("ant").unwrap());
     bee.says_room(1);
     ant.says_room(1);
     create(&node, task).await.unwrap();

@@ -4,8 +4,10 @@
 
 mod common;
 
+mod again;
 mod answers;
 mod append;
+mod blobs;
 mod bus;
 mod cache;
 mod capacity;
@@ -16,6 +18,7 @@ mod durable;
 mod family;
 mod isolation;
 mod leases;
+mod outages;
 mod ownership;
 mod pool;
 mod races;

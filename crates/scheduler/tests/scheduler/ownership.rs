@@ -123,7 +123,7 @@ async fn a_new_owner_raises_the_leases_of_what_it_opens() {
     tokio::time::sleep(Duration::from_secs(14)).await;
     let held = Holding::of(&claim);
     let pulses = link.heartbeat(std::slice::from_ref(&held)).await;
-    assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false }]);
+    assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false, time_left_ms: None }]);
     tokio::time::sleep(Duration::from_secs(20)).await;
     link.report(&held, completes(&claim), None).await.unwrap();
     node.wait_for_end(&key).await.unwrap();
@@ -158,6 +158,7 @@ async fn an_unused_run_is_offered_again_by_the_next_owner() {
             allowed_step_ids: Some(vec![step_id("a")]),
             bindings: None,
             instructions: Some("with care".into()),
+            ttl_ms: None,
             wait: Some(false),
             worker_pool_id: PoolId::new(POOL).unwrap(),
         });
@@ -209,7 +210,7 @@ async fn a_cancel_of_a_run_is_asked_again_of_the_next_owner() {
         let (old, key, around, stop) = (old.clone(), key.clone(), around.clone(), stop.clone());
         async move { old.command(&key, around, stop).await }
     });
-    assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(..))));
     let partition = key.partition(8);
     journal.set_epoch(None);
     old.leave(partition, Some(0)).await;

@@ -9,10 +9,12 @@ use std::time::Duration;
 use crate::common::{
     self, POOL, completing, create, dag, envelope, events, key, node, status, until, workers,
 };
-use tenure_core::Command;
+use tenure_core::command::StepReport;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::patch::{Change, Operation, TaskFields};
-use tenure_core::status::TaskStatus;
+use tenure_core::record::RemoteRef;
+use tenure_core::status::{StepStatus, TaskStatus, WaitKind};
+use tenure_core::{Code, Command};
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
 
 /// DISP-14, DISP-15: a DAG runs to its end in dependency order, and every Step once.
@@ -218,17 +220,20 @@ async fn broken_handlers_fail_their_steps() {
         async move {
             match ctx.step_id().as_str() {
                 "panics" => panic!("on purpose, {}", "and at length ".repeat(1_000)),
-                "large" => ctx.complete_json(&"x".repeat(1 << 20))?,
+                "large" => ctx.complete_json(&"x".repeat(17 << 20))?,
                 _ => {}
             }
             Ok(())
         }
     });
-    let policy = tenure_core::record::RetryPolicy { max_attempts: Some(1), ..Default::default() };
+    let policy = tenure_core::record::RetryPolicy {
+        max_attempts: Some(tenure_core::retry_policy::Limit::Of(1)),
+        ..Default::default()
+    };
     for (id, code) in [
         ("early", "unhandled_exception"),
         ("panics", "unhandled_exception"),
-        ("large", "validation_error"),
+        ("large", "value_too_large"),
         ("silent", "worker_finished_without_terminal_step_status"),
     ] {
         let input = common::with_policy(dag(id, id), policy.clone());
@@ -240,6 +245,51 @@ async fn broken_handlers_fail_their_steps() {
             .await;
         assert_eq!(reason.unwrap().unwrap().code, code);
     }
+}
+
+/// REPORT-19: a handler whose peer's facts are not stored here learns it while it runs, and goes on until
+/// they are. One that has returned already leaves its Step blocked, with what it has made.
+#[tokio::test]
+async fn no_handler_completes_before_the_facts_of_its_peer_are_here() {
+    let node = node().await;
+    let asker = node.clone();
+    let _workers = workers(&node, 2, move |ctx| {
+        let node = asker.clone();
+        async move {
+            let peer = |reconciled| RemoteRef {
+                remote_task_id: "there".into(),
+                reconciled,
+                ..RemoteRef::default()
+            };
+            if ctx.step_id().as_str() == "asks" {
+                ctx.delegate(peer(false)).await?;
+                let refused = ctx.complete(None).unwrap_err();
+                assert_eq!(refused.code, Code::FactsUnreconciled);
+                ctx.delegate(peer(true)).await?;
+            } else {
+                // The orchestrator has given the work to a peer meanwhile.
+                let task = key(ctx.task_id());
+                let report = StepReport {
+                    remote: Some(peer(false)),
+                    ..StepReport::on(ctx.step_id().clone())
+                };
+                let delegates = Command::TaskUpdateStep(report);
+                node.command(&task, envelope(), delegates).await?;
+            }
+            Ok(ctx.respond(None, "done")?)
+        }
+    });
+    let asks = create(&node, dag("asks", "asks")).await.unwrap();
+    node.wait_for_end(&asks).await.unwrap();
+    assert_eq!(status(&node, &asks).await, TaskStatus::Completed);
+    let told = create(&node, dag("told", "told")).await.unwrap();
+    until(&node, &told, |t| t.tally().of(StepStatus::Blocked) == 1).await;
+    let step = common::step_id("told");
+    let state = node.read(&told, move |t| t.step(&step).unwrap().state.clone()).await.unwrap();
+    assert_eq!(state.wait_kind, Some(WaitKind::Dependency));
+    let facts = state.facts();
+    assert_eq!(facts.status_reason.as_ref().unwrap().code, "facts_unreconciled");
+    assert_eq!(facts.result_summary.as_deref(), Some("done"));
 }
 
 /// An interrupted worker gives its Steps back, and they run again elsewhere.

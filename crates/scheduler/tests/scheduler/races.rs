@@ -12,6 +12,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Close, Complete, Dispatch, StepReport};
 use tenure_core::id::{AgentId, CommandId, PoolId};
 use tenure_core::record::RetryPolicy;
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{Outcome, Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Command, Rejection};
@@ -103,13 +104,7 @@ async fn runs(node: &Node, key: &TaskKey, workers: usize) -> Vec<(Arc<Link>, Run
     for n in 0..workers {
         let (link, mut inbox) = join(node, &format!("ant-{n}"));
         link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
-        let dispatch = Dispatch {
-            allowed_step_ids: None,
-            bindings: None,
-            instructions: None,
-            wait: None,
-            worker_pool_id: PoolId::new(POOL).unwrap(),
-        };
+        let dispatch = Dispatch::to(PoolId::new(POOL).unwrap());
         let dispatch = Command::DispatchWorker(dispatch);
         node.command(key, envelope(), dispatch).await.unwrap();
         let Some(Delivery::Run(offer)) = inbox.next().await else { panic!("an offer comes") };
@@ -270,7 +265,7 @@ async fn of_two_answers_in_one_append_the_first_reopens() {
 async fn held(node: &Node) -> (TaskKey, Arc<Link>, Holding, UnboundedReceiver<Delivery>) {
     let (link, mut inbox) = join(node, "ant");
     link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
-    let once = RetryPolicy { max_attempts: Some(1), ..RetryPolicy::default() };
+    let once = RetryPolicy { max_attempts: Some(Limit::Of(1)), ..RetryPolicy::default() };
     let lease = RetryPolicy { heartbeat_ms: Some(LEASE_MS), ..once };
     let mut input = with_policy(dag("t", "a"), lease);
     input.completion = Some(Policy::Manual);
@@ -342,7 +337,7 @@ async fn who_speaks_while_the_end_of_the_lease_is_written_is_judged_by_the_log()
             in_flight(&node).await;
             let said = word.say(&link, &held).await;
             let pulses = link.heartbeat(std::slice::from_ref(&held)).await;
-            let renewed = Pulse::Renewed { cancel_requested: false };
+            let renewed = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
             assert_eq!(pulses, [renewed], "{word:?} {end:?}: the log has not ended it");
             assert!(!said.is_finished());
             gate.open();
@@ -424,7 +419,7 @@ async fn a_word_between_the_end_of_the_lease_and_the_look_counts() {
             assert_eq!(step_status(&node, &key, "a").await, StepStatus::Completed);
         } else {
             let pulses = link.heartbeat(std::slice::from_ref(&held)).await;
-            assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false }]);
+            assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false, time_left_ms: None }]);
             tokio::time::sleep(Duration::from_secs(25)).await;
             assert_eq!(step_status(&node, &key, "a").await, StepStatus::Claimed);
         }

@@ -25,6 +25,7 @@ fn dispatch(scope: Option<&[&str]>, wait: bool) -> Command {
         allowed_step_ids: scope.map(|ids| ids.iter().map(|id| step_id(id)).collect()),
         bindings: None,
         instructions: Some("with care".into()),
+        ttl_ms: None,
         wait: Some(wait),
         worker_pool_id: PoolId::new(POOL).unwrap(),
     })
@@ -89,7 +90,7 @@ async fn workers_use_dispatched_runs_within_their_scope() {
     drop(pool);
 }
 
-/// DISP-12, R05, QUERY-15: a Run that finds nothing to claim ends as a success, writes nothing, and
+/// DISP-12, DISP-16, R05, QUERY-15: a Run that finds nothing to claim ends as a success, in the log before
 /// its dispatcher hears of it; the worker is free for the next.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_finds_nothing_ends_well() {
@@ -98,7 +99,7 @@ async fn a_run_that_finds_nothing_ends_well() {
     let pool = completing(&node, 1);
     let before = events(&node, &key).await.len();
     let answer = node.command(&key, envelope(), dispatch(Some(&["b"]), true)).await.unwrap();
-    assert_eq!(events(&node, &key).await.len(), before + 1, "the dispatch alone is written");
+    assert_eq!(events(&node, &key).await.len(), before + 2, "the dispatch and the end");
     let ended = node.read(&key, move |task| {
         let run = task.find_run(answer.run_id.unwrap()).unwrap();
         tenure_core::view::RunView::of(task, run).end_reason
@@ -203,7 +204,7 @@ async fn who_claimed_under_a_run_is_told_to_stop() {
     let (other, task) = (node.clone(), key.clone());
     let cancelled = tokio::spawn(async move { other.command(&task, envelope(), cancel).await });
     match to_ant.next().await {
-        Some(Delivery::CancelRequested(attempt)) => assert_eq!(attempt, claim.attempt_id),
+        Some(Delivery::CancelRequested(attempt, _)) => assert_eq!(attempt, claim.attempt_id),
         other => panic!("not told to stop: {other:?}"),
     }
     cancelled.await.unwrap().unwrap();
@@ -241,7 +242,7 @@ async fn runs_wait_for_their_task_and_for_workers() {
 async fn a_run_waits_for_the_worker_its_steps_are_assigned_to() {
     let node = node().await;
     let mut input = dag("t", "a");
-    input.steps[0].assignee = Some(AgentId::new("bee").unwrap());
+    input.steps[0].claim_only_by = Some(AgentId::new("bee").unwrap());
     node.create(envelope(), input, Policy::Manual).await.unwrap();
     let key = key("t");
     let (ant, mut to_ant) = join(&node, "ant");

@@ -29,13 +29,7 @@ async fn manual(node: &Node, task: &str, steps: &str) -> TaskKey {
 }
 
 async fn dispatched(node: &Node, key: &TaskKey) -> RunId {
-    let dispatch = Command::DispatchWorker(Dispatch {
-        allowed_step_ids: None,
-        bindings: None,
-        instructions: None,
-        wait: None,
-        worker_pool_id: PoolId::new(POOL).unwrap(),
-    });
+    let dispatch = Command::DispatchWorker(Dispatch::to(PoolId::new(POOL).unwrap()));
     node.command(key, envelope(), dispatch).await.unwrap().run_id.unwrap()
 }
 
@@ -51,7 +45,7 @@ async fn next(events: &mut Receiver<RuntimeEvent>) -> RuntimeEvent {
     event.await.expect("it is told").unwrap()
 }
 
-/// EVENT-07, TERM-13, CLAIM-10, CANCEL-07, DISP-12, DISP-13, RUN-11: each of the six is told, with
+/// EVENT-07, TERM-13, CLAIM-10, CANCEL-07, DISP-13, RUN-11: each of the five is told, with
 /// whose it is, and none of them is in the log.
 #[tokio::test(start_paused = true)]
 async fn what_happens_to_runs_is_told_and_not_written() {
@@ -79,7 +73,6 @@ async fn what_happens_to_runs_is_told_and_not_written() {
         (RunTaken, one),
         (RunTaken, other),
         (ClaimLost, other),
-        (NoStepClaimed, other),
         (CancelSignal, one),
         (ChildAgentCancelTimeout, one),
         (RunResult, one),
@@ -88,7 +81,7 @@ async fn what_happens_to_runs_is_told_and_not_written() {
         assert_eq!((event.event, event.run_id), (name, run));
         assert_eq!((event.session_id, event.task_id), (session(), key.task_id.clone()));
         assert_eq!(event.worker_id.as_ref(), Some(&ant), "{name}");
-        let of_step = !matches!(name, RunTaken | NoStepClaimed);
+        let of_step = name != RunTaken;
         assert_eq!(event.step_id, of_step.then(|| step_id("a")), "{name}");
         let of_attempt = of_step && name != ClaimLost;
         assert_eq!(event.attempt_id, of_attempt.then_some(won.attempt_id), "{name}");
@@ -105,6 +98,7 @@ async fn what_happens_to_runs_is_told_and_not_written() {
             "task_run_dispatched",
             "task_run_dispatched",
             "task_step_claimed",
+            "task_run_ended",
             "task_cancel_requested",
             "task_step_cancelled",
             "task_cancelled",

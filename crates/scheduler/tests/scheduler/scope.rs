@@ -45,7 +45,14 @@ fn offer_of(task: &TaskKey, run_id: RunId) -> RunOffer {
 async fn says_everything(link: &Link, task: &TaskKey, run_id: RunId) -> Vec<Rejection> {
     let offer = offer_of(task, run_id);
     let attempt_id = AttemptId(Uuid::from_u128(9));
-    let held = Holding { task: task.clone(), run_id, attempt_id, fencing_token: 4, lease_ms: 0 };
+    let held = Holding {
+        task: task.clone(),
+        run_id,
+        attempt_id,
+        fencing_token: 4,
+        lease_ms: 0,
+        input_seen: None,
+    };
     let why = || serde_json::from_str(r#"{"message": "no time"}"#).ok();
     let mut said = vec![
         link.query(&offer, 0).await.map(drop),

@@ -14,6 +14,7 @@ use futures::StreamExt as _;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::record::RetryPolicy;
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
 use tenure_core::view::ClaimResult;
 use tenure_local::MemoryLeases;
@@ -42,9 +43,9 @@ async fn grant(inbox: &mut Inbox) -> ClaimResult {
 
 /// A Task of these Steps, each of which may take 5 s, and may wait so long for a worker.
 fn short(steps: &str) -> CreateTask {
-    let limit = Some(5_000);
+    let limit = Some(Limit::Of(5_000));
     let policy = RetryPolicy {
-        max_attempts: Some(1),
+        max_attempts: Some(Limit::Of(1)),
         start_to_close_ms: limit,
         schedule_to_start_ms: limit,
         ..RetryPolicy::default()

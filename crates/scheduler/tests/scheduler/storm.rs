@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::common::{self, Node, POOL, View, create, dag, events, node_on, replayed, with_policy};
 use tenure_core::id::PoolId;
 use tenure_core::record::RetryPolicy;
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::TaskKey;
 use tenure_testkit::faulty::Fault;
@@ -72,7 +73,11 @@ async fn storm(seed: u64) {
     let mut random = Random(seed);
     let journal = Arc::new(Faulty::new(MemoryJournal::default()));
     let node = node_on(Arc::clone(&journal)).await;
-    let policy = RetryPolicy { max_attempts: Some(1), max_lost: None, ..RetryPolicy::default() };
+    let policy = RetryPolicy {
+        max_attempts: Some(Limit::Of(1)),
+        max_lost: Some(Limit::Unlimited),
+        ..RetryPolicy::default()
+    };
     let mut keys = Vec::new();
     for task in 0..TASKS {
         let input = dag(&format!("t{task}"), "a b<-a c<-a d<-a e<-b,c,d f g h<-f,g");

@@ -14,6 +14,7 @@ use tenure_core::Command;
 use tenure_core::command::{Close, RunAndWhy, Why};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::record::{Backoff, RetryPolicy};
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
 use tenure_local::MemoryLeases;
 use tenure_ports::Leases as _;
@@ -128,8 +129,8 @@ async fn a_failed_step_is_tried_again_after_its_backoff() {
         }
     });
     let policy = RetryPolicy {
-        max_attempts: Some(3),
-        backoff: Backoff { initial_ms: 10_000, jitter: 0.0, ..Backoff::default() },
+        max_attempts: Some(Limit::Of(3)),
+        backoff: Some(Backoff { initial_ms: 10_000, jitter: 0.0, ..Backoff::default() }.into()),
         ..RetryPolicy::default()
     };
     let started = Instant::now();
@@ -150,8 +151,8 @@ async fn a_step_that_takes_too_long_times_out() {
         Ok(())
     });
     let policy = RetryPolicy {
-        max_attempts: Some(1),
-        start_to_close_ms: Some(5_000),
+        max_attempts: Some(Limit::Of(1)),
+        start_to_close_ms: Some(Limit::Of(5_000)),
         ..RetryPolicy::default()
     };
     let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
@@ -164,7 +165,8 @@ async fn a_step_that_takes_too_long_times_out() {
 #[tokio::test(start_paused = true)]
 async fn a_step_that_nobody_claims_in_time_fails() {
     let node = node().await;
-    let policy = RetryPolicy { schedule_to_start_ms: Some(60_000), ..RetryPolicy::default() };
+    let policy =
+        RetryPolicy { schedule_to_start_ms: Some(Limit::Of(60_000)), ..RetryPolicy::default() };
     let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
     let started = Instant::now();
     node.wait_for_end(&key).await.unwrap();
@@ -217,7 +219,7 @@ async fn a_holder_that_does_not_stop_delays_the_end_by_the_wait_limit() {
     cancel(&node, &key).await.unwrap();
     assert!(started.elapsed() >= Duration::from_secs(10), "{:?}", started.elapsed());
     assert!(started.elapsed() <= Duration::from_secs(11), "{:?}", started.elapsed());
-    assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(..))));
     assert!(matches!(inbox.next().await, Some(Delivery::Lost(_))));
 }
 
@@ -239,7 +241,7 @@ async fn a_signal_goes_to_the_link_that_its_worker_has_now() {
         let told = tokio::time::timeout(Duration::from_secs(60), inbox.next()).await;
         told.expect("it is told").unwrap()
     };
-    assert!(matches!(told().await, Delivery::CancelRequested(id) if id == claim.attempt_id));
+    assert!(matches!(told().await, Delivery::CancelRequested(id, _) if id == claim.attempt_id));
     assert!(matches!(told().await, Delivery::Lost(id) if id == claim.attempt_id));
 }
 
@@ -256,8 +258,7 @@ async fn a_signal_waits_for_the_next_link_of_its_worker() {
     drop((link, inbox));
     let close = Close { wait: Some(false), ..Close::default() };
     node.command(&key, envelope(), Command::TaskCancel(close)).await.unwrap();
-    let is_it =
-        |told: &Delivery| matches!(told, Delivery::CancelRequested(id) if *id == claim.attempt_id);
+    let is_it = |told: &Delivery| matches!(told, Delivery::CancelRequested(id, _) if *id == claim.attempt_id);
     let (link, mut inbox) = join();
     let told = inbox.try_recv().unwrap();
     assert!(is_it(&told));
@@ -372,7 +373,10 @@ async fn a_heartbeat_waits_for_no_single_task() {
     let asked = Instant::now();
     let pulses = link.heartbeat(&held).await;
     assert!(asked.elapsed() <= Duration::from_millis(2_100), "{:?}", asked.elapsed());
-    assert_eq!(pulses, [Pulse::Unknown, Pulse::Renewed { cancel_requested: false }]);
+    assert_eq!(
+        pulses,
+        [Pulse::Unknown, Pulse::Renewed { cancel_requested: false, time_left_ms: None }]
+    );
     gate.open();
     let pulses = link.heartbeat(&held).await;
     assert!(pulses.iter().all(|pulse| matches!(pulse, Pulse::Renewed { .. })), "{pulses:?}");
@@ -396,7 +400,7 @@ async fn a_heartbeat_waits_a_while_for_a_task_that_is_late() {
     };
     let held = [Holding::of(&claim)];
     let (pulses, ()) = tokio::join!(link.heartbeat(&held), late);
-    assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false }]);
+    assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false, time_left_ms: None }]);
 }
 
 /// RECOVER-09: what falls due all at once is written in appends of a bounded size, and all of it.
@@ -408,8 +412,8 @@ async fn what_falls_due_at_once_is_written_in_bounded_appends() {
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: steps, seen: 0, lost: 0, number: 1 });
     let policy = RetryPolicy {
-        max_attempts: Some(1),
-        start_to_close_ms: Some(5_000),
+        max_attempts: Some(Limit::Of(1)),
+        start_to_close_ms: Some(Limit::Of(5_000)),
         ..RetryPolicy::default()
     };
     let names: Vec<String> = (0..steps).map(|n| format!("s{n}")).collect();

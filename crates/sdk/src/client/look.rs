@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use tenure_core::Rejection;
 use tenure_core::id::{StepId, TaskId};
 use tenure_core::view::{
-    ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput, ReplayInput,
-    TaskExplanation, TaskPage, TaskView,
+    ExplainInput, ExplainTaskInput, Explanation, FactsInput, FactsPage, InspectInput, Inspection,
+    ListInput, ReplayInput, TaskExplanation, TaskPage, TaskView,
 };
 use tenure_ports::ClientPort;
 
@@ -38,6 +38,14 @@ impl<P: ClientPort> Client<P> {
     /// There is no such Task.
     pub async fn explain_task(&self, task: &TaskId) -> Result<TaskExplanation, Rejection> {
         self.port.ask(task, ExplainTaskInput::default()).await
+    }
+
+    /// A page of the facts that gateways keep with a Task ([`keep_fact`](Self::keep_fact)).
+    ///
+    /// # Errors
+    /// There is no such Task; `validation_error` for the limit.
+    pub async fn facts(&self, task: &TaskId, input: FactsInput) -> Result<FactsPage, Rejection> {
+        self.port.ask(task, input).await
     }
 
     /// The history of a Task (VIEW-12): its events in this range of `wal_seq`, and the content of

@@ -22,6 +22,7 @@ mod steer;
 mod task;
 #[cfg(test)]
 mod tests;
+mod values;
 mod watch;
 
 use tenure_core::command::create::CreateTask;
@@ -37,6 +38,7 @@ use uuid::Uuid;
 pub use self::patience::{WAITS, passes, patiently};
 pub use self::steer::answering;
 pub use self::task::{Step, Task};
+pub use self::values::{get_blob, put_blob, write_with_blobs};
 pub use self::watch::TaskEnded;
 
 /// An orchestrator or observer.
@@ -44,12 +46,13 @@ pub use self::watch::TaskEnded;
 pub struct Client<P> {
     port: P,
     expected_version: Option<u64>,
+    expected_spec_version: Option<u64>,
 }
 
 impl<P: ClientPort> Client<P> {
     /// On a connection to a scheduler.
     pub const fn new(port: P) -> Self {
-        Self { port, expected_version: None }
+        Self { port, expected_version: None, expected_spec_version: None }
     }
 
     /// The connection, for requests that have no method here.
@@ -71,13 +74,23 @@ impl<P: ClientPort> Client<P> {
     /// Commands that make a new Task are not affected.
     #[must_use]
     pub fn expecting(&self, version: u64) -> Self {
-        Self { port: self.port.clone(), expected_version: Some(version) }
+        Self { port: self.port.clone(), expected_version: Some(version), ..*self }
+    }
+
+    /// The same client, whose commands the scheduler accepts only as long as orchestrators have changed the
+    /// Task at this version and not since (`spec_version`, OCC-07): what workers do meanwhile does not matter.
+    /// Otherwise it refuses them with `version_conflict`.
+    #[must_use]
+    pub fn expecting_spec(&self, version: u64) -> Self {
+        Self { port: self.port.clone(), expected_spec_version: Some(version), ..*self }
     }
 
     /// The context of a command under a new id.
     fn context(&self) -> Result<Context, Rejection> {
         let context = Context::new(CommandId::new(Uuid::now_v7().to_string())?);
-        Ok(Context { expected_version: self.expected_version, ..context })
+        let (expected_version, expected_spec_version) =
+            (self.expected_version, self.expected_spec_version);
+        Ok(Context { expected_version, expected_spec_version, ..context })
     }
 
     /// Creates a Task, and returns its id when it is durable.
@@ -87,7 +100,7 @@ impl<P: ClientPort> Client<P> {
     pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
         let input = task.build(self.port.session())?;
         let task_id = input.task_id()?.clone();
-        self.port.write(&task_id, self.context()?, input).await?;
+        write_with_blobs(&self.port, &task_id, self.context()?, input).await?;
         Ok(task_id)
     }
 
@@ -115,7 +128,7 @@ impl<P: ClientPort> Client<P> {
     ) -> Result<WriteSummary, Rejection> {
         let input = task::named(input, self.port.session())?;
         let task_id = input.task_id()?.clone();
-        self.port.write(&task_id, context, input).await
+        write_with_blobs(&self.port, &task_id, context, input).await
     }
 
     /// Asks any query about a Task.
@@ -212,7 +225,7 @@ impl<P: ClientPort> Client<P> {
         task: &TaskId,
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.write(task, self.context()?, command).await
+        write_with_blobs(&self.port, task, self.context()?, command).await
     }
 
     /// Sends any command, with the id, expected version and trace that the caller gives.
@@ -225,12 +238,12 @@ impl<P: ClientPort> Client<P> {
         context: Context,
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.write(task, context, command).await
+        write_with_blobs(&self.port, task, context, command).await
     }
 }
 
 fn close(why: &str) -> Close {
     let reason =
         ReasonInput { code: None, details: None, message: why.to_owned(), retryable: None };
-    Close { reason: Some(reason), wait: Some(false) }
+    Close { grace_ms: None, reason: Some(reason), wait: Some(false) }
 }

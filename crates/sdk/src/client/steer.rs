@@ -1,7 +1,8 @@
 //! The client's commands that steer a Task: one method for each command of an orchestrator.
 
 use tenure_core::command::{
-    AppendProgress, Dispatch, Link, RetryEnded, RetrySteps, RunAndWhy, StepReport, Unlink, Why,
+    AppendProgress, Dispatch, KeepFact, Link, RetryEnded, RetrySteps, RunAndWhy, StepReport,
+    Unlink, Why,
 };
 use tenure_core::id::{EdgeId, Ref, RunId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
@@ -85,22 +86,28 @@ impl<P: ClientPort> Client<P> {
         new: TaskId,
         why: &str,
     ) -> Result<WriteSummary, Rejection> {
-        self.retry_ended_as(old, new, self.context()?, reason(why)).await
+        let input = RetryEnded {
+            deadline_at: None,
+            deadline_ms: None,
+            keep_completed: false,
+            reason: reason(why),
+            retry_of: old.clone(),
+            wal_name: None,
+        };
+        self.retry_ended_as(new, self.context()?, input).await
     }
 
-    /// The same under a given command id, with a reason that may have a code and details: the edge
-    /// stores all of it.
+    /// The same under a given command id, with a reason that may have a code and details, all of which the
+    /// edge stores, with another deadline, and whether to take over what is completed.
     ///
     /// # Errors
     /// As [`retry_ended`](Self::retry_ended).
     pub async fn retry_ended_as(
         &self,
-        old: &TaskId,
         new: TaskId,
         context: Context,
-        reason: ReasonInput,
+        input: RetryEnded,
     ) -> Result<WriteSummary, Rejection> {
-        let input = RetryEnded { retry_of: old.clone(), reason, wal_name: None };
         self.port.write(&new, context, input).await
     }
 
@@ -241,6 +248,18 @@ impl<P: ClientPort> Client<P> {
         facts: AppendProgress,
     ) -> Result<WriteSummary, Rejection> {
         self.command(task, Command::AppendTaskProgress(facts)).await
+    }
+
+    /// Keeps a fact with a Task, of which the scheduler makes nothing ([`facts`](Self::facts)).
+    ///
+    /// # Errors
+    /// Why the scheduler refuses it: the Task has ended, or the fact is too large.
+    pub async fn keep_fact(
+        &self,
+        task: &TaskId,
+        fact: KeepFact,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::TaskFact(fact)).await
     }
 
     /// Views of all live Tasks of the session and of the newest ended ones; none named: all views.

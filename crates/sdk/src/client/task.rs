@@ -73,8 +73,15 @@ impl Task {
         self
     }
 
-    /// The idempotency key: a repetition with the same key and content, and the same id or none,
-    /// gets the first Task as its answer (IDEM-03).
+    /// A label, by which listings find it (LABEL-01).
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.input.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// The idempotency key: a repetition with the same key and content gets the first Task as its answer,
+    /// whoever sends it (IDEM-03). The key makes the id, so the Task has no other.
     #[must_use]
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.input.idempotency_key = Some(key.into());
@@ -152,9 +159,12 @@ impl Step {
     pub fn new(id: &str) -> Self {
         let step = StepId::new(id).map(|step_id| StepInput {
             assignee: None,
+            claim_only_by: None,
+            ext: None,
             depends_on_step_ids: Vec::new(),
             handler: None,
             input: None,
+            inputs_from: None,
             required: None,
             retry_policy: None,
             step_id,
@@ -190,6 +200,16 @@ impl Step {
     #[must_use]
     pub fn after_all<'a>(self, steps: impl IntoIterator<Item = &'a str>) -> Self {
         steps.into_iter().fold(self, Self::after)
+    }
+
+    /// Adds a Step whose result this one gets, instead of those of its dependencies. It waits for that
+    /// Step, directly or through others.
+    #[must_use]
+    pub fn input_from(self, step: &str) -> Self {
+        self.try_with(|input| {
+            input.inputs_from.get_or_insert_default().push(StepId::new(step)?);
+            Ok(())
+        })
     }
 
     /// The handler that runs it.

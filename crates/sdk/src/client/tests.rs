@@ -19,6 +19,7 @@ use tenure_core::{Code, Commit, Context, Event, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_wire::bus::V;
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
 use uuid::Uuid;
 
@@ -211,6 +212,14 @@ impl ClientPort for Fake {
         &self,
         _: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
+        no_such()
+    }
+
+    async fn blob_get(&self, _: &TaskId, _: BlobGet) -> Result<BlobPart, Rejection> {
+        no_such()
+    }
+
+    async fn blob_put(&self, _: &TaskId, _: BlobPut) -> Result<BlobTaken, Rejection> {
         no_such()
     }
 

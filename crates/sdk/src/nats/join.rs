@@ -79,6 +79,8 @@ pub struct PoolMember<'a> {
     pub pool: &'a str,
     /// Its name: that of the NATS user.
     pub name: &'a str,
+    /// The build of the program, for its Attempts to name (ATT-12).
+    pub build: Option<&'a str>,
 }
 
 impl WorkerPool<NatsWorker> {
@@ -97,7 +99,8 @@ impl WorkerPool<NatsWorker> {
         let name = WorkerName { pool, principal: token(member.name)?, boot: token(&boot())? };
         let connection = Connection::open(&to.into(), name.inbox()).await?;
         let known = handlers.names().cloned().collect();
-        let (port, deliveries) = NatsWorker::join(connection, &name, Some(known)).await?;
+        let (port, deliveries) =
+            NatsWorker::join_as(connection, &name, Some(known), member.build).await?;
         Ok(Self::start(port, deliveries, handlers, options))
     }
 

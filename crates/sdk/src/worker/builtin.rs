@@ -1,22 +1,22 @@
 //! Built-in handlers: `noop`, `sleep`, `exec`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use smol_str::SmolStr;
-use tenure_core::id::{ArtifactId, BadId};
+use tenure_core::id::{ArtifactId, BadId, HandlerName};
 use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 
 use super::context::StepContext;
-use super::exec::{self, CommandEnd, ExecOutcome, ExecPaths, ExecSpec};
+use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
 
 /// Name of the handler that does nothing.
-pub const NOOP: &str = "noop";
+pub const NOOP: &str = HandlerName::NOOP;
 /// Name of the handler that waits.
 pub const SLEEP: &str = "sleep";
 /// Name of the handler that runs a command.
@@ -28,10 +28,19 @@ impl Handlers {
     /// # Errors
     /// Never, as the names are valid.
     pub fn with_builtins(self, files: PathBuf) -> Result<Self, BadId> {
-        let files = Arc::new(files);
+        self.with_builtins_in(None, files)
+    }
+
+    /// As [`with_builtins`](Self::with_builtins), for commands of one Task: they run in the directory `cwd`
+    /// instead of this program's, and a step's own directory is counted from there (STORE-17).
+    ///
+    /// # Errors
+    /// Never, as the names are valid.
+    pub fn with_builtins_in(self, cwd: Option<String>, files: PathBuf) -> Result<Self, BadId> {
+        let places = Arc::new((cwd, files));
         self.on(NOOP, noop)?.on(SLEEP, sleep)?.on(EXEC, move |ctx| {
-            let files = Arc::clone(&files);
-            async move { run_command(&ctx, &files).await }
+            let places = Arc::clone(&places);
+            async move { run_command(&ctx, places.0.as_deref(), &places.1).await }
         })
     }
 }
@@ -66,9 +75,13 @@ fn bad_input(
     ctx.reject(&format!("{expected}: {error}"))
 }
 
-async fn run_command(ctx: &StepContext, files: &std::path::Path) -> Result<(), HandlerError> {
-    let spec: ExecSpec = match ctx.input_json() {
-        Ok(spec) => spec,
+async fn run_command(
+    ctx: &StepContext,
+    cwd: Option<&str>,
+    files: &Path,
+) -> Result<(), HandlerError> {
+    let spec = match ctx.input_json::<ExecSpec>() {
+        Ok(spec) => cwd.into_iter().fold(spec, ExecSpec::within),
         Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
     };
     let dir = directory_of(ctx, files);
@@ -92,6 +105,9 @@ async fn run_command(ctx: &StepContext, files: &std::path::Path) -> Result<(), H
         Err(error) if error.is_of_worker() => {
             let cause = std::error::Error::source(&error).map(|why| format!(": {why}"));
             Ok(lacking(ctx, &format!("{error}{}", cause.unwrap_or_default()))?)
+        }
+        Err(ExecError::Output(error @ OutputError::TooLarge)) => {
+            Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
         }
         Err(error) => {
             let message = error.to_string();
@@ -117,7 +133,7 @@ fn directory_of(ctx: &StepContext, files: &std::path::Path) -> PathBuf {
     files.join(ctx.session_id()).join(ctx.task_id()).join(ctx.step_id().as_str()).join(attempt)
 }
 
-/// The outputs of direct dependencies as one JSON object, by step id. An output that is not JSON
+/// The outputs that other steps hand on, as one JSON object, by step id. An output that is not JSON
 /// becomes a text.
 fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
     let outputs = ctx.dependencies().iter();

@@ -1,9 +1,11 @@
 //! The step context: the input that a handler gets, and the reports that it may make (CTX).
 
 mod last;
+mod look;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -12,19 +14,18 @@ use serde::de::DeserializeOwned;
 use tenure_core::command::StepReport;
 use tenure_core::event::Bindings;
 use tenure_core::id::{Ref, StepId};
-use tenure_core::record::{ArtifactInput, Object, Progress, Value, ValueBody};
+use tenure_core::record::{ArtifactInput, Object, Progress, RemoteRef, Value, ValueBody};
 use tenure_core::status::{ArtifactKind, ReplyKind, StepStatus, WaitKind};
-use tenure_core::view::board::compose;
 use tenure_core::view::claim::DependencyResult;
-use tenure_core::view::{
-    Board, BoardInput, ClaimResult, Look, Looked, QueryInput, StepPage, WorkerTask,
-};
+use tenure_core::view::{ClaimResult, Look, Looked};
 use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::last::Final;
 use self::last::said_already;
+use super::late_input::LateInputs;
+use super::stop::StopRequest;
 use super::words::{inline, reason};
 
 /// Why a report was not accepted.
@@ -49,21 +50,22 @@ pub(super) trait Reporter: Send + Sync {
 
 struct ContextShared {
     claim: ClaimResult,
-    cancelled: CancellationToken,
+    stop: StopRequest,
+    inputs: LateInputs,
     reporter: Arc<dyn Reporter>,
     /// The final report of the handler, held until it returns.
     spoken: Mutex<Option<Final>>,
     artifacts: Mutex<Vec<ArtifactInput>>,
+    /// The peer that the handler has named last.
+    peer: Mutex<Option<RemoteRef>>,
     /// The result of the Run itself.
     run_result: Mutex<Option<String>>,
 }
 
-/// The context of a handler: its Step, its inputs, and the reports that it may make. Cheap to
-/// clone.
+/// The context of a handler: its Step, its inputs, and the reports that it may make. Cheap to clone.
 ///
-/// The worker sends a final report (`complete`, `fail`, …) when the handler returns. After the
-/// first one, every later report is refused with `stale_attempt` (CTX-10). A handler that returns
-/// without one fails its Step (CTX-12).
+/// The worker sends a final report (`complete`, `fail`, …) when the handler returns. After the first one, every
+/// later report is refused with `stale_attempt` (CTX-10). A handler that returns without one fails its Step (CTX-12).
 #[derive(Clone)]
 pub struct StepContext {
     shared: Arc<ContextShared>,
@@ -78,11 +80,13 @@ impl fmt::Debug for StepContext {
 impl StepContext {
     pub(super) fn new(
         claim: ClaimResult,
-        cancelled: CancellationToken,
+        stop: StopRequest,
+        inputs: LateInputs,
         reporter: Arc<dyn Reporter>,
     ) -> Self {
-        let (spoken, artifacts, run_result) = Default::default();
-        let shared = ContextShared { claim, cancelled, reporter, spoken, artifacts, run_result };
+        let (spoken, artifacts, peer, run_result) = Default::default();
+        let shared =
+            ContextShared { claim, stop, inputs, reporter, spoken, artifacts, peer, run_result };
         Self { shared: Arc::new(shared) }
     }
 
@@ -143,6 +147,18 @@ impl StepContext {
         &self.shared.claim.input_refs
     }
 
+    /// The references that were added to the Task's `input_refs` after the claim and that this handler has
+    /// not taken yet (CTRL-12), in their order. Its later reports tell that it has seen them. They come only
+    /// under `dispatch=auto`.
+    pub fn take_late_inputs(&self) -> Vec<Ref> {
+        self.shared.inputs.take()
+    }
+
+    /// As [`take_late_inputs`](Self::take_late_inputs), but waits until there are some.
+    pub async fn late_inputs(&self) -> Vec<Ref> {
+        self.shared.inputs.next().await
+    }
+
     /// The checkpoints of earlier Attempts ([`checkpoint`](Self::checkpoint)).
     pub fn checkpoint_refs(&self) -> &[Ref] {
         &self.shared.claim.checkpoint_refs
@@ -170,14 +186,15 @@ impl StepContext {
         let outputs = claim.dependencies.iter().filter_map(|it| it.output.as_ref());
         let handed_on = outputs.chain(&claim.step.input).filter_map(|value| match &value.body {
             ValueBody::Ref(reference) => Some(reference),
-            ValueBody::Data(_) => None,
+            ValueBody::Data(_) | ValueBody::Blob(_) => None,
         });
         let handed_on: Vec<&Ref> = handed_on.collect();
         let refs = claim.input_refs.iter().filter(|it| !handed_on.contains(it));
         refs.filter_map(crate::answer::of_ref).collect()
     }
 
-    /// The results of the direct dependencies, in the order in which the Step names them.
+    /// What other Steps hand on: those that this one names in `inputs_from`, in its order, else its direct
+    /// dependencies, and instead of a `noop` the Steps that it joins.
     pub fn dependencies(&self) -> &[DependencyResult] {
         &self.shared.claim.dependencies
     }
@@ -185,18 +202,25 @@ impl StepContext {
     /// Whether the Step should stop (CTX-09). The handler may stop by itself; after the wait limit
     /// the worker ends it by force.
     pub fn is_cancelled(&self) -> bool {
-        self.shared.cancelled.is_cancelled()
+        self.shared.stop.cancelled.is_cancelled()
+    }
+
+    /// How long the handler has left to stop, once it was asked to (POL-12): until then it may report
+    /// checkpoints and artifacts, and after that the worker ends it by force.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.shared.stop.time_left()
     }
 
     /// Resolves when the Step should stop.
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.shared.cancelled
+        &self.shared.stop.cancelled
     }
 
     /// CTX-01: completes the Step with a result.
     ///
     /// # Errors
-    /// `stale_attempt` after a final word.
+    /// `stale_attempt` after a final word; `facts_unreconciled` while the facts of the peer are not stored here
+    /// ([`delegate`](Self::delegate)): the handler goes on, and says another word later.
     pub fn complete(&self, output: Option<Value>) -> Result<(), Refused> {
         self.speak(|report| {
             report.status = Some(StepStatus::Completed);
@@ -207,7 +231,7 @@ impl StepContext {
     /// CTX-01: completes the Step with a result as JSON.
     ///
     /// # Errors
-    /// `stale_attempt` after a final word; `validation_error` if the value is not JSON.
+    /// As [`complete`](Self::complete); `validation_error` if the value is not JSON.
     pub fn complete_json(&self, output: &impl Serialize) -> Result<(), Refused> {
         let data = serde_json::to_vec(output)
             .map_err(|error| Rejection::invalid("output", error.to_string()))?;
@@ -217,7 +241,7 @@ impl StepContext {
     /// CTX-01: completes the Step with a result and a message to people.
     ///
     /// # Errors
-    /// `stale_attempt` after a final word.
+    /// As [`complete`](Self::complete).
     pub fn respond(&self, output: Option<Value>, message: &str) -> Result<(), Refused> {
         self.speak(|report| {
             report.status = Some(StepStatus::Completed);
@@ -230,7 +254,7 @@ impl StepContext {
     /// CTX-01: completes the Step; the result is a direct message and no artifact of the Task.
     ///
     /// # Errors
-    /// `stale_attempt` after a final word.
+    /// As [`complete`](Self::complete).
     pub fn reply_directly(&self, message: &str) -> Result<(), Refused> {
         self.speak(|report| {
             report.status = Some(StepStatus::Completed);
@@ -247,6 +271,25 @@ impl StepContext {
         self.speak(|report| {
             report.status = Some(StepStatus::Failed);
             report.reason = Some(reason(code, message, details, None));
+        })
+    }
+
+    /// CTX-02: fails the Step, which is not tried again before this time has passed, also where its retry
+    /// policy waits for less (RETRY-02); at most an hour.
+    ///
+    /// # Errors
+    /// `stale_attempt` after a final word.
+    pub fn fail_for(
+        &self,
+        code: &str,
+        message: &str,
+        details: Option<Object>,
+        pause: Duration,
+    ) -> Result<(), Refused> {
+        self.speak(|report| {
+            report.status = Some(StepStatus::Failed);
+            report.reason = Some(reason(code, message, details, None));
+            report.retry_after_ms = Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         })
     }
 
@@ -373,47 +416,16 @@ impl StepContext {
         self.send(report).await
     }
 
-    /// `agent.task_get`: the Task as far as this Run may see it (GET-04).
+    /// A2A-02: names the peer that does the work of this Step, or says with `reconciled` that its facts are
+    /// stored here, at once. Until they are, the Step cannot be completed (REPORT-19).
     ///
     /// # Errors
-    /// No scheduler answers, or the answer is longer than a message may be.
-    pub async fn task(&self) -> Result<WorkerTask, Refused> {
-        match self.look(Look::TaskGet).await? {
-            Looked::Task(task) => Ok(*task),
-            _ => Err(misread()),
-        }
-    }
-
-    /// `agent.task_query_steps`: a page of the Steps that this Run may see (QUERY).
-    ///
-    /// # Errors
-    /// As [`task`](Self::task), or `validation_error` for the input.
-    pub async fn query_steps(&self, input: QueryInput) -> Result<StepPage, Refused> {
-        match self.look(Look::TaskQuerySteps(input)).await? {
-            Looked::Steps(page) => Ok(page),
-            _ => Err(misread()),
-        }
-    }
-
-    /// PROMPT-06: a short text about the Task, for the context of a model, as far as this Run may
-    /// see it; in so many tokens at most, by default as many as the scheduler allows.
-    ///
-    /// # Errors
-    /// `validation_error` for too few tokens or more than the scheduler allows, or no scheduler
-    /// answers.
-    pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
-        let input = BoardInput { token_budget };
-        match self.look(Look::TaskBoardSummary(input)).await? {
-            Looked::Board(lines) => {
-                let lines = [lines];
-                Ok(compose(&lines, input.budget_of(&lines)))
-            }
-            _ => Err(misread()),
-        }
-    }
-
-    async fn look(&self, look: Look) -> Result<Looked, Refused> {
-        self.shared.reporter.look(self.claim(), look).await
+    /// As [`send_status`](Self::send_status).
+    pub async fn delegate(&self, to: RemoteRef) -> Result<(), Refused> {
+        let report = StepReport { remote: Some(to.clone()), ..self.report() };
+        self.send(report).await?;
+        *self.shared.peer.lock() = Some(to);
+        Ok(())
     }
 
     /// Adds an artifact to the final report.
@@ -454,11 +466,7 @@ impl StepContext {
         let mut report = StepReport::on(claim.step.step_id.clone());
         report.attempt_id = Some(claim.attempt_id);
         report.fencing_token = Some(claim.fencing_token);
+        report.input_seen = self.shared.inputs.seen();
         report
     }
-}
-
-/// The error for an answer that belongs to another query.
-fn misread() -> Rejection {
-    Rejection::new(Code::Unavailable, "the answer is not what was asked for")
 }

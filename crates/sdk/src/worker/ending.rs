@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use tenure_core::command::{GiveBack, RunOutcome};
+use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::id::AttemptId;
+use tenure_core::record::ValueBody;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Holding, WorkerPort};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +17,13 @@ use tokio_util::sync::CancellationToken;
 use super::context::{Final, StepContext};
 use super::handler::HandlerError;
 use super::pool::{AttemptStage, Loss, PoolShared, resend};
+use super::values::{Large, large_output};
+
+/// How often a worker puts an output again that the scheduler does not find.
+const PUT_AGAIN_MAX: usize = 3;
+
+/// How long the return of a fenced Step waits for an answer before it is sent again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl<P: WorkerPort> PoolShared<P> {
     /// Sends the final report, with the capacity that the worker then has, until it is recorded.
@@ -37,16 +46,26 @@ impl<P: WorkerPort> PoolShared<P> {
             (credit, !capacity.accepting)
         };
         self.give_back_surplus();
-        if let Some(loss) = lost {
-            self.give_up(held.attempt_id);
-            self.port.credit(capacity);
-            if loss == Loss::Told {
-                self.hand_on(held, ctx).await;
+        match lost {
+            Some(Loss::Told) => {
+                self.give_up(held.attempt_id);
+                self.port.credit(capacity);
+                return self.hand_on(held, ctx).await;
             }
-            return;
+            Some(Loss::Fenced) => {
+                self.port.credit(capacity);
+                self.give_back_fenced(held).await;
+                return self.give_up(held.attempt_id);
+            }
+            None => {}
         }
         match (ctx.take_final(), cancelled.is_cancelled()) {
-            (Some(word), _) => self.say(held, ctx, &word, capacity).await,
+            (Some(word), _) => {
+                if let Some(open) = self.open.lock().get_mut(&held.attempt_id) {
+                    open.stage = AttemptStage::Said;
+                }
+                self.say(held, ctx, word, capacity).await;
+            }
             (None, true) if draining || is_surplus => {
                 let why = if is_surplus { ReleaseReason::Surplus } else { ReleaseReason::Draining };
                 let released = |capacity| self.port.release(held, GiveBack::because(why), capacity);
@@ -62,28 +81,100 @@ impl<P: WorkerPort> PoolShared<P> {
         self.give_up(held.attempt_id);
     }
 
-    /// Sends the final report of a handler.
-    async fn say(&self, held: &Holding, ctx: &StepContext, word: &Final, capacity: Credit) {
+    /// LEASE-17: gives back a Step whose handler was stopped for want of a lease, as soon as a node
+    /// answers, unless the worker leaves before.
+    async fn give_back_fenced(&self, held: &Holding) {
+        let mut pauses = resend();
+        loop {
+            let released = self.port.release(held, GiveBack::because(ReleaseReason::Fenced), None);
+            let refused = match tokio::time::timeout(PATIENCE, released).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(refused)) if !refused.code.is_retryable() => return, // It is lost.
+                Ok(Err(refused)) => refused,
+                Err(_) => Rejection::new(Code::Unavailable, "nobody has answered"),
+            };
+            if !self.is_accepting() {
+                return;
+            }
+            tokio::time::sleep(pauses.after(&refused)).await;
+        }
+    }
+
+    /// Sends the final report of a handler; a large output before it, as a blob.
+    async fn say(&self, held: &Holding, ctx: &StepContext, mut word: Final, capacity: Credit) {
         let port = &self.port;
-        let tell = |capacity| match word {
+        let mut large = None;
+        if let Final::Report(report) = &mut word {
+            large = large_output(report);
+            if let Some(large) = &large {
+                port.credit(capacity); // The put may take long, and the slot is free.
+                if let Err(refused) = self.stow(held, ctx, report, large).await {
+                    return self.note_refused(held, ctx, (&refused, &word), capacity).await;
+                }
+            }
+        }
+        let tell = |capacity| match &word {
             Final::Report(report) => port.report(held, (**report).clone(), capacity),
             Final::GiveBack(how) => port.release(held, *how, capacity),
         };
-        match self.until_recorded(held, capacity, tell).await {
-            Ok(()) => {}
-            Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
-            // A retryable refusal ends the repeats only if the Attempt is lost: then the worker
-            // reports nothing more about it, least of all a failure.
-            Err(over) if over.code.is_retryable() => {
-                if self.is_notified_of_loss(held.attempt_id) {
-                    self.hand_on(held, ctx).await;
-                }
+        let mut told = self.until_recorded(held, capacity, tell).await;
+        // The store has lost the blob between its put and the report.
+        for _ in 0..PUT_AGAIN_MAX {
+            let Some(large) = &large else { break };
+            if !told.as_ref().is_err_and(|refused| refused.code == Code::BlobMissing)
+                || self.put_output(held, ctx, large).await.is_err()
+            {
+                break;
             }
-            Err(over) if over.code.ends_attempt() => {}
+            told = self.until_recorded(held, capacity, tell).await;
+        }
+        if let Err(refused) = told {
+            self.note_refused(held, ctx, (&refused, &word), capacity).await;
+        }
+    }
+
+    /// Puts a large output, and names it in the report. If it can never be put, the report becomes that of
+    /// a failure (VALUE-02). `Err` if the Attempt is over.
+    async fn stow(
+        &self,
+        held: &Holding,
+        ctx: &StepContext,
+        report: &mut Box<StepReport>,
+        large: &Large,
+    ) -> Result<(), Rejection> {
+        match self.put_output(held, ctx, large).await {
+            Ok(()) => {
+                if let Some(output) = &mut report.output {
+                    output.body = ValueBody::Blob(large.0);
+                }
+                Ok(())
+            }
+            Err(over) if over.code.ends_attempt() || self.is_lost(held.attempt_id) => Err(over),
             Err(refused) => {
+                let bytes = Arc::clone(&large.1);
+                **report = self.output_failed(held, ctx, &refused, bytes).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// What a worker does when a final report does not count.
+    async fn note_refused(
+        &self,
+        held: &Holding,
+        ctx: &StepContext,
+        (refused, word): (&Rejection, &Final),
+        capacity: Credit,
+    ) {
+        let port = &self.port;
+        match refused {
+            over if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
+            // A retryable refusal ends the repeats only if the Attempt was fenced.
+            over if over.code.is_retryable() || over.code.ends_attempt() => {}
+            refused => {
                 // Without a report the lease would expire, and the next try would end in the same
                 // way.
-                let word = ctx.failed_by(&refused);
+                let word = ctx.ended_by(refused, word);
                 let again = |_| port.report(held, word.clone(), None);
                 let _ = self.until_recorded(held, capacity, again).await; // Then it is lost.
             }
@@ -99,10 +190,9 @@ impl<P: WorkerPort> PoolShared<P> {
         }
     }
 
-    /// Whether the scheduler has said that an Attempt is lost: its Task may have ended.
-    fn is_notified_of_loss(&self, attempt: AttemptId) -> bool {
-        let open = self.open.lock();
-        open.get(&attempt).is_some_and(|open| open.lost == Some(Loss::Told))
+    /// Whether an Attempt is lost, however the worker learned it.
+    pub(super) fn is_lost(&self, attempt: AttemptId) -> bool {
+        self.open.lock().get(&attempt).is_none_or(|open| open.lost.is_some())
     }
 
     /// Removes an Attempt, which the worker does not begin again.
@@ -131,7 +221,7 @@ impl<P: WorkerPort> PoolShared<P> {
                 tracing::debug!(%task, %attempt, %refused, "the report does not count");
                 return Err(refused);
             }
-            if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost.is_some()) {
+            if self.is_lost(held.attempt_id) {
                 return Err(refused);
             }
             tokio::time::sleep(pauses.after(&refused)).await;

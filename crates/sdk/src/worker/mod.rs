@@ -11,12 +11,15 @@ pub mod context;
 mod ending;
 pub mod exec;
 pub mod handler;
+mod late_input;
 mod past;
 mod pool;
 mod pulse;
 mod reporter;
 mod runs;
+mod stop;
 mod surplus;
+mod values;
 mod words;
 
 pub use context::StepContext;

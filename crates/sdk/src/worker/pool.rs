@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use tenure_core::id::{AttemptId, HandlerName};
+use tenure_core::status::LeaseDoubt;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
@@ -19,17 +21,18 @@ use tenure_ports::supervise::spawn;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::capacity::WorkerCapacity;
 use super::context::{Reporter, StepContext};
 use super::ending::carry_out;
 use super::handler::Handlers;
+use super::late_input::LateInputs;
 use super::past::PastAttempts;
 use super::pulse::{heartbeat, watch_leases};
 use super::reporter::PortReporter;
 use super::runs::{Early, EarlySignal};
+use super::stop::StopRequest;
 use crate::clock::Moment;
 use crate::pauses::Pauses;
 
@@ -43,16 +46,21 @@ pub(super) fn resend() -> Pauses {
 pub struct Options {
     /// Handlers that run at a time.
     pub concurrency: NonZeroUsize,
-    /// How long a handler that was asked to stop may take before it is ended by force (CTX-09).
+    /// How long a handler that was asked to stop may take before it is ended by force (CTX-09), unless the
+    /// scheduler tells how long it has (POL-12).
     pub grace: Duration,
+    /// The directory in which outputs stay that cannot be recorded (VALUE-02).
+    pub copies: PathBuf,
     /// The observer that is notified of what the worker does, if any.
     pub observer: Option<Arc<dyn WorkerObserver>>,
 }
 
 impl Options {
-    /// The defaults for so many handlers at a time: ten seconds of grace.
+    /// The defaults for so many handlers at a time: ten seconds of grace, and outputs that cannot be
+    /// recorded below the directory for temporary files.
     pub fn new(concurrency: NonZeroUsize) -> Self {
-        Self { concurrency, grace: Duration::from_secs(10), observer: None }
+        let copies = std::env::temp_dir().join("tenure-outputs");
+        Self { concurrency, grace: Duration::from_secs(10), copies, observer: None }
     }
 }
 
@@ -93,16 +101,34 @@ pub(super) struct PoolShared<P> {
 pub(super) struct HeldAttempt {
     pub(super) holding: Holding,
     pub(super) renewed: Moment,
+    /// When it came.
+    pub(super) since: Instant,
     /// Whether a node has answered a heartbeat for it.
     pub(super) heard: bool,
+    /// Whether its handler goes on though its lease may be over (LEASE-17).
+    goes_on: bool,
     /// Its place in the order in which they came.
     pub(super) number: u64,
     /// Its stage.
     pub(super) stage: AttemptStage,
-    pub(super) cancelled: CancellationToken,
-    forced: CancellationToken,
+    pub(super) stop: StopRequest,
+    /// The input that came to its Task after the claim.
+    pub(super) inputs: LateInputs,
     /// Set when the Attempt is over: then the worker reports nothing about its Step.
     pub(super) lost: Option<Loss>,
+}
+
+impl HeldAttempt {
+    /// Whether it ends once the worker could not renew its lease. One whose handler goes on, or has
+    /// ended with a final word, does so only when it was to end by force.
+    pub(super) fn is_fenced(&self) -> bool {
+        let goes_on = match self.stage {
+            AttemptStage::Waits | AttemptStage::Surplus => false,
+            AttemptStage::Kept => self.goes_on,
+            AttemptStage::Said => true,
+        };
+        !goes_on || self.stop.forced.is_cancelled()
+    }
 }
 
 /// How a worker learned that an Attempt is over.
@@ -121,6 +147,9 @@ pub(super) enum AttemptStage {
     Waits,
     /// Its handler has begun, or this worker claimed it under a Run: the worker keeps it.
     Kept,
+    /// Its handler has ended with a final word, which is said until there is an answer: nothing else
+    /// tells whether it counts (REPORT-14).
+    Said,
     /// The worker has no capacity for it, or it must not run beside another (LEASE-19): it goes
     /// back.
     Surplus,
@@ -185,13 +214,13 @@ impl<P: WorkerPort> WorkerPool<P> {
         self.shared.stop_taking();
         let asked = {
             let open = self.shared.open.lock();
-            open.values().for_each(|one| one.cancelled.cancel());
+            open.values().for_each(|one| one.stop.cancelled.cancel());
             open.len()
         };
         self.shared.running.close();
         let done = self.shared.running.wait();
         if tokio::time::timeout(self.shared.options.grace, done).await.is_err() {
-            self.shared.open.lock().values().for_each(|one| one.forced.cancel());
+            self.shared.open.lock().values().for_each(|one| one.stop.forced.cancel());
             self.shared.running.wait().await;
         }
         asked
@@ -205,6 +234,12 @@ impl<P: WorkerPort> WorkerPool<P> {
             std::future::pending::<()>().await; // The sender lives as long as the pool.
         }
     }
+}
+
+/// LEASE-17: whether the handler of a claim goes on though the worker cannot renew its lease.
+fn goes_on(claim: &ClaimResult) -> bool {
+    let said = claim.retry_policy.as_ref().and_then(|policy| policy.on_lease_doubt);
+    said == Some(LeaseDoubt::Finish)
 }
 
 impl<P: WorkerPort> Drop for WorkerPool<P> {
@@ -231,8 +266,14 @@ async fn take_deliveries<P: WorkerPort>(
                 shared.capacity.lock().take();
                 shared.running.spawn(Arc::clone(&shared).work_under(*run));
             }
-            Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
+            Delivery::CancelRequested(attempt, left) => shared.ask_to_stop(attempt, left),
             Delivery::Lost(attempt) => shared.lose(attempt, Loss::Told),
+            Delivery::Input(input) => {
+                let open = shared.open.lock();
+                if let Some(one) = open.get(&input.attempt_id) {
+                    one.inputs.arrive(*input);
+                }
+            }
             Delivery::Drain => {
                 shared.stop_taking();
                 shared.dismissed.send_replace(true);
@@ -256,14 +297,16 @@ impl<P: WorkerPort> PoolShared<P> {
         let open = HeldAttempt {
             holding: Holding::of(&claim),
             renewed: Moment::now(),
+            since: Instant::now(),
             heard: false,
+            goes_on: goes_on(&claim),
             number: self.came.fetch_add(1, Ordering::Relaxed),
             stage,
-            cancelled: CancellationToken::new(),
-            forced: CancellationToken::new(),
+            stop: StopRequest::default(),
+            inputs: LateInputs::after(claim.input_seen),
             lost: None,
         };
-        let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
+        let (stop, inputs) = (open.stop.clone(), open.inputs.clone());
         // `take_in` has released its lock here: freeing capacity takes another one.
         if !self.take_in(open) {
             if stage != AttemptStage::Kept {
@@ -289,20 +332,20 @@ impl<P: WorkerPort> PoolShared<P> {
         }
         if stage == AttemptStage::Surplus {
             self.capacity.lock().give_back();
-            cancelled.cancel();
+            stop.cancelled.cancel();
         } else if !self.capacity.lock().accepting {
-            cancelled.cancel(); // The grant crossed our statement that we take no more.
+            stop.cancelled.cancel(); // The grant crossed our statement that we take no more.
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {
-            Some(EarlySignal::Stop) => self.ask_to_stop(claim.attempt_id),
+            Some(EarlySignal::Stop) => self.ask_to_stop(claim.attempt_id, None),
             Some(EarlySignal::Lost) => self.lose(claim.attempt_id, Loss::Told),
             None => {}
         }
         // If a slot is free, take it here: so Attempts begin in the order in which they came, not
         // in that of the runtime.
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
-        self.running.spawn(Arc::clone(self).run(claim, cancelled, forced, free));
+        self.running.spawn(Arc::clone(self).run(claim, stop, inputs, free));
         self.give_back_surplus();
     }
 
@@ -336,7 +379,7 @@ impl<P: WorkerPort> PoolShared<P> {
             open.heard = true;
         }
         if said.cancel_requested {
-            self.ask_to_stop(attempt);
+            self.ask_to_stop(attempt, said.time_left_ms);
         }
     }
 
@@ -362,21 +405,16 @@ impl<P: WorkerPort> PoolShared<P> {
         self.handlers.get(handler).is_some()
     }
 
-    /// CTX-09: asks a handler to stop. It may stop by itself; after the wait limit it is ended by
-    /// force.
-    pub(super) fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
-        let Some((cancelled, forced)) = self.tokens(attempt) else {
-            return self.early.lock().note(attempt, EarlySignal::Stop);
-        };
-        if cancelled.is_cancelled() {
-            return;
+    /// CTX-09: asks a handler to stop. It may stop by itself; after the time that it has left, as the
+    /// scheduler told it (POL-12), it is ended by force.
+    pub(super) fn ask_to_stop(&self, attempt: AttemptId, time_left_ms: Option<u64>) {
+        let stop = self.open.lock().get(&attempt).map(|one| one.stop.clone());
+        match stop {
+            Some(stop) => {
+                stop.ask(time_left_ms.map(Duration::from_millis), self.options.grace);
+            }
+            None => self.early.lock().note(attempt, EarlySignal::Stop),
         }
-        cancelled.cancel();
-        let grace = self.options.grace;
-        tokio::spawn(async move {
-            tokio::time::sleep(grace).await;
-            forced.cancel();
-        });
     }
 
     pub(super) fn lose(&self, attempt: AttemptId, loss: Loss) {
@@ -384,27 +422,25 @@ impl<P: WorkerPort> PoolShared<P> {
         let Some(open) = open.get_mut(&attempt) else {
             return self.early.lock().note(attempt, EarlySignal::Lost);
         };
+        if open.stage == AttemptStage::Said && loss == Loss::Told {
+            return;
+        }
         open.lost.get_or_insert(loss);
-        open.cancelled.cancel();
-        open.forced.cancel();
-    }
-
-    fn tokens(&self, attempt: AttemptId) -> Option<(CancellationToken, CancellationToken)> {
-        let open = self.open.lock();
-        open.get(&attempt).map(|one| (one.cancelled.clone(), one.forced.clone()))
+        open.stop.cancelled.cancel();
+        open.stop.forced.cancel();
     }
 
     async fn run(
         self: Arc<Self>,
         claim: ClaimResult,
-        cancelled: CancellationToken,
-        forced: CancellationToken,
+        stop: StopRequest,
+        inputs: LateInputs,
         free: Option<OwnedSemaphorePermit>,
     ) {
         let holding = Holding::of(&claim);
         let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self)));
         let handler = self.handlers.get(&claim.step.handler).cloned();
-        let ctx = StepContext::new(claim, cancelled.clone(), reporter);
+        let StopRequest { cancelled, forced, .. } = stop.clone();
         // A prefetched Step waits here for its slot; a cancelled one does not start.
         let slot = async {
             match free {
@@ -418,10 +454,21 @@ impl<P: WorkerPort> PoolShared<P> {
             slot = slot => slot,
         };
         let slot = slot.filter(|_| self.begins(holding.attempt_id));
+        let mut claim = claim;
+        let whole = match slot {
+            Some(_) => self.with_blobs(&holding, &mut claim, &cancelled).await,
+            None => Ok(()),
+        };
+        let ctx = StepContext::new(claim, stop, inputs, reporter);
         let started = Instant::now();
         if slot.is_some() {
             match handler {
+                _ if cancelled.is_cancelled() && whole.is_err() => {}
+                _ if let Err(refused) = &whole => ctx.fail_for_input(refused),
                 Some(handler) => {
+                    if ctx.claim().host_died {
+                        let _ = ctx.start().await; // If it is over, its handler learns that soon.
+                    }
                     // The handler is called inside the future, because the call itself may panic.
                     let run = async { handler(ctx.clone()).await };
                     carry_out(run, &ctx, &forced).await;

@@ -101,7 +101,11 @@ impl<P: WorkerPort> PoolShared<P> {
         let holdings: Vec<Holding> = {
             let open = self.open.lock();
             let wanted = open.values().filter(|open| open.lost.is_none() && which(open));
-            wanted.map(|open| open.holding.clone()).collect()
+            let held = |open: &HeldAttempt| Holding {
+                input_seen: open.inputs.seen(),
+                ..open.holding.clone()
+            };
+            wanted.map(held).collect()
         };
         if holdings.is_empty() {
             return true;
@@ -112,13 +116,13 @@ impl<P: WorkerPort> PoolShared<P> {
         let mut is_answered = true;
         for (held, pulse) in holdings.iter().zip(pulses) {
             match pulse {
-                Pulse::Renewed { cancel_requested } => {
+                Pulse::Renewed { cancel_requested, time_left_ms } => {
                     if let Some(open) = self.open.lock().get_mut(&held.attempt_id) {
                         open.renewed = asked;
                         open.heard = true;
                     }
                     if cancel_requested {
-                        self.ask_to_stop(held.attempt_id);
+                        self.ask_to_stop(held.attempt_id, time_left_ms);
                     }
                 }
                 Pulse::Lost(refused) => {
@@ -140,13 +144,15 @@ impl<P: WorkerPort> PoolShared<P> {
     }
 
     /// Fences Attempts whose leases the worker could not renew: stops their handlers before the
-    /// leases end.
+    /// leases end. Those that go on anyway are fenced when they were to end by force.
     fn fence(&self) {
         let now = Moment::now();
         let late: Vec<_> = {
             let open = self.open.lock();
             let open = open.values().filter(|open| open.lost.is_none());
-            let late = open.filter(|open| now.since(&open.renewed) >= limit::<P>(open));
+            let late = open
+                .filter(|open| open.is_fenced())
+                .filter(|open| now.since(&open.renewed) >= limit::<P>(open));
             late.map(|open| open.holding.clone()).collect()
         };
         for Holding { task, attempt_id: attempt, .. } in late {

@@ -1,13 +1,14 @@
 //! Works under a dispatched Run: looks for a Step in its scope, claims it, and runs it.
 //!
 //! Losing a claim is normal (CLAIM-09): the worker looks for another Step. Finding nothing is a
-//! success (DISP-12). If there is no answer now, the worker leaves the Run alone, and the scheduler
-//! offers it again.
+//! success, which the worker says until it is recorded (DISP-12, DISP-16). If there is no answer now, or
+//! the Task gives out nothing at present, the worker lets the Run go, and the scheduler offers it again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tenure_core::id::{AttemptId, CommandId};
+use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::WorkerPort;
@@ -19,14 +20,22 @@ use super::words::reason;
 /// How often a worker looks for a Step under one Run before it does something else.
 const LOOKS_MAX: usize = 1000;
 
-/// The result of looking for a Step.
-enum LookResult {
-    /// A Step, claimed.
-    Step(Box<ClaimResult>),
+/// Why a worker claims nothing under a Run.
+enum Unused {
     /// Nothing is ready in the scope.
     Nothing,
-    /// Only Steps for which this worker has no handler.
+    /// The Task gives out nothing at present (VIEW-16).
+    NotNow,
+    /// Only Steps are ready for which this worker has no handler.
     Unfit,
+    /// There is no answer, or the Run may not be used.
+    Refused(Rejection),
+}
+
+impl From<Rejection> for Unused {
+    fn from(refused: Rejection) -> Self {
+        Self::Refused(refused)
+    }
 }
 
 /// A signal that came for an Attempt before the answer to its claim, as the two take different
@@ -71,30 +80,40 @@ impl<P: WorkerPort> PoolShared<P> {
     /// Uses the capacity that the offer took for one Step of the Run's scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
         self.early.lock().begin();
-        self.look_and_work(run).await;
+        let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving().into()) };
+        let unused = found.map(|claim| self.begin(*claim, AttemptStage::Kept)).err();
         self.early.lock().end();
-    }
-
-    async fn look_and_work(self: &Arc<Self>, run: RunOffer) {
-        let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving()) };
-        let declined = match found {
-            Ok(LookResult::Step(claim)) => return self.begin(*claim, AttemptStage::Kept),
-            Ok(LookResult::Nothing) => None,
-            Ok(LookResult::Unfit) => {
+        match unused {
+            None => {}
+            Some(Unused::Nothing) => self.leave(&run, None).await,
+            Some(Unused::Unfit) => {
                 let message = "no handler of this worker runs what is ready in the scope";
-                Some(reason("unknown_handler", message, None, None))
+                self.leave(&run, Some(reason("unknown_handler", message, None, None))).await;
             }
-            Err(refused) => {
+            Some(Unused::NotNow) => self.free_capacity(),
+            Some(Unused::Refused(refused)) => {
                 tracing::debug!(run = %run.run_id, %refused, "the run cannot be used now");
-                return self.free_capacity();
+                self.free_capacity();
             }
-        };
-        let capacity = self.freed();
-        // If this message is lost, the scheduler offers the Run again after a lease duration.
-        let _ = self.port().leave(&run, declined, Some(capacity)).await;
+        }
     }
 
-    async fn find(&self, run: &RunOffer) -> Result<LookResult, Rejection> {
+    /// Ends a Run that has claimed nothing, until that is recorded (DISP-16). A worker that stops taking work
+    /// does not repeat it: then the scheduler offers the Run again.
+    async fn leave(&self, run: &RunOffer, declined: Option<ReasonInput>) {
+        let mut pauses = resend();
+        let mut capacity = Some(self.freed());
+        loop {
+            match self.port().leave(run, declined.clone(), capacity.take()).await {
+                Err(refused) if refused.code.is_retryable() && self.is_accepting() => {
+                    tokio::time::sleep(pauses.after(&refused)).await;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    async fn find(&self, run: &RunOffer) -> Result<Box<ClaimResult>, Unused> {
         let mut offset = 0;
         for _ in 0..LOOKS_MAX {
             let page = repeated(|| self.port().query(run, offset)).await?;
@@ -102,22 +121,23 @@ impl<P: WorkerPort> PoolShared<P> {
             let Some(step) = fitting else {
                 match page.next_offset {
                     Some(next) => offset = next,
-                    None if offset == 0 && page.steps.is_empty() => return Ok(LookResult::Nothing),
-                    None => return Ok(LookResult::Unfit),
+                    None if page.no_step_available == Some(false) => return Err(Unused::NotNow),
+                    None if offset == 0 && page.steps.is_empty() => return Err(Unused::Nothing),
+                    None => return Err(Unused::Unfit),
                 }
                 continue;
             };
             let Ok(command_id) = CommandId::new(Uuid::now_v7().to_string()) else {
-                return Err(leaving());
+                return Err(leaving().into());
             };
             let claimed = repeated(|| self.port().claim(run, &step.spec.step_id, &command_id));
             match claimed.await {
-                Ok(claim) => return Ok(LookResult::Step(Box::new(claim))),
+                Ok(claim) => return Ok(Box::new(claim)),
                 Err(lost) if is_lost(lost.code) => offset = 0,
-                Err(refused) => return Err(refused),
+                Err(refused) => return Err(refused.into()),
             }
         }
-        Err(Rejection::new(Code::Unavailable, "others are faster, again and again"))
+        Err(Rejection::new(Code::Unavailable, "others are faster, again and again").into())
     }
 }
 

@@ -26,14 +26,14 @@ impl<P: WorkerPort> PoolShared<P> {
         }
         let mut open = self.open.lock();
         let waits = |one: &&mut HeldAttempt| {
-            one.stage == AttemptStage::Waits && !one.cancelled.is_cancelled()
+            one.stage == AttemptStage::Waits && !one.stop.cancelled.is_cancelled()
         };
         let mut waiting: Vec<&mut HeldAttempt> = open.values_mut().filter(waits).collect();
         waiting.sort_unstable_by_key(|one| Reverse(one.number));
         for one in waiting.into_iter().take(surplus) {
             capacity.give_back();
             one.stage = AttemptStage::Surplus;
-            one.cancelled.cancel(); // It stops waiting for a slot, and is released.
+            one.stop.cancelled.cancel(); // It stops waiting for a slot, and is released.
         }
     }
 
@@ -55,7 +55,7 @@ impl<P: WorkerPort> PoolShared<P> {
     /// Begins an Attempt that has a slot, unless it was cancelled or given back.
     pub(super) fn begins(&self, attempt: AttemptId) -> bool {
         match self.open.lock().get_mut(&attempt) {
-            Some(one) if !one.cancelled.is_cancelled() => {
+            Some(one) if !one.stop.cancelled.is_cancelled() => {
                 one.stage = AttemptStage::Kept;
                 true
             }

@@ -78,10 +78,10 @@ pub async fn an_output_that_is_not_json_is_refused() {
 }
 
 pub async fn an_output_that_is_too_large_is_refused() {
-    let line = "(echo '\"'; head -c 70000 /dev/zero | tr '\\0' x; echo '\"') > $TENURE_OUTPUT";
+    let line = "(echo '\"'; head -c 17000000 /dev/zero | tr '\\0' x; echo '\"') > $TENURE_OUTPUT";
     let error = refused(line).await;
     assert!(matches!(error, OutputError::TooLarge), "{error}");
-    assert!(error.to_string().contains("65536 bytes"));
+    assert!(error.to_string().contains("16777216 bytes"));
 }
 
 pub async fn an_output_that_is_a_pipe_is_refused_without_waiting_for_it() {

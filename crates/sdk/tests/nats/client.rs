@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::Message;
+use tenure_core::features::Features;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{GetInput, WriteSummary};
@@ -45,7 +46,12 @@ async fn join_for(
     let joined = tokio::spawn(async move { NatsClient::join(connection, &name).await });
     let (verb, message) = node.asked().await;
     assert_eq!(verb, ClientVerb::Hello);
-    let welcome = Welcome { node: "n1".into(), partitions, placement: PLACEMENT };
+    let welcome = Welcome {
+        node: "n1".into(),
+        partitions,
+        placement: PLACEMENT,
+        features: Features::default(),
+    };
     node.answer(&message, Ok(welcome)).await;
     joined.await.unwrap().unwrap()
 }
@@ -59,7 +65,8 @@ async fn a_cluster_of_another_placement_is_refused() {
         let (connection, name) = (server.connect(an_inbox()).await, name());
         let joined = tokio::spawn(async move { NatsClient::join(connection, &name).await });
         let (_, message) = node.asked().await;
-        let welcome = Welcome { node: "n1".into(), partitions: 8, placement };
+        let welcome =
+            Welcome { node: "n1".into(), partitions: 8, placement, features: Features::default() };
         node.answer(&message, Ok(welcome)).await;
         let refused = joined.await.unwrap().unwrap_err();
         assert_eq!(refused.code, Code::ValidationError);

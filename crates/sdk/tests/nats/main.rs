@@ -7,4 +7,5 @@ mod fence;
 mod lost;
 mod node;
 mod server;
+mod unused;
 mod worker;

@@ -60,7 +60,8 @@ impl Node {
     /// The same as a node of a cluster of this placement.
     pub(crate) async fn say_alive_in(&self, placement: u32, owned: &[u32]) {
         let (node, owned) = (self.name.into(), owned.to_vec());
-        let alive = Alive { v: V, node, partitions: 1, placement, owned };
+        let (features, lacks) = Default::default();
+        let alive = Alive { v: V, node, partitions: 1, placement, owned, features, lacks };
         self.publish(format!("{ROOT}.node.{}.alive", self.name), &alive).await;
     }
 
@@ -125,8 +126,12 @@ impl Node {
     /// Says the same of every report, and answers with the Attempts' number.
     pub(crate) async fn record(&self, message: &Message, version: u64) -> usize {
         let reports: Reports = decode(&message.payload).unwrap();
-        let recorded =
-            ReportResult { version: Some(version), cancel_requested: false, error: None };
+        let recorded = ReportResult {
+            version: Some(version),
+            cancel_requested: false,
+            time_left_ms: None,
+            error: None,
+        };
         let results = vec![recorded; reports.reports.len()];
         self.answer(message, Ok(Reported { results })).await;
         reports.reports.len()
@@ -138,6 +143,7 @@ impl Node {
             attempt_id,
             lease_ms: Some(1000),
             cancel_requested: false,
+            time_left_ms: None,
             error: None,
         };
         let attempts = heartbeat.holdings.into_iter().map(|held| held.attempt_id);
@@ -165,8 +171,11 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         worker_pool_id: PoolId::new("pool").unwrap(),
         handler: HandlerName::new(handler).unwrap(),
         input: None,
+        inputs_from: None,
         retry_policy: None,
         assignee: None,
+        claim_only_by: None,
+        ext: None,
     };
     let claim = ClaimResult {
         session_id: SessionId::new("s").unwrap(),
@@ -175,6 +184,7 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         attempt_id: AttemptId(Uuid::now_v7()),
         ordinal: 1,
         was_lost: false,
+        host_died: false,
         fencing_token: 3,
         lease_expires_at: 0,
         lease_ms,
@@ -182,6 +192,7 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         retry_policy: None,
         dependencies: Vec::new(),
         input_refs: Arc::new([]),
+        input_seen: 0,
         checkpoint_refs: Vec::new(),
         instructions: None,
         bindings: None,

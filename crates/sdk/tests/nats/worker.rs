@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure_core::command::RunOutcome;
+use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, PoolId, RunId, SessionId, TaskId};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Pulse, WorkerPort as _};
@@ -14,7 +15,9 @@ use tenure_sdk::nats::NatsWorker;
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{ParsedSubject, Token, WorkerName, WorkerVerb};
-use tenure_wire::bus::worker::{Delivery, Heartbeat, Hello, ReportResult, Reported, Reports, Word};
+use tenure_wire::bus::worker::{
+    Delivery, Heartbeat, Hello, Report, ReportResult, Reported, Reports, Word,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
@@ -149,7 +152,13 @@ async fn an_attempt_that_was_given_up_does_not_begin_again() {
     let one = grant("long", 1500);
     node.deliver(&name(), "l", 1, vec![one.clone()]).await;
     while node.awaits_room("l").await.got != 1 {}
-    assert_eq!(until_given_up(&mut node, &pool).await, [], "nothing is said of it");
+    let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    let is_given_back = |it: &Report| {
+        matches!(it.word, Word::ReleaseStep { reason: ReleaseReason::Fenced, .. }) // LEASE-17
+    };
+    assert!(said.reports.iter().all(is_given_back), "{said:?}");
+    node.record(&message, 6).await;
+    assert_eq!(until_given_up(&mut node, &pool).await, [], "nothing else is said of it");
     assert_eq!(count.load(Ordering::SeqCst), 1);
 
     // The next owner of its partition finds it claimed, and grants it again.
@@ -220,7 +229,8 @@ async fn the_result_of_a_run_is_sent_after_the_end_of_its_task() {
     let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
     assert!(matches!(said.reports[0].word, Word::TaskUpdateStep(_)));
     let error = Some(Rejection::new(Code::TaskTerminal, "the task is cancelled"));
-    let results = vec![ReportResult { version: None, cancel_requested: false, error }];
+    let results =
+        vec![ReportResult { version: None, cancel_requested: false, time_left_ms: None, error }];
     node.answer(&message, Ok(Reported { results })).await;
     let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
     assert_eq!(said.reports[0].word, run_result());
@@ -257,7 +267,8 @@ async fn the_answer_to_a_report_asks_a_handler_to_stop() {
     node.link(&name(), "l", 4).await;
     node.deliver(&name(), "l", 1, vec![grant("obeys", LONG)]).await;
     let (_, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
-    let stop = ReportResult { version: Some(4), cancel_requested: true, error: None };
+    let stop =
+        ReportResult { version: Some(4), cancel_requested: true, time_left_ms: None, error: None };
     node.answer(&message, Ok(Reported { results: vec![stop] })).await;
     let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
     let ended = Word::EndRun { outcome: RunOutcome::Cancelled, result: None };
@@ -307,6 +318,7 @@ async fn a_heartbeat_ends_with_its_connection() {
         attempt_id: AttemptId(Uuid::now_v7()),
         fencing_token: 3,
         lease_ms: LONG,
+        input_seen: None,
     };
     let until_answered = Duration::from_secs(2);
     for _ in 0..4 {

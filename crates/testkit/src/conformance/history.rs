@@ -9,7 +9,8 @@ use tenure_core::event::{
 use tenure_core::id::{
     AgentId, CommandId, CommitId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId, WalName,
 };
-use tenure_core::record::{Progress, Reason, StepSpec, TaskSpec};
+use tenure_core::record::{Labels, Progress, Reason, StepSpec, TaskSpec};
+use tenure_core::rules::Rules;
 use tenure_core::status::{DeliveryState, Policy, TaskStatus, Visibility};
 use tenure_ports::Journal;
 use tenure_ports::journal::TaskKey;
@@ -88,8 +89,12 @@ impl History {
     /// Adds the commit that creates the Task and has it run.
     pub fn create(&mut self) -> Arc<Commit> {
         let task = Arc::new(self.spec());
-        let created =
-            Body::TaskCreated(TaskCreated { task, creation: None, idempotency_key: None });
+        let created = Body::TaskCreated(TaskCreated {
+            task,
+            creation: None,
+            idempotency_key: None,
+            rules: Rules::First,
+        });
         let ready = Body::StepReady(Nothing {});
         let running = Body::TaskRunning(Moved { from: TaskStatus::Pending, reason: None });
         self.commit([created, ready, running])
@@ -139,8 +144,11 @@ impl History {
             worker_pool_id: pool.clone(),
             handler: HandlerName::default_handler(),
             input: None,
+            inputs_from: None,
             retry_policy: None,
             assignee: None,
+            claim_only_by: None,
+            ext: None,
         };
         TaskSpec {
             task_id: self.key.task_id.clone(),
@@ -157,11 +165,17 @@ impl History {
             thread_id: None,
             turn_id: None,
             parent_task_id: None,
+            parent_close: tenure_core::status::ParentClose::Abandon,
+            output_from: None,
             objective: None,
             requested_by: None,
             owner: None,
             assignee: None,
+            claim_only_by: None,
+            ext: None,
             retry_policy: None,
+            on_failure: None,
+            optional_wait_ms: None,
             task_kind: None,
             task_family: None,
             priority: 0,
@@ -173,6 +187,8 @@ impl History {
             job_id: None,
             metadata: None,
             native_protocol: None,
+            labels: labels(),
+            cwd: None,
             status: TaskStatus::Pending,
             relationships: Vec::new(),
             steps: [Arc::new(step)].into(),
@@ -183,6 +199,11 @@ impl History {
 /// The title of a Task of a history.
 pub fn title(task: &TaskId) -> String {
     format!("the \"{task}\" task")
+}
+
+/// The labels of a Task of a history (LABEL-01).
+pub fn labels() -> Labels {
+    [("team".into(), "blue".into())].into()
 }
 
 fn step_id() -> StepId {

@@ -11,7 +11,7 @@ use tenure_core::id::SessionId;
 use tenure_core::status::End;
 use tenure_ports::journal::{AppendError, EncodedSnapshot, Entry, Journal, ReadError, TaskKey};
 
-use super::history::{History, title};
+use super::history::{History, labels, title};
 
 /// Every commit of a log.
 pub async fn read_all<J: Journal>(journal: &J, key: &TaskKey) -> Result<Vec<Commit>, ReadError> {
@@ -314,6 +314,7 @@ async fn entries_follow_the_log<J: Journal>(journal: &J) {
         key: history.key.clone(),
         wal_name: history.wal_name.clone(),
         title: title(&history.key.task_id),
+        labels: labels(),
         created_at: history.updated_at(),
         updated_at: history.updated_at(),
         ended: None,

@@ -5,11 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // This is test code that other crates share.
 
+mod blobs;
 mod bus;
 pub mod history;
 mod journal;
 mod leases;
 
+pub use blobs::{QUOTA, blobs_suite};
 pub use bus::{Bus, absence_suite, bus_suite};
 pub use history::History;
 pub use journal::{journal_suite, names_suite, read_all};

@@ -10,6 +10,7 @@ use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput,
 use tenure_core::{Context, Query, Rejection};
 use tenure_ports::client::{Answers, Changed, ClientPort, Listing, LogPage};
 use tenure_wire::bus::V;
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime};
 use tenure_wire::bus::request::{Ask, Committed, Request, RequestHead};
 
@@ -131,6 +132,24 @@ impl<C: ClientPort> ClientPort for Client<C> {
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
         let arrives = |event| Some(crossed(&Runtime { v: V, event }).ok()?.event);
         Ok(self.0.runtime(task).await?.filter_map(move |event| ready(arrives(event))).boxed())
+    }
+
+    async fn blob_get(&self, task: &TaskId, get: BlobGet) -> Result<BlobPart, Rejection> {
+        match asked(task, get)? {
+            Request { head: RequestHead { task_id: Some(task), .. }, ask: Ask::BlobGet(get) } => {
+                answered(self.0.blob_get(&task, get).await)
+            }
+            _ => Err(misread()),
+        }
+    }
+
+    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
+        match asked(task, part)? {
+            Request { head: RequestHead { task_id: Some(task), .. }, ask: Ask::BlobPut(part) } => {
+                answered(self.0.blob_put(&task, part).await)
+            }
+            _ => Err(misread()),
+        }
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {

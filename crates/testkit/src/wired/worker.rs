@@ -15,6 +15,7 @@ use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::V;
+use tenure_wire::bus::blob::{BlobAsk, BlobGet, BlobPart, BlobPut, BlobTaken, HeldBlob};
 use tenure_wire::bus::worker::{
     Capacity, Claim, Delivery as Sent, Heartbeat, Looking, Pulses, QuerySteps, Report, Word,
 };
@@ -97,6 +98,19 @@ fn arrived(credit: Credit) -> Option<Credit> {
     Some(Credit { free, seen, lost, number })
 }
 
+/// A request for a blob as it arrives.
+fn arrived_blob(held: &Holding, ask: BlobAsk) -> Result<(Holding, BlobAsk), Rejection> {
+    let TaskKey { session_id, task_id } = held.task.clone();
+    let (run_id, attempt_id, fencing_token) = (held.run_id, held.attempt_id, held.fencing_token);
+    let v = V;
+    let asked = HeldBlob { v, session_id, task_id, run_id, attempt_id, fencing_token, ask };
+    let HeldBlob { session_id, task_id, run_id, attempt_id, fencing_token, ask, .. } =
+        crossed(&asked)?;
+    let task = TaskKey { session_id, task_id };
+    let held = Holding { task, run_id, attempt_id, fencing_token, ..held.clone() };
+    Ok((held, ask))
+}
+
 fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
@@ -148,6 +162,34 @@ impl<W: WorkerPort> WorkerPort for Worker<W> {
                 Ok(Looked::Board(seen)) => Looked::Board(answered(Ok(seen))?),
                 Err(refused) => return Err(crossed(&refused)?),
             })
+        }
+    }
+
+    fn blob_get(
+        &self,
+        held: &Holding,
+        get: BlobGet,
+    ) -> impl Future<Output = Result<BlobPart, Rejection>> + Send + 'static {
+        let (inner, held) = (Arc::clone(&self.inner), held.clone());
+        async move {
+            match arrived_blob(&held, BlobAsk::BlobGet(get))? {
+                (held, BlobAsk::BlobGet(get)) => answered(inner.blob_get(&held, get).await),
+                _ => Err(misread()),
+            }
+        }
+    }
+
+    fn blob_put(
+        &self,
+        held: &Holding,
+        part: BlobPut,
+    ) -> impl Future<Output = Result<BlobTaken, Rejection>> + Send + 'static {
+        let (inner, held) = (Arc::clone(&self.inner), held.clone());
+        async move {
+            match arrived_blob(&held, BlobAsk::BlobPut(part))? {
+                (held, BlobAsk::BlobPut(part)) => answered(inner.blob_put(&held, part).await),
+                _ => Err(misread()),
+            }
         }
     }
 

@@ -45,6 +45,8 @@ macro_rules! queries {
             ReadParent($crate::bus::request::ReadParent)
             List($crate::bus::request::List)
             Leases($crate::bus::operate::ListLeases)
+            BlobGet($crate::bus::blob::BlobGet)
+            BlobPut($crate::bus::blob::BlobPut)
         }
     };
 }
@@ -157,6 +159,8 @@ fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMe
         #[serde(skip_serializing_if = "Option::is_none")]
         expected_version: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        expected_spec_version: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         max_bytes: Option<usize>,
         #[serde(skip_serializing_if = "Option::is_none")]
         trace: Option<&'a SmolStr>,
@@ -167,6 +171,7 @@ fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMe
         task_id: head.task_id.as_ref(),
         command_id: head.command_id.as_ref(),
         expected_version: head.expected_version,
+        expected_spec_version: head.expected_spec_version,
         max_bytes: head.max_bytes,
         trace: head.trace.as_ref(),
     })

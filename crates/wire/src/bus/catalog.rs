@@ -16,6 +16,7 @@ use tenure_core::view::{
 };
 use tenure_core::{Code, Command, Query, Reads};
 
+use super::blob::{BlobAnswer, BlobAsk, BlobPart, BlobTaken, HeldBlob};
 use super::request::UPDATE_TASK;
 use super::{VERSION, event, node, operate, request, worker};
 
@@ -197,11 +198,13 @@ impl Schemas {
     fn worker_operations(&mut self) -> Vec<OperationEntry> {
         let words = variants(worker::Word::json_schema(&mut self.inputs));
         let looks = variants(Look::json_schema(&mut self.inputs));
+        let blobs = variants(BlobAsk::json_schema(&mut self.inputs));
         let mut all = Vec::new();
         for ((name, input), subject) in words
             .into_iter()
             .map(|word| (word, "report"))
             .chain(looks.into_iter().map(|look| (look, "look")))
+            .chain(blobs.into_iter().map(|ask| (ask, "blob")))
         {
             let Some(operator) = Operator::from_name(&name) else { continue };
             let output = match operator {
@@ -209,6 +212,8 @@ impl Schemas {
                 Operator::TaskGet => self.output::<WorkerTask>(),
                 Operator::TaskList => self.output::<TaskPage<WorkerTask>>(),
                 Operator::TaskQuerySteps => self.output::<StepPage>(),
+                Operator::BlobGet => self.output::<BlobPart>(),
+                Operator::BlobPut => self.output::<BlobTaken>(),
                 _ => self.output::<TaskLines>(),
             };
             let writes = subject == "report";
@@ -221,7 +226,10 @@ impl Schemas {
                 roles: vec![Role::Worker],
                 input,
                 output,
-                refusals: if writes { operator.own_refusals().to_vec() } else { Vec::new() },
+                refusals: match subject {
+                    "look" => Vec::new(),
+                    _ => operator.own_refusals().to_vec(),
+                },
             });
         }
         all
@@ -256,6 +264,7 @@ impl Schemas {
             "tenure.v1.worker.<pool>.<principal>.<boot>.query.<partition>" worker::QuerySteps => StepPage;
             "tenure.v1.worker.<pool>.<principal>.<boot>.claim.<partition>" worker::Claim => ClaimResult;
             "tenure.v1.worker.<pool>.<principal>.<boot>.look.<partition>" worker::Looking => Looked;
+            "tenure.v1.worker.<pool>.<principal>.<boot>.blob.<partition>" HeldBlob => BlobAnswer;
         }
         sent! { "_INBOX.worker.<principal>.<boot>.d.<node>" worker::Deliveries; }
         taken! {

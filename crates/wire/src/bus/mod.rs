@@ -11,6 +11,7 @@
 pub mod address;
 mod ask;
 mod beside;
+pub mod blob;
 pub mod catalog;
 pub mod event;
 pub mod node;

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
+use tenure_core::features::Features;
 use tenure_core::id::{PoolId, SessionId, TaskId};
 
 use super::V;
@@ -22,6 +23,12 @@ pub struct Alive {
     pub placement: u32,
     /// The partitions that it owns.
     pub owned: Vec<u32>,
+    /// Its features (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
+    /// The features that logs of the cluster may hold and that it lacks: if there are any, it takes no partition.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub lacks: Features,
 }
 
 /// A node has ready Steps for a pool but no credits (`tenure.v1.node.<node>.hungry`): workers of

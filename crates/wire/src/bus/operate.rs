@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
+use tenure_core::features::Features;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, TaskId};
 use tenure_core::{Counts, Rejection};
 
 use super::V;
-use super::request::LogLines;
+use super::request::RawBytes;
 
 /// Asks every node for itself and its workers (`nodes`). Each answers with [`NodeFacts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +31,12 @@ pub struct NodeFacts {
     pub partitions: u32,
     /// Those that it owns: a caller with answers for all partitions has heard every node that matters.
     pub owned: Vec<u32>,
+    /// Its features (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
+    /// The features that logs of the cluster may hold and that it lacks: if there are any, it takes no partition.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub lacks: Features,
     /// Workers that have a link with it.
     pub workers: Vec<WorkerFacts>,
     /// Workers without a link because the node could not accept what they sent, in the last ten minutes.
@@ -267,7 +274,7 @@ pub struct ImportLog {
     /// Where the part begins in the log, in bytes.
     pub from: u64,
     /// The part.
-    pub lines: LogLines,
+    pub lines: RawBytes,
 }
 
 /// How much of a log the owner has received.

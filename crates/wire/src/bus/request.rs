@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, Write};
+use tenure_core::features::Features;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::patch::{Operation, TaskFields};
+use tenure_core::record::Labels;
 use tenure_core::status::{FailedAs, TaskStatus};
 pub use tenure_core::view::{
     BoardInput, ExplainInput, ExplainTaskInput, GetInput, InspectInput, ListInput, QueryInput,
@@ -26,6 +28,9 @@ use super::{BadMessage, V, decode, operation};
 pub struct Hello {
     /// The version.
     pub v: V,
+    /// The features of the caller (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
 }
 
 /// The partitions and the placement of the cluster.
@@ -38,6 +43,9 @@ pub struct Welcome {
     /// The version of the placement of Tasks in them (OWN-01); 1 if left out.
     #[serde(default = "super::first_placement", skip_serializing_if = "super::is_first_placement")]
     pub placement: u32,
+    /// The features of the node (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
 }
 
 /// The fields around an operation.
@@ -56,6 +64,9 @@ pub struct RequestHead {
     /// Carry the command out only at this version (OCC-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
+    /// Carry the command out only if orchestrators have last changed the Task at this version (OCC-07).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_spec_version: Option<u64>,
     /// The longest answer that the caller accepts, in bytes (CTRL-06).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
@@ -70,8 +81,9 @@ impl RequestHead {
     /// # Errors
     /// The error of `made`.
     pub fn context<E>(self, made: impl FnOnce() -> Result<CommandId, E>) -> Result<Context, E> {
-        let Self { command_id, expected_version, trace, .. } = self;
-        Ok(Context { command_id: command_id.map_or_else(made, Ok)?, expected_version, trace })
+        let Self { command_id, expected_version, expected_spec_version, trace, .. } = self;
+        let command_id = command_id.map_or_else(made, Ok)?;
+        Ok(Context { command_id, expected_version, expected_spec_version, trace })
     }
 }
 
@@ -109,7 +121,7 @@ pub struct ReadParent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogPage {
     /// Each commit as its lines in a log file.
-    pub commits: Vec<LogLines>,
+    pub commits: Vec<RawBytes>,
     /// Set if the one commit is cut: its next part begins at this byte, after the same event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<u64>,
@@ -141,17 +153,17 @@ pub struct LeaseLeft {
     pub left_ms: u64,
 }
 
-/// Lines of a log, as bytes.
+/// Bytes: lines of a log, or a part of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLines(pub Vec<u8>);
+pub struct RawBytes(pub Vec<u8>);
 
-impl Serialize for LogLines {
+impl Serialize for RawBytes {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_bytes(&self.0)
     }
 }
 
-impl JsonSchema for LogLines {
+impl JsonSchema for RawBytes {
     fn schema_name() -> Cow<'static, str> {
         "Bytes".into()
     }
@@ -161,19 +173,19 @@ impl JsonSchema for LogLines {
     }
 }
 
-impl<'de> Deserialize<'de> for LogLines {
+impl<'de> Deserialize<'de> for RawBytes {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Bytes;
         impl serde::de::Visitor<'_> for Bytes {
-            type Value = LogLines;
+            type Value = RawBytes;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("bytes")
             }
-            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<LogLines, E> {
-                Ok(LogLines(v.to_vec()))
+            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<RawBytes, E> {
+                Ok(RawBytes(v.to_vec()))
             }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<LogLines, E> {
-                Ok(LogLines(v.as_bytes().to_vec()))
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<RawBytes, E> {
+                Ok(RawBytes(v.as_bytes().to_vec()))
             }
         }
         d.deserialize_bytes(Bytes)
@@ -260,6 +272,9 @@ pub struct Entry {
     pub wal_name: WalName,
     /// For people.
     pub title: String,
+    /// Names and values by which listings find it (LABEL-01).
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// When it was created.
     pub created_at: Millis,
     /// Time of its last event that the index knows.
@@ -309,9 +324,9 @@ impl Request {
 
     /// A request that creates or changes a Task.
     pub fn command(task: &TaskId, context: Context, what: Write) -> Self {
-        let Context { command_id, expected_version, trace } = context;
+        let Context { command_id, expected_version, expected_spec_version, trace } = context;
         let Self { head, ask } = Self::new(Some(task.clone()), Some(command_id), what);
-        Self { head: RequestHead { expected_version, trace, ..head }, ask }
+        Self { head: RequestHead { expected_version, expected_spec_version, trace, ..head }, ask }
     }
 
     /// Reads a request.

@@ -184,6 +184,8 @@ pub enum WorkerVerb {
     Claim(u32),
     /// It reads the Task of a Run.
     Look(u32),
+    /// It puts or gets blobs for a Step that it holds.
+    Blob(u32),
 }
 
 /// The last part of a client's subject: what the request is.
@@ -276,6 +278,7 @@ fn worker_verb<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<WorkerV
         "query" => WorkerVerb::Query(tokens.next()?.parse().ok()?),
         "claim" => WorkerVerb::Claim(tokens.next()?.parse().ok()?),
         "look" => WorkerVerb::Look(tokens.next()?.parse().ok()?),
+        "blob" => WorkerVerb::Blob(tokens.next()?.parse().ok()?),
         _ => return None,
     })
 }

@@ -7,8 +7,10 @@ use smol_str::SmolStr;
 use tenure_core::Rejection;
 use tenure_core::command::{Operator, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
-use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
+use tenure_core::features::Features;
+use tenure_core::id::{AttemptId, CommandId, HandlerName, Ref, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::record::WorkerOrigin;
 use tenure_core::view::{ClaimResult, GetInput, Look, RunOffer};
 
 use super::operation::{or_nothing, within};
@@ -25,6 +27,22 @@ pub struct Hello {
     /// The handlers that it has; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handlers: Option<Vec<HandlerName>>,
+    /// The machine that it runs on, for its Attempts (ATT-12); 64 characters of it are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_host: Option<SmolStr>,
+    /// The build of its program, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_build: Option<SmolStr>,
+    /// Its features (EVOLVE-02).
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
+}
+
+impl Hello {
+    /// Where the worker runs and what it is, if it says so.
+    pub fn origin(&self) -> Option<WorkerOrigin> {
+        WorkerOrigin::of(self.worker_host.as_deref(), self.worker_build.as_deref())
+    }
 }
 
 /// A worker leaves (`bye`): nodes send it nothing more.
@@ -92,12 +110,30 @@ pub struct Delivery {
     /// The handler of this Attempt should end soon (CANCEL-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<AttemptId>,
+    /// How long that handler has left, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
+    /// Input for this Attempt that came to its Task after the claim (CTRL-12). Only a worker with the feature
+    /// `input` gets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Box<LateInput>>,
     /// This Attempt is over: no report on it counts any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<AttemptId>,
     /// Whether the worker shall take no more Steps, finish those that it has, and leave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
+}
+
+/// Entries of a Task's `input_refs` that an open Attempt did not have in its claim (CTRL-12).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LateInput {
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// How many entries of the list come before these. A worker that has seen more skips as many.
+    pub after: u32,
+    /// The entries.
+    pub input_refs: Vec<Ref>,
 }
 
 impl Delivery {
@@ -194,6 +230,9 @@ pub struct ReportResult {
     /// Whether the holder is asked to stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
+    /// How long it then has left, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
     /// Why it does not count, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Rejection>,
@@ -222,6 +261,9 @@ pub struct Holding {
     pub attempt_id: AttemptId,
     /// Its token.
     pub fencing_token: u64,
+    /// How many entries of the Task's `input_refs` it has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_seen: Option<u64>,
 }
 
 /// A node's answer to a heartbeat. An Attempt that it does not name is neither renewed nor lost.
@@ -243,6 +285,9 @@ pub struct Pulse {
     /// Whether the holder is asked to stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
+    /// How long it then has left, in milliseconds (POL-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_ms: Option<u64>,
     /// Why it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Rejection>,

@@ -185,7 +185,7 @@ impl<'a> LineEncoder<'a> {
     fn digest(&mut self, digest: Option<&Digest>) {
         match digest {
             Some(digest) => {
-                self.plain(",\"command_digest\":\"", digest.hex(&mut [0; 64]));
+                self.plain(",\"command_digest\":\"", digest.text(&mut [0; Digest::TEXT_MAX]));
                 self.raw("\"");
             }
             None => self.raw(",\"command_digest\":null"),

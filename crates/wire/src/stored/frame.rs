@@ -26,7 +26,9 @@
 use std::io::Cursor;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::features::Features;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::record::Labels;
 use tenure_core::status::{FailedAs, TaskStatus};
 
 /// Version of the form. A reader refuses a later one.
@@ -63,8 +65,9 @@ pub enum Header {
         node: String,
         /// An id of this taking, which no other has: so no owner takes another's record for its own.
         taking: String,
-        /// The format version in which the owner writes: one that all live nodes can read.
-        write_level: u32,
+        /// The features that the log may hold from here on (EVOLVE-02); older programs leave them out.
+        #[serde(default, skip_serializing_if = "Features::is_empty")]
+        features: Features,
     },
 }
 
@@ -86,7 +89,7 @@ pub struct CommitHead {
     pub prev: u64,
     /// Bytes of the commit in the body.
     pub len: u32,
-    /// Title and log name of the Task, only with its first commit.
+    /// What lists show of the Task, only with its first commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named: Option<Named>,
     /// The terminal status after it.
@@ -107,6 +110,9 @@ pub struct Named {
     pub title: String,
     /// Name of its log.
     pub wal_name: WalName,
+    /// Names and values by which they find it (LABEL-01).
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 /// Why bytes are no frame.

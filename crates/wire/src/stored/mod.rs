@@ -30,7 +30,7 @@ mod snapshot;
 pub use assemble::Assembler;
 pub use decode::{Line, LineError, decode_line};
 pub use encode::{EncodeError, encode};
-pub use packed::{decode_packed, encode_packed, version_at};
+pub use packed::{decode_packed, encode_packed};
 pub use snapshot::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapshot};
 
 /// Longest line, in bytes without its newline. A reader holds one line at a time, so this limits

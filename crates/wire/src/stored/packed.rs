@@ -31,30 +31,24 @@ use super::{LINE_MAX, is_sealed, seal};
 /// The most bytes around a payload in a line of a log, not counting what callers name.
 const AROUND: usize = 1 << 10;
 
-/// The version to write where every node that may read it reads up to this one (mechanisms 17): that, or the newest
-/// that is known here.
-pub fn version_at(level: u32) -> u16 {
-    u16::try_from(level).unwrap_or(u16::MAX).clamp(1, SCHEMA_VERSION)
-}
-
-/// Adds a commit to `out`, as one line with its newline, in a version from [`version_at`].
+/// Adds a commit to `out`, as one line with its newline.
 ///
 /// # Errors
 /// As [`encode`](super::encode): a commit that cannot be lines of a log cannot be packed either.
-pub fn encode_packed(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+pub fn encode_packed(commit: &Commit, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
-    let written = write(commit, version, out);
+    let written = write(commit, out);
     if written.is_err() {
         out.truncate(start);
     }
     written
 }
 
-fn write(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+fn write(commit: &Commit, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
     let failed = |source| EncodeError::Json { wal_seq: commit.first_seq, source };
     out.reserve(512 + 64 * commit.events.len());
-    integer(out, "{\"schema\":", version);
+    integer(out, "{\"schema\":", SCHEMA_VERSION);
     integer(out, ",\"first_seq\":", commit.first_seq);
     uuid(out, ",\"commit_id\":", commit.commit_id.0);
     integer(out, ",\"created_at\":", commit.created_at);
@@ -64,7 +58,7 @@ fn write(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeE
     match &commit.command_digest {
         Some(digest) => {
             out.extend_from_slice(b",\"command_digest\":\"");
-            out.extend_from_slice(digest.hex(&mut [0; 64]).as_bytes());
+            out.extend_from_slice(digest.text(&mut [0; Digest::TEXT_MAX]).as_bytes());
             out.push(b'"');
         }
         None => out.extend_from_slice(b",\"command_digest\":null"),

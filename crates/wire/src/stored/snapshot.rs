@@ -18,7 +18,7 @@ use super::frame::split_u32;
 
 /// Version of the form, and of what the reducer makes of a log: a state that an older version has
 /// folded may differ from what the log gives now.
-pub const STATE_VERSION: u32 = 1;
+pub const STATE_VERSION: u32 = 2;
 
 const STATE: &[u8; 4] = b"TNS1";
 

@@ -2,11 +2,14 @@
 
 #![allow(unreachable_pub)] // It is a part of a test.
 
+mod blobs;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::command::create::Parent;
+use tenure_core::features::Features;
 use tenure_core::status::{Intent, TaskStatus};
 use tenure_core::{Counts, Rejection};
 use tenure_wire::bus::node::Alive;
@@ -14,7 +17,7 @@ use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
     PoolFacts, RefusedFacts, RetainedWork, SuspendedFacts, WaitFacts, WorkerFacts,
 };
-use tenure_wire::bus::request::{Ask, LogLines, ReadParent, Request, Welcome};
+use tenure_wire::bus::request::{Ask, RawBytes, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -40,6 +43,8 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         node: "n1".into(),
         partitions: 8,
         owned: vec![0, 3],
+        features: Features::default(),
+        lacks: Features::default(),
         workers: vec![worker.clone()],
         refused: Vec::new(),
         more: false,
@@ -107,7 +112,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         left_ms: Some(29_000),
         open: Some(open),
     };
-    let lines = LogLines(b"{}\n".to_vec());
+    let lines = RawBytes(b"{}\n".to_vec());
     let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
     let mut all = vec![
         ("nodes", bytes(&Nodes { v: V, audit: false })),
@@ -126,23 +131,36 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
     ];
     all.extend(of_nodes());
+    all.extend(blobs::messages());
     all.extend(of_its_making());
     all
 }
 
 /// How a cluster was made, as nodes say. OWN-01: of the first placement they say none.
-fn of_its_making() -> [(&'static str, Vec<u8>); 4] {
-    let alive = |placement| {
-        bytes(&Alive { v: V, node: "n1".into(), partitions: 8, placement, owned: vec![0, 3] })
+fn of_its_making() -> [(&'static str, Vec<u8>); 6] {
+    let none = Features::default;
+    let new = || Features::read("edition-2,input");
+    let alive = |placement, (features, lacks)| {
+        bytes(&Alive {
+            v: V,
+            node: "n1".into(),
+            partitions: 8,
+            placement,
+            owned: vec![0, 3],
+            features,
+            lacks,
+        })
     };
-    let welcome = |placement| {
-        bytes(&Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8, placement })))
+    let welcome = |placement, features| {
+        bytes(&Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8, placement, features })))
     };
     [
-        ("alive", alive(1)),
-        ("alive-placed", alive(2)),
-        ("welcome", welcome(1)),
-        ("welcome-placed", welcome(2)),
+        ("alive", alive(1, (none(), none()))),
+        ("alive-placed", alive(2, (none(), none()))),
+        ("alive-features", alive(2, (Features::read("input"), Features::read("edition-2")))),
+        ("welcome", welcome(1, none())),
+        ("welcome-placed", welcome(2, none())),
+        ("welcome-features", welcome(2, new())),
     ]
 }
 

@@ -10,12 +10,15 @@ use tenure_core::event::{
     Archived, Bindings, Body, CancelRequested, Commit, DeliveryUpdated, Ended, Event, LeaseEnd,
     Linked, Moved, Nothing, RunDispatched, RunEnded, StepBlocked, StepCancelled, StepClaimed,
     StepCompleted, StepFailed, StepLeaseExpired, StepReopened, StepSnapshot, StepStarted,
-    StepUpdated, Stopped, TaskCreated, TaskProgress, TaskUpdated, Unlinked,
+    StepTakenOver, StepUpdated, Stopped, TaskCreated, TaskFact, TaskProgress, TaskUpdated,
+    Unlinked,
 };
 use tenure_core::id::{CommandId, Digest, EdgeId};
 use tenure_core::record::{Reason, Value};
+use tenure_core::rules::Rules;
 use tenure_core::status::{
-    DeliveryState, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus, WaitKind,
+    DeliveryState, EndReason, FactKind, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
+    WaitKind,
 };
 
 pub(crate) use records::*;
@@ -27,6 +30,9 @@ fn ended() -> Box<Ended> {
         acceptance: Some(acceptance()),
         artifacts: vec![artifact()],
         evidence_refs: vec![reference("photo")],
+        output: None,
+        output_from: None,
+        unread_input_refs: Vec::new(),
     })
 }
 
@@ -48,6 +54,8 @@ fn claim() -> Box<StepClaimed> {
         input_refs: vec![reference("answer")],
         step_snapshot: StepSnapshot::of(&step_spec(), 11),
         retry_policy: Some(retry_policy()),
+        worker_host: None,
+        worker_build: None,
     })
 }
 
@@ -66,6 +74,7 @@ pub(crate) fn full() -> Vec<Body> {
             task: Arc::new(task_spec()),
             creation: None,
             idempotency_key: Some("key \"1\"".into()),
+            rules: Rules::First,
         }),
         Body::TaskSubmitted(moved(TaskStatus::Draft)),
         Body::TaskRunning(moved(TaskStatus::Pending)),
@@ -127,6 +136,7 @@ pub(crate) fn full() -> Vec<Body> {
             reason: Some(reason()),
             output: Some(Value::json(b"{\"pages\":9}".to_vec())),
             reply: Some(ReplyKind::Direct),
+            adopted: false,
             report: facts(),
         }),
         Body::StepFailed(StepFailed {
@@ -134,6 +144,7 @@ pub(crate) fn full() -> Vec<Body> {
             outcome: Some(Outcome::TimedOut),
             reason: reason(),
             attempt_count: Some(2),
+            retry_after_ms: None,
             report: facts(),
         }),
         Body::StepCancelled(StepCancelled {
@@ -163,7 +174,7 @@ pub(crate) fn full() -> Vec<Body> {
                 thread_id: Some("thread".into()),
                 environment_ref: Some("env://1".into()),
             }),
-            expires_at: TIME + 300_000,
+            expires_at: Some(TIME + 300_000),
         })),
         Body::RunEnded(RunEnded {
             run_id: run(),
@@ -171,6 +182,18 @@ pub(crate) fn full() -> Vec<Body> {
             reason: Some(reason()),
             worker_id: Some(agent("worker-3")),
         }),
+        Body::TaskFact(Box::new(TaskFact {
+            kind: FactKind::A2aPushConfig,
+            key: "config \"1\"".into(),
+            payload: Value::json(b"{\"url\":\"https://alice/push\"}".to_vec()),
+        })),
+        Body::StepTakenOver(Box::new(StepTakenOver {
+            from_task_id: task(),
+            from_attempt_id: Some(attempt()),
+            output: Some(Value::json(b"{\"pages\":9}".to_vec())),
+            result_summary: Some("nine pages".into()),
+            artifacts: vec![artifact()],
+        })),
     ]
 }
 
@@ -186,8 +209,12 @@ pub(crate) fn least() -> Vec<Body> {
 fn strip(body: &mut Body) {
     match body {
         Body::TaskCreated(p) => {
-            *p =
-                TaskCreated { task: Arc::new(least_task()), creation: None, idempotency_key: None };
+            *p = TaskCreated {
+                task: Arc::new(least_task()),
+                creation: None,
+                idempotency_key: None,
+                rules: Rules::First,
+            };
         }
         Body::TaskSubmitted(p)
         | Body::TaskRunning(p)
@@ -230,6 +257,7 @@ fn strip(body: &mut Body) {
                 reason: None,
                 output: None,
                 reply: None,
+                adopted: false,
                 report: None,
             };
         }
@@ -244,7 +272,16 @@ fn strip(body: &mut Body) {
             (p.allowed_step_ids, p.instructions, p.bindings) = (None, None, None);
         }
         Body::RunEnded(p) => (p.reason, p.worker_id) = (None, None),
-        Body::StepReady(_) | Body::StepLeaseExpired(_) => {}
+        Body::StepTakenOver(p) => {
+            **p = StepTakenOver {
+                from_task_id: p.from_task_id.clone(),
+                from_attempt_id: None,
+                output: None,
+                result_summary: None,
+                artifacts: Vec::new(),
+            };
+        }
+        Body::StepReady(_) | Body::StepLeaseExpired(_) | Body::TaskFact(_) => {}
     }
 }
 
@@ -262,7 +299,7 @@ pub(crate) fn commit(first_seq: u64, events: Vec<Event>, is_full: bool) -> Commi
         first_seq,
         created_at: TIME,
         command_id: is_full.then(|| CommandId::new("command\t\"1\"").unwrap()),
-        command_digest: is_full.then_some(Digest([0xa5; 32])),
+        command_digest: is_full.then_some(Digest::first([0xa5; 32])),
         epoch: if is_full { 9_007_199_254_740_991 } else { 0 },
         trace: is_full.then(|| trace.into()),
         events,

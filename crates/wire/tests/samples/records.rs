@@ -10,9 +10,10 @@ use tenure_core::id::{
 };
 use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput, TaskFields};
 use tenure_core::record::{
-    Acceptance, ArtifactInput, Backoff, Counter, Coverage, Edge, EdgeReason, Object, Progress,
-    Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
+    Acceptance, ArtifactInput, Backoff, Counter, Coverage, Edge, EdgeReason, Labels, Object,
+    Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
 };
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::{
     AcceptanceState, ArtifactKind, ArtifactState, DeliveryState, EdgeKind, EdgeStatus, Policy,
     TaskStatus, Visibility,
@@ -87,13 +88,18 @@ pub(crate) fn reason_input() -> ReasonInput {
 
 pub(crate) fn retry_policy() -> Arc<RetryPolicy> {
     Arc::new(RetryPolicy {
-        max_attempts: Some(5),
+        max_attempts: Some(Limit::Of(5)),
         max_lost: None,
-        backoff: Backoff { initial_ms: 250, factor: 1.1, max_ms: 30_000, jitter: 0.3 },
-        non_retryable: vec!["rejected".into(), "bad_input".into()],
-        schedule_to_start_ms: Some(60_000),
-        start_to_close_ms: Some(600_000),
+        backoff: Some(Backoff { initial_ms: 250, factor: 1.1, max_ms: 30_000, jitter: 0.3 }.into()),
+        non_retryable: Some(vec!["rejected".into(), "bad_input".into()]),
+        schedule_to_start_ms: Some(Limit::Of(60_000)),
+        start_to_close_ms: Some(Limit::Of(600_000)),
+        schedule_to_close_ms: None,
+        blocked_ms: None,
+        cancel_grace_ms: None,
         heartbeat_ms: Some(45_000),
+        on_lease_doubt: None,
+        accept_late: None,
     })
 }
 
@@ -163,6 +169,7 @@ pub(crate) fn facts() -> Option<Box<ReportFacts>> {
         output_refs: vec![reference("report.v1")],
         checkpoint_refs: vec![reference("s3://bucket/checkpoint")],
         remote: Some(remote()),
+        input_seen: None,
     };
     facts.boxed()
 }
@@ -190,8 +197,11 @@ pub(crate) fn step_spec() -> StepSpec {
         worker_pool_id: pool(),
         handler: HandlerName::new("writer").unwrap(),
         input: Some(Value::json(b"{\"pages\":9}".to_vec())),
+        inputs_from: None,
         retry_policy: Some(retry_policy()),
         assignee: Some(agent("worker-3")),
+        claim_only_by: None,
+        ext: None,
     }
 }
 
@@ -211,6 +221,8 @@ pub(crate) fn task_spec() -> TaskSpec {
         thread_id: Some("thread".into()),
         turn_id: Some("turn".into()),
         parent_task_id: Some(TaskId::new("parent").unwrap()),
+        parent_close: Default::default(),
+        output_from: None,
         objective: Some("a report".into()),
         requested_by: Some(agent("alice")),
         owner: Some(agent("bob")),
@@ -249,11 +261,19 @@ pub(crate) fn least_task() -> TaskSpec {
         thread_id: None,
         turn_id: None,
         parent_task_id: None,
+        parent_close: Default::default(),
+        output_from: None,
         objective: None,
         requested_by: None,
         owner: None,
         assignee: None,
+        claim_only_by: None,
+        labels: Labels::new(),
+        ext: None,
+        cwd: None,
         retry_policy: None,
+        on_failure: None,
+        optional_wait_ms: None,
         task_kind: None,
         task_family: None,
         priority: 0,
@@ -274,9 +294,12 @@ pub(crate) fn least_task() -> TaskSpec {
 pub(crate) fn step_input() -> StepInput {
     StepInput {
         assignee: Some(agent("worker-3")),
+        claim_only_by: None,
         depends_on_step_ids: vec![step("read")],
+        ext: None,
         handler: Some(HandlerName::new("writer").unwrap()),
         input: Some(Value::inline("application/octet-stream", vec![0, 159, 146, 150])),
+        inputs_from: None,
         required: Some(false),
         retry_policy: Some(retry_policy()),
         step_id: step("write"),
@@ -292,11 +315,15 @@ pub(crate) fn operations() -> Vec<Operation> {
     let fields = TaskFields {
         acceptance: Change::Set(acceptance()),
         assignee: Change::Set(agent("worker-3")),
+        claim_only_by: Change::Keep,
+        ext: Change::Keep,
         completion: Change::Set(Policy::Auto),
         constraints: Change::Set(object()),
         dispatch: Change::Set(Policy::Manual),
         metadata: Change::Set(object()),
         objective: Change::Clear,
+        on_failure: Change::Keep,
+        optional_wait_ms: Change::Keep,
         owner: Change::Set(agent("carol")),
         priority: Change::Set(7),
         reason: reason(),
@@ -309,9 +336,12 @@ pub(crate) fn operations() -> Vec<Operation> {
     };
     let step_fields = StepFields {
         assignee: Change::Clear,
+        claim_only_by: Change::Keep,
+        ext: Change::Keep,
         depends_on_step_ids: Change::Set(vec![step("count")]),
         handler: Change::Set(HandlerName::default_handler()),
         input: Change::Set(Value::json(b"[]".to_vec())),
+        inputs_from: Change::Keep,
         required: Change::Set(true),
         retry_policy: Change::Set(retry_policy()),
         summary: Change::Set("new".into()),

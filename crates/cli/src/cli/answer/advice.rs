@@ -60,11 +60,18 @@ pub(crate) const fn advice(code: Code) -> &'static str {
             "wait for them, or stop them: `tenure runs cancel`, `tenure step block`"
         }
         C::FactsUnreconciled => {
-            "deliver them, or report them missing: `tenure task complete --artifact`"
+            "say how they stand: `tenure task complete --artifact`, `tenure step settle --peer`; a worker ends \
+             its Step as blocked meanwhile"
         }
         C::AcceptanceUnmet => {
             "record it with the completion: `tenure task complete --met ID`, `--waived ID`"
         }
+        C::BlobMissing => {
+            "put it (again), and repeat the command. Clients of Tenure do so by themselves"
+        }
+        C::ValueTooLarge => "store it elsewhere, and give its address",
+        C::StorageUnavailable => "repeat; see whether its disk is full, or its stream has a leader",
+        C::QuotaExceeded => "raise `--blob-quota`, or use another session",
         C::NotOwner => "repeat; clients do so by themselves",
         C::Unauthenticated => {
             "connect with credentials, in the address of `--nats` or in `--nats-creds`; `--name` is the \

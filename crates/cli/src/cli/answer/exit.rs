@@ -45,13 +45,15 @@ impl Exit {
     /// The exit code of a refusal.
     pub(crate) fn of(code: Code) -> Self {
         match code {
-            Code::ValidationError | Code::DependencyCycle => Self::Usage,
+            Code::ValidationError | Code::DependencyCycle | Code::ValueTooLarge => Self::Usage,
             Code::TaskNotFound | Code::StepNotFound | Code::RunNotFound => Self::NotFound,
             Code::ToolNotAvailable
             | Code::PermissionDenied
             | Code::StepOutOfScope
             | Code::Unauthenticated => Self::NotAllowed,
-            Code::StorageError | Code::NotOwner | Code::Unavailable => Self::Unavailable,
+            Code::StorageError | Code::StorageUnavailable | Code::NotOwner | Code::Unavailable => {
+                Self::Unavailable
+            }
             Code::PathConflict
             | Code::StepHasDependents
             | Code::TaskTerminal
@@ -72,7 +74,9 @@ impl Exit {
             | Code::RequiredStepsIncomplete
             | Code::StepsInProgress
             | Code::FactsUnreconciled
-            | Code::AcceptanceUnmet => Self::Conflict,
+            | Code::AcceptanceUnmet
+            | Code::BlobMissing
+            | Code::QuotaExceeded => Self::Conflict,
         }
     }
 }

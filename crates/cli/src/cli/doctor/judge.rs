@@ -53,6 +53,7 @@ pub(super) fn nodes(
         findings.push(Finding::bad(CHECK, found, not_served(&heard.missing_partitions, holders)));
     }
     findings.extend(elsewhere(CHECK, &heard.answers, holders));
+    findings.extend(lacking(&heard.answers));
     findings.extend(refused(&heard));
     findings.extend(suspended(&heard));
     for node in &heard.answers {
@@ -103,6 +104,16 @@ fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> O
         let found = format!("{}, by Redis another's", found.join("; "));
         Finding::caution(check, found, advice)
     })
+}
+
+/// Nodes that cannot read what the logs of the cluster may hold (EVOLVE-02).
+fn lacking(answers: &[NodeFacts]) -> Option<Finding> {
+    let those = answers.iter().filter(|node| !node.lacks.is_empty());
+    let found: Vec<String> =
+        those.map(|node| format!("{} cannot read {}", node.node, node.lacks)).collect();
+    let advice = "start a newer version of `tenure serve` there: a log of the cluster may hold that, so these \
+                  nodes take no partition";
+    (!found.is_empty()).then(|| Finding::bad("features", found.join("; "), advice))
 }
 
 /// The findings on leases and logs. Sessions without an answer have one finding together.
@@ -165,6 +176,7 @@ fn fit(check: &'static str, session: &SessionId, report: &lease::LeaseAudit) -> 
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::features::{EDITION_2, Features};
     use tenure_node::doctor::Verdict;
 
     use super::*;
@@ -219,6 +231,15 @@ mod tests {
         assert_eq!(found[1], (Verdict::Good, "n0 agrees with this machine".into()));
         assert_eq!(found[2], (Verdict::Good, "n1 is 100 ms ahead of this machine".into()));
         assert_eq!(found[3], (Verdict::Bad, "n2 is 5100 ms behind this machine".into()));
+    }
+
+    /// EVOLVE-02: a node that cannot read what logs may hold is named, with what it lacks.
+    #[test]
+    fn a_node_that_lacks_a_feature_is_told() {
+        let lacks = Features::of([EDITION_2]);
+        let old = NodeFacts { lacks, ..node("n1", vec![], None) };
+        let found = judged(vec![node("n0", vec![0], None), old], vec![]);
+        assert_eq!(found[1], (Verdict::Bad, "n1 cannot read edition-2".into()));
     }
 
     #[test]

@@ -4,15 +4,20 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use tenure::embedded::orchestrator;
-use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
+use tenure_core::command::blobs::blob_lost;
+use tenure_core::id::{AttemptId, BlobHash, Millis, SessionId, TaskId, WalName};
+use tenure_core::record::{Value, ValueBody};
 use tenure_core::view::{Known, LeaseFact, ListInput, Snapshot, TaskPage, View, ViewsInput};
 use tenure_core::{Caller, Code, Limits, Rejection, Task};
-use tenure_local::JsonlReader;
+use tenure_local::{FileBlobs, JsonlReader};
+use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
+use tenure_sdk::client::get_blob;
 use tokio::runtime::Runtime;
 
 use super::args::{OfTask, PlaceArgs, run_from_text};
@@ -20,7 +25,7 @@ use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
 use super::scan::{self, Broken, LogFile};
-use crate::cli::answer::{Exit, Failure, did_you_mean, human};
+use crate::cli::answer::{Exit, Failure, did_you_mean, human, output};
 use crate::cli::runtime::one_thread;
 
 /// Reads Tasks, and changes nothing.
@@ -249,6 +254,34 @@ impl TaskReader {
         let (wal_path, means) = (loaded.wal_path.as_deref(), self.host.means());
         let known = Known { wal_path, means, ..Known::new(now, &lease) };
         look(&loaded.task.durable(), &known)
+    }
+
+    /// Replaces a blob of a Task by its bytes (VALUE-01). One that cannot be read stays as it is, and the
+    /// user is told why.
+    pub(crate) fn fill(&self, key: &TaskKey, value: &mut Value) {
+        let Some(blob) = value.blob() else { return };
+        match self.blob(key, blob.hash) {
+            Ok(bytes) => value.body = ValueBody::Data(bytes),
+            Err(failure) => output::warn(format_args!("{}: {}", blob.reference(), failure.message)),
+        }
+    }
+
+    /// The bytes of a blob of a Task.
+    pub(crate) fn blob(&self, key: &TaskKey, hash: BlobHash) -> Result<Arc<[u8]>, Failure> {
+        self.runtime.block_on(self.read_blob(key, hash))
+    }
+
+    async fn read_blob(&self, key: &TaskKey, hash: BlobHash) -> Result<Arc<[u8]>, Failure> {
+        match &self.cluster {
+            Some(cluster) => {
+                let client = cluster.client(&key.session_id).await?;
+                Ok(get_blob(client.port(), &key.task_id, hash).await?)
+            }
+            None => {
+                let read = FileBlobs::open(&self.path, SESSION_QUOTA).get(key, hash).await;
+                Ok(read.map_err(Rejection::from)?.ok_or_else(|| blob_lost(hash))?)
+            }
+        }
     }
 
     /// The limits for changes of a Task; in a cluster, those of its owner.

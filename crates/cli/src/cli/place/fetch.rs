@@ -2,17 +2,17 @@
 //! data directory, which is removed when the command ends.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
-use tenure_core::event::Body;
+use tenure_core::Code;
 use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
+use tenure_core::record::Blob;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{LeaseFact, ListInput, TaskPage};
-use tenure_core::{Code, Commit};
 use tenure_ports::ClientPort as _;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::TaskKey;
@@ -56,11 +56,12 @@ impl Stand {
 
 /// A fetched log: a whole file without a name yet.
 pub(crate) struct Fetched {
-    pub(crate) wal_name: WalName,
     pub(crate) file: NamedTempFile,
     pub(crate) bytes: u64,
     pub(crate) events: u64,
     pub(crate) status: TaskStatus,
+    /// The blobs that it names.
+    pub(crate) blobs: BTreeSet<Blob>,
     stand: Stand,
 }
 
@@ -147,10 +148,16 @@ impl Fetched {
         key: &TaskKey,
         data: &Path,
     ) -> std::io::Result<(std::path::PathBuf, WalName)> {
-        let path = session_dir(data, key).join(format!("{}{SUFFIX}", self.wal_name));
+        let path = file_of(data, key);
         self.file.persist(&path).map_err(|error| error.error)?;
-        Ok((path, self.wal_name))
+        Ok((path, WalName::from(&key.task_id)))
     }
+}
+
+/// Where the log of a Task of a cluster is kept in a data directory: its name is that of the Task, which no
+/// other Task of the session has (STORE-14).
+pub(crate) fn file_of(data: &Path, key: &TaskKey) -> std::path::PathBuf {
+    session_dir(data, key).join(format!("{}{SUFFIX}", key.task_id))
 }
 
 fn session_dir(data: &Path, key: &TaskKey) -> std::path::PathBuf {
@@ -166,8 +173,9 @@ pub(crate) async fn fetch(
     mut each: impl FnMut(u64, u64),
 ) -> Result<Fetched, Failure> {
     let dir = session_dir(data, key);
-    let (mut file, mut wal_name) = (None, None);
+    let mut file = None;
     let (mut lines, mut bytes, mut after) = (Vec::new(), 0, 0);
+    let mut blobs = BTreeSet::new();
     loop {
         let page = client.port().log(&key.task_id, after).await?;
         let out = match &mut file {
@@ -178,12 +186,12 @@ pub(crate) async fn fetch(
             }
         };
         for commit in &page.commits {
-            wal_name = wal_name.or_else(|| name_of(commit));
             lines.clear();
             encode(commit, &key.session_id, &key.task_id, &mut lines)
                 .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
             out.write_all(&lines)?;
             bytes += lines.len() as u64;
+            blobs.extend(commit.events.iter().flat_map(|event| event.body.blobs()));
             after = commit.last_seq();
         }
         each(after, page.version);
@@ -192,20 +200,13 @@ pub(crate) async fn fetch(
         }
         let file = file.take().map(BufWriter::into_inner).transpose();
         let file = file.map_err(std::io::IntoInnerError::into_error)?;
-        let (Some(wal_name), Some(file)) = (wal_name, file) else {
-            let message = format!("the log of task {key} does not begin with its creation");
+        let Some(file) = file.filter(|_| after > 0) else {
+            let message = format!("the log of task {key} has nothing in it");
             return Err(tenure_core::Rejection::new(Code::StorageError, message).into());
         };
         let (status, leases) = (page.status, page.leases.into_iter().collect());
         let (wal_path, steps_max) = (page.wal_path, page.steps_max);
         let stand = Stand { now: page.now, leases, wal_path, steps_max };
-        return Ok(Fetched { wal_name, file, bytes, events: after, status, stand });
+        return Ok(Fetched { file, bytes, events: after, status, blobs, stand });
     }
-}
-
-fn name_of(first: &Commit) -> Option<WalName> {
-    first.events.iter().find_map(|event| match &event.body {
-        Body::TaskCreated(created) => Some(created.task.wal_name.clone()),
-        _ => None,
-    })
 }

@@ -125,6 +125,7 @@ mod tests {
             key: key(session, id),
             wal_name: WalName::new(id).unwrap(),
             title: id.to_owned(),
+            labels: Default::default(),
             created_at,
             updated_at: created_at,
             ended: None,

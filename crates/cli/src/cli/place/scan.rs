@@ -116,7 +116,8 @@ impl LogFile {
         Broken::Damaged(self.path.clone(), LogFault { line: 1, offset: 0, message })
     }
 
-    /// Checks that the log begins with the creation of its Task, under its own name (STORE-11).
+    /// Checks that the log begins with the creation of its Task, under its own name (STORE-11) or, as an
+    /// exported log, under that of its Task (STORE-14).
     fn check_first(&self, line: &Line) -> Result<(), Foreign> {
         if line.wal_seq != 1 {
             return Ok(());
@@ -130,7 +131,7 @@ impl LogFile {
         if key != self.key {
             return Err(Foreign::Task(key));
         }
-        if task.wal_name != self.wal_name {
+        if !task.may_have_log(&self.wal_name) {
             return Err(Foreign::Log(task.wal_name.clone()));
         }
         Ok(())

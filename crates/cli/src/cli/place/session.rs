@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tenure::embedded::{Embedded, LocalClient};
 use tenure_core::Context;
+use tenure_core::command::RetryEnded;
 use tenure_core::event::Body;
 use tenure_core::id::{CommandId, RunId, TaskId};
-use tenure_core::patch::ReasonInput;
 use tenure_core::view::{QueryInput, StepView, TaskSummary, TaskView, WriteSummary};
 use tenure_core::{Code, Command, Limits, Rejection};
 use tenure_local::JsonlReader;
@@ -93,10 +93,10 @@ impl CallerSession {
         &self,
         new: &TaskId,
         context: Context,
-        why: ReasonInput,
+        how: RetryEnded,
     ) -> Result<WriteSummary, Failure> {
-        let (old, new, id) = (&self.key.task_id, new.clone(), context.command_id.clone());
-        let done = ask!(self, client => client.retry_ended_as(old, new, context, why));
+        let (new, id) = (new.clone(), context.command_id.clone());
+        let done = ask!(self, client => client.retry_ended_as(new, context, how));
         done.map_err(|refused| in_doubt(refused, &id))
     }
 

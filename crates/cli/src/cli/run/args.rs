@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tenure_taskfile::WhenFailing;
 
 use crate::cli::place::DataDir;
 use crate::cli::request::variable;
@@ -49,6 +50,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) keep_going: bool,
 
+    /// After a failed step, stop what runs
+    #[arg(long, conflicts_with = "keep_going")]
+    pub(crate) fail_fast: bool,
+
     /// For WfFormat: tasks sleep for their recorded time times X
     #[arg(long, value_name = "X")]
     pub(crate) time_scale: Option<f64>,
@@ -67,6 +72,15 @@ impl RunArgs {
             (2 * processors).max(LEAST)
         };
         self.workers.map_or_else(by_processors, usize::from)
+    }
+
+    /// What the task does when a step has failed, if the command says so (POL-05).
+    pub(super) fn when_failing(&self) -> Option<WhenFailing> {
+        match (self.keep_going, self.fail_fast) {
+            (true, _) => Some(WhenFailing::Finish),
+            (_, true) => Some(WhenFailing::Stop),
+            (false, false) => None,
+        }
     }
 
     /// The task named with `--resume=TASK_ID`.

@@ -20,6 +20,8 @@ const FILES: &str = "files";
 pub(super) struct RunHost {
     pub(super) tenure: Embedded,
     files: PathBuf,
+    /// Where commands run, if not in the directory of this process (STORE-17).
+    pub(super) cwd: Option<String>,
     workers: Vec<Arc<LocalWorkers>>,
 }
 
@@ -29,7 +31,7 @@ impl RunHost {
         // Absolute, because commands run in other directories.
         let data = std::path::absolute(data)?;
         let tenure = open_here(&data, telemetry).await?;
-        Ok(Self { tenure, files: data.join(FILES), workers: Vec::new() })
+        Ok(Self { tenure, files: data.join(FILES), cwd: None, workers: Vec::new() })
     }
 
     pub(super) fn scheduler(&self) -> &LocalScheduler {
@@ -44,7 +46,8 @@ impl RunHost {
     ) -> Result<(), Failure> {
         let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
         for pool in pools {
-            let handlers = Handlers::new().with_builtins(self.files.clone());
+            let (cwd, files) = (self.cwd.clone(), self.files.clone());
+            let handlers = Handlers::new().with_builtins_in(cwd, files);
             let handlers = handlers.map_err(tenure::embedded::Error::from)?;
             let workers = self.tenure.work_in(pool, handlers, Options::new(concurrency))?;
             self.workers.push(Arc::new(workers));

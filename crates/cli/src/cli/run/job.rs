@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -50,8 +51,11 @@ impl Job {
         request: RunnablePlan,
         args: &RunArgs,
     ) -> Result<Self, Failure> {
-        let plan = request.into_plan(args.new, args.keep_going);
+        let plan = request.into_plan(args.new, args.when_failing());
         let mut input = tenure::plan::into_create(plan)?;
+        // STORE-17; a directory whose name is no text is that of this command alone.
+        let cwd = std::env::current_dir()?.into_os_string().into_string();
+        input.cwd = cwd.ok().map(Into::into);
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
         refuse_if_it_exists(host, &key, args).await?;
         let default = PoolId::new(DEFAULT_POOL).map_err(Rejection::from)?;
@@ -137,11 +141,11 @@ impl Job {
     pub(super) async fn wake(&mut self, host: &mut RunHost, args: &RunArgs) -> Result<(), Failure> {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
         check_runnable(task)?;
-        if args.keep_going && !self.is_manual {
-            let fields =
-                TaskFields { completion: Change::Set(Policy::Manual), ..TaskFields::default() };
+        host.cwd = working_directory(task)?;
+        if let Some(when_failing) = args.when_failing() {
+            let on_failure = Change::Set(tenure::plan::on_failure(when_failing));
+            let fields = TaskFields { on_failure, ..TaskFields::default() };
             steer::change(host, &self.key, fields).await?;
-            self.is_manual = true;
         }
         let open = task.durable();
         let open = open.steps().filter(|step| !step.status().is_settled());
@@ -149,6 +153,18 @@ impl Job {
         host.hire(pools, args.concurrency())?;
         host.scheduler().read(&self.key, |task| task.version()).await?;
         Ok(())
+    }
+}
+
+/// STORE-17: the directory in which the Task was made.
+fn working_directory(task: &Task) -> Result<Option<String>, Failure> {
+    match task.head().spec.cwd.as_deref() {
+        Some(cwd) if !Path::new(cwd).is_dir() => {
+            let id = task.task_id();
+            let message = format!("task `{id}` was made in {cwd}, which is no directory now");
+            Err(Failure::new(Exit::Conflict, message).help("its steps run there: make it again"))
+        }
+        cwd => Ok(cwd.map(str::to_owned)),
     }
 }
 

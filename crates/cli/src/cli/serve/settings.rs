@@ -105,7 +105,7 @@ struct GivenSettings {
     #[arg(long, value_name = "NAME", env = "TENURE_CLUSTER")]
     cluster: Option<String>,
 
-    /// Partitions of the cluster: fixed when it is made [default: 8]
+    /// Partitions of the cluster, a power of two: fixed when it is made [default: 8]
     #[arg(long, value_name = "N", env = "TENURE_PARTITIONS")]
     partitions: Option<u32>,
 
@@ -116,6 +116,10 @@ struct GivenSettings {
     /// Bytes that each stream of the log may take [default: as many as the server has]
     #[arg(long, value_name = "BYTES", env = "TENURE_MAX_BYTES")]
     max_bytes: Option<u64>,
+
+    /// Bytes that the large values of a session may take [default: 10737418240]
+    #[arg(long, value_name = "BYTES", env = "TENURE_BLOB_QUOTA")]
+    blob_quota: Option<u64>,
 
     /// How long a worker may be silent before its steps go to another, in milliseconds
     /// [default: 30000]
@@ -215,6 +219,7 @@ impl GivenSettings {
             partitions: self.partitions.or(other.partitions),
             replicas: self.replicas.or(other.replicas),
             max_bytes: self.max_bytes.or(other.max_bytes),
+            blob_quota: self.blob_quota.or(other.blob_quota),
             lease_ms: self.lease_ms.or(other.lease_ms),
             ownership_ms: self.ownership_ms.or(other.ownership_ms),
             cancel_wait_ms: self.cancel_wait_ms.or(other.cancel_wait_ms),
@@ -264,6 +269,7 @@ impl GivenSettings {
             settings.replicas = replicas;
         }
         settings.max_bytes = self.max_bytes;
+        settings.blob_quota = self.blob_quota.unwrap_or(settings.blob_quota);
         let limits = &mut settings.scheduler.limits;
         if let Some(ms) = self.lease_ms {
             limits.lease_ms = within("lease-ms", ms, LEASE_MS_MIN..=86_400_000)?;
@@ -384,7 +390,7 @@ mod tests {
         let all =
             GivenSettings { redis_ca: None, max_bytes: None, ..all }.into_settings("b").unwrap();
         let default = GivenSettings::default().into_settings("b").unwrap();
-        let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership);
+        let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership, of.blob_quota);
         assert_eq!(numbers(&all), numbers(&default));
         assert_eq!(all.scheduler.limits, default.scheduler.limits);
         assert_eq!(all.name, default.name);

@@ -61,6 +61,9 @@ fn of(seen: &SeenCommit<'_>, event: &Event) -> Option<StepNews> {
         Body::StepBlocked(p) => (Tone::Caution, "blocked", in_words(&p.reason)),
         Body::StepLeaseExpired(p) => match p.reason {
             LeaseEnd::LeaseExpired => (Tone::Bad, "lost", "its worker gave no sign of life".into()),
+            LeaseEnd::Outage => {
+                (Tone::Caution, "lost", "its worker could not be heard for a while".into())
+            }
             LeaseEnd::HostRestarted => {
                 (Tone::Caution, "again", "it ran when an earlier run was cut off".into())
             }

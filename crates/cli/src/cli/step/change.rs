@@ -5,13 +5,13 @@ use tenure_core::Command;
 use tenure_core::command::StepReport;
 use tenure_core::id::StepId;
 use tenure_core::patch::Operation;
-use tenure_core::record::Value;
+use tenure_core::record::{ArtifactInput, RemoteRef, Value};
 use tenure_core::status::{StepStatus, WaitKind};
 use tenure_sdk::client::answering;
 
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::filter::named;
-use crate::cli::order::{OnTask, ReasonArgs};
+use crate::cli::order::{OnTask, ReasonArgs, artifact};
 
 /// Block a step.
 #[derive(Debug, Args)]
@@ -47,6 +47,25 @@ pub(crate) struct StepArgs {
 
     #[command(flatten)]
     why: ReasonArgs,
+}
+
+/// Settle what a completed step left open.
+#[derive(Debug, Args)]
+pub(crate) struct SettleArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    /// Id of the step
+    #[arg(value_name = "STEP_ID")]
+    step: StepId,
+
+    /// The facts of the peer that did the work are here
+    #[arg(long)]
+    peer: bool,
+
+    /// How an artifact that was announced stands now, as JSON (repeatable)
+    #[arg(long, value_name = "JSON", value_parser = artifact)]
+    artifact: Vec<ArtifactInput>,
 }
 
 /// Answer a step that asked for input.
@@ -87,6 +106,17 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
     let mut report = StepReport::on(args.step.step.clone());
     report.output = args.result.as_ref().map(|json| Value::json(json.as_bytes()));
     settle(&args.step, report, StepStatus::Completed)
+}
+
+/// Settles what a completed Step left open (STEP-34).
+pub(crate) fn settle_facts(args: &SettleArgs) -> Result<Exit, Failure> {
+    let reconciled = RemoteRef { reconciled: true, ..RemoteRef::default() };
+    let report = StepReport {
+        artifacts: args.artifact.clone(),
+        remote: args.peer.then_some(reconciled),
+        ..StepReport::on(args.step.clone())
+    };
+    args.on.order(Command::TaskUpdateStep(report), false)
 }
 
 /// Fails a Step.

@@ -1,6 +1,7 @@
 //! `tenure step get`: shows a Step in full, with its Attempts and the outputs of its dependencies.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
@@ -10,6 +11,7 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::artifact::ArtifactView;
 use tenure_core::view::claim::DependencyResult;
 use tenure_core::view::{AttemptView, Known, StepRef, StepView, View};
+use tenure_ports::journal::TaskKey;
 
 use super::rows::why;
 use crate::cli::answer::{
@@ -44,7 +46,7 @@ struct Dossier {
     session_id: String,
     version: u64,
     step: StepView,
-    /// The outputs of its completed direct dependencies.
+    /// What other steps hand on to it.
     dependencies: Vec<DependencyResult>,
     /// Newest first.
     attempts: Vec<AttemptView>,
@@ -58,11 +60,30 @@ pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
     let id = StepId::new(&args.step).map_err(|_| unknown())?;
     data.look(&loaded, |view, known| {
         let step = view.step(&id).ok_or_else(unknown)?;
-        let dossier = dossier(view, step, known);
+        let mut dossier = dossier(view, step, known);
+        dossier.fill(&data, &loaded.key);
         args.look.output.answer(&dossier, Shape::one("step/step_id"), || {
             output::print(render(view, step, &dossier, known))
         })
     })
+}
+
+impl Dossier {
+    /// Reads the blobs of its values, so that they are shown as others are (VALUE-01).
+    fn fill(&mut self, data: &TaskReader, key: &TaskKey) {
+        if self.step.spec.input.as_ref().is_some_and(|it| it.blob().is_some()) {
+            let spec = Arc::make_mut(&mut self.step.spec);
+            spec.input.iter_mut().for_each(|input| data.fill(key, input));
+        }
+        if let Some(facts) = &mut self.step.facts
+            && facts.output.as_ref().is_some_and(|it| it.blob().is_some())
+        {
+            let facts = Arc::make_mut(facts);
+            facts.output.iter_mut().for_each(|output| data.fill(key, output));
+        }
+        let outputs = self.dependencies.iter_mut().filter_map(|it| it.output.as_mut());
+        outputs.for_each(|output| data.fill(key, output));
+    }
 }
 
 fn dossier<'a>(view: &View<'a>, step: StepRef<'a>, known: &Known<'_>) -> Dossier {
@@ -109,6 +130,10 @@ fn fields(step: &StepView, known: &Known<'_>) -> Sheet {
         "  assignee",
         step.spec.assignee.as_ref().map(ToString::to_string).unwrap_or_default(),
     );
+    sheet.field(
+        "  claim only by",
+        step.spec.claim_only_by.as_ref().map(ToString::to_string).unwrap_or_default(),
+    );
     let is_said_below =
         step.holder.is_some() || (step.status == StepStatus::Pending && step.not_before.is_none());
     if !is_said_below {
@@ -146,10 +171,14 @@ fn dependencies(view: &View<'_>, step: StepRef<'_>) -> String {
 }
 
 /// A value for people: JSON indented, text unchanged, and the size of anything else.
-fn value(value: Option<&Value>) -> String {
+pub(crate) fn value(value: Option<&Value>) -> String {
     let Some(value) = value else { return String::new() };
     let data = match &value.body {
         ValueBody::Ref(reference) => return format!("  {} at {reference}\n", value.content_type),
+        ValueBody::Blob(blob) => {
+            let (size, reference) = (human::bytes(blob.size_bytes), blob.reference());
+            return format!("  {size} of {} at {reference}\n", value.content_type);
+        }
         ValueBody::Data(data) => data,
     };
     let Ok(given) = std::str::from_utf8(data) else {

@@ -7,6 +7,7 @@ mod rows;
 
 use clap::Subcommand;
 
+pub(crate) use self::get::value;
 pub(crate) use self::rows::step_rows;
 use crate::cli::answer::{Exit, Failure};
 
@@ -27,10 +28,13 @@ pub(crate) enum StepCommand {
     Get(get::GetArgs),
     /// Say that a step waits for something; whoever is at work on it is stopped
     Block(change::BlockArgs),
-    /// Complete a step in its worker's place; whoever is at work on it is stopped
+    /// Complete a step in its worker's place, a blocked or failed one too; whoever is at work on it is
+    /// stopped
     Complete(change::CompleteArgs),
     /// Fail a step in its worker's place; whoever is at work on it is stopped
     Fail(change::StepArgs),
+    /// Settle what a completed step left open: the facts of its peer, artifacts that were announced
+    Settle(change::SettleArgs),
     /// Cancel a step that nobody is at work on
     Cancel(change::StepArgs),
     /// Go on with a blocked or failed step
@@ -52,6 +56,7 @@ pub(crate) fn run(command: StepCommand) -> Result<Exit, Failure> {
         StepCommand::Block(args) => change::block(&args),
         StepCommand::Complete(args) => change::complete(&args),
         StepCommand::Fail(args) => change::fail(&args),
+        StepCommand::Settle(args) => change::settle_facts(&args),
         StepCommand::Cancel(args) => change::cancel(&args),
         StepCommand::Reopen(args) => change::reopen(&args),
         StepCommand::Answer(args) => change::answer(&args),

@@ -151,8 +151,20 @@ impl Said<'_> {
             let _ = write!(out, ": {}", human::one_line(reason)); // Writing to a String never fails.
         }
         out.push('\n');
+        for hindrance in &task.hindrances {
+            let code = paint.text(Tone::Caution, hindrance.code);
+            let _ = writeln!(out, "\n{code}\n  {}", human::one_line(&hindrance.text));
+            render_ways(&mut out, hindrance.remedies.iter().take(LINE_MAX).map(describe));
+        }
         if task.groups.is_empty() {
             render_failures(&mut out, task);
+            for unread in task.unread_input_refs.iter().take(LINE_MAX) {
+                let _ = writeln!(
+                    out,
+                    "no completed step has read the input {}",
+                    human::one_line(unread.as_str())
+                );
+            }
             out.push_str("every step is settled: nothing is left to run\n");
             return out;
         }
@@ -235,10 +247,14 @@ impl Said<'_> {
         if needs_a_host && self.data.host == Host::Nobody {
             shown.insert(0, self.data.resume(self.key));
         }
-        let arrow = Paint::of(Stream::Stdout).text(Tone::Faint, "→");
-        for remedy in shown {
-            let _ = writeln!(out, "  {arrow} {remedy}");
-        }
+        render_ways(out, shown.into_iter());
+    }
+}
+
+fn render_ways(out: &mut String, ways: impl Iterator<Item = String>) {
+    let arrow = Paint::of(Stream::Stdout).text(Tone::Faint, "→");
+    for way in ways {
+        let _ = writeln!(out, "  {arrow} {way}");
     }
 }
 
@@ -268,13 +284,19 @@ fn describe(remedy: &Remedy) -> String {
     if let Some(run) = &remedy.run_id {
         let _ = write!(out, " {run}");
     }
+    if let Some(artifact) = &remedy.artifact_id {
+        let _ = write!(out, " {artifact}");
+    }
     if let Some(dependency) = &remedy.depends_on_step_id {
         let _ = write!(out, " on {dependency}");
     }
-    match is_patch(&remedy.operation) {
-        true => out + " (agent.task_update)",
-        false => out,
+    if is_patch(&remedy.operation) {
+        out += " (agent.task_update)";
     }
+    if remedy.ends_task {
+        out += ", which ends the task";
+    }
+    out
 }
 
 fn is_patch(operation: &str) -> bool {
@@ -294,6 +316,7 @@ fn tone(obstacle: Obstacle) -> Tone {
     use Obstacle as O;
     match obstacle {
         O::StepFailed
+        | O::TaskFailing
         | O::DependencyUnsatisfiable
         | O::LogUnavailable
         | O::LeasesUnavailable
@@ -308,6 +331,7 @@ fn tone(obstacle: Obstacle) -> Tone {
         | O::StepBlocked
         | O::AssignedElsewhere
         | O::NotBefore
+        | O::NeedsDispatch
         | O::ScopeExcludes
         | O::PoolSaturated => Tone::Caution,
     }

@@ -12,7 +12,7 @@ use crate::cli::answer::{
     toned,
 };
 use crate::cli::place::{Host, OfTask};
-use crate::cli::step::step_rows;
+use crate::cli::step::{step_rows, value};
 
 /// How many relations to show.
 const RELATED_MAX: usize = 20;
@@ -67,6 +67,7 @@ fn render(task: &TaskView, known: &Known<'_>, page: &TaskNotes) -> String {
     }
     out.push('\n');
     out.push_str(&steps(task, known));
+    section(&mut out, "output", &value(task.output.as_ref()));
     section(&mut out, "acceptance", &acceptance(task));
     section(&mut out, "related", &related(task));
     out

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tenure_core::Command;
-use tenure_core::command::{Close, Complete, RetrySteps, Why};
+use tenure_core::command::{Close, Complete, RetryEnded, RetrySteps, Why};
 use tenure_core::id::{Ref, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{Acceptance, ArtifactInput};
@@ -10,7 +10,7 @@ use tenure_core::status::AcceptanceState;
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::order::{CommandDone, OnTask, ReasonArgs};
+use crate::cli::order::{CommandDone, OnTask, ReasonArgs, artifact};
 
 /// What takes a reason and nothing else.
 #[derive(Debug, Args)]
@@ -30,6 +30,10 @@ pub(crate) struct CloseArgs {
 
     #[command(flatten)]
     why: ReasonArgs,
+
+    /// How long its workers may take to stop, such as 90s, at most 1h [default: as their steps say]
+    #[arg(long, value_name = "DURATION", value_parser = milliseconds)]
+    grace: Option<u64>,
 
     /// Wait until its steps have stopped and the task has ended
     #[arg(long, short = 'w')]
@@ -63,10 +67,6 @@ pub(crate) struct CompleteArgs {
     artifact: Vec<ArtifactInput>,
 }
 
-fn artifact(text: &str) -> Result<ArtifactInput, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
-}
-
 /// Try steps again, or a whole task.
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
@@ -80,14 +80,28 @@ pub(crate) struct RetryArgs {
     #[arg(long = "step", value_name = "STEP_ID")]
     steps: Vec<StepId>,
 
-    /// Make a task that has ended again, as this one: the same steps, all of them pending
+    /// Make a task that has ended again, as this one: the same steps, all of them to be run
     #[arg(long = "as", value_name = "NEW_TASK_ID", conflicts_with = "steps")]
     new: Option<TaskId>,
+
+    /// How long the new task has, such as 2h [default: as long as the one that has ended had]
+    #[arg(long, value_name = "DURATION", value_parser = milliseconds, requires = "new")]
+    deadline: Option<u64>,
+
+    /// Take over the steps that are completed and wait for none that is not, instead of running them again
+    #[arg(long, requires = "new")]
+    keep_completed: bool,
+}
+
+/// A duration, in milliseconds.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    u64::try_from(duration.as_millis()).map_err(|error| error.to_string())
 }
 
 /// Ends a Task.
 pub(crate) fn close(args: &CloseArgs, command: fn(Close) -> Command) -> Result<Exit, Failure> {
-    let close = Close { reason: args.why.input(), wait: Some(false) };
+    let close = Close { grace_ms: args.grace, reason: args.why.input(), wait: Some(false) };
     args.on.order(command(close), args.wait)
 }
 
@@ -104,13 +118,14 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
             acceptance: None,
             artifacts: args.artifact.clone(),
             evidence_refs: args.evidence.clone(),
+            output: None,
             result_summary: args.result.clone(),
         };
         if !(args.met.is_empty() && args.waived.is_empty()) {
-            // The command replaces the whole list, so it holds only if nobody has changed the Task
-            // meanwhile.
+            // The command replaces the whole list, so it holds only if no orchestrator has changed the
+            // Task meanwhile.
             let view = session.view().await?;
-            context.expected_version.get_or_insert(view.task.version);
+            context.expected_spec_version.get_or_insert(view.task.spec_version);
             complete.acceptance = Some(args.judge(view.acceptance, session.key())?);
         }
         let summary = session.command(context, Command::TaskComplete(complete)).await?;
@@ -143,7 +158,14 @@ pub(crate) fn retry(args: &RetryArgs) -> Result<Exit, Failure> {
         || ReasonInput { code: None, details: None, message: String::new(), retryable: None };
     let reason = args.why.input().unwrap_or_else(asked);
     if let Some(new) = &args.new {
-        return args.on.retry_ended(new, reason);
+        return args.on.retry_ended(new, |retry_of| RetryEnded {
+            deadline_at: None,
+            deadline_ms: args.deadline,
+            keep_completed: args.keep_completed,
+            reason: reason.clone(),
+            retry_of,
+            wal_name: None,
+        });
     }
     let step_ids = (!args.steps.is_empty()).then(|| args.steps.clone());
     args.on.order(Command::RetryTask(RetrySteps { reason, step_ids }), false)

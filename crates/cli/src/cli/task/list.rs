@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use serde::Serialize;
-use smol_str::ToSmolStr as _;
+use smol_str::{SmolStr, ToSmolStr as _};
 use tenure_core::Limits;
 use tenure_core::id::SessionId;
+use tenure_core::record::Labels;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
 use tenure_ports::client::Listing as Found;
@@ -18,6 +19,7 @@ use crate::cli::answer::{
 use crate::cli::filter::{Cut, StatusFilter, task_status};
 use crate::cli::place::scan::LogFile;
 use crate::cli::place::{TaskReader, ViewArgs, nobody_answers};
+use crate::cli::request::label;
 
 /// List tasks.
 #[derive(Debug, Args)]
@@ -34,6 +36,10 @@ pub(crate) struct ListArgs {
     /// need --all
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
     status: Vec<StatusFilter<TaskStatus>>,
+
+    /// Only tasks with this label (repeatable: with all of them)
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(SmolStr, SmolStr)>,
 
     /// Only tasks that are for the eyes of a user: no internal and hidden ones
     #[arg(long)]
@@ -104,6 +110,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     let input = ListInput {
         include_archived: args.archived,
         include_terminal: args.all || args.archived,
+        labels: labels_of(&args.labels)?,
         limit: args.cut.limit,
         offset: args.cut.offset,
         statuses: StatusFilter::natives(&args.status),
@@ -134,6 +141,18 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         say_what_else(&data, args)?;
     }
     Ok(Exit::Ok)
+}
+
+/// The labels that are asked for. No Task has two values of one key.
+fn labels_of(given: &[(SmolStr, SmolStr)]) -> Result<Labels, Failure> {
+    let labels: Labels = given.iter().cloned().collect();
+    match given.iter().find(|(key, value)| labels.get(key) != Some(value)) {
+        None => Ok(labels),
+        Some((key, _)) => {
+            let message = format!("--label gives two values of {key}, and a task has one");
+            Err(Failure::new(Exit::Usage, message))
+        }
+    }
 }
 
 /// The page in a cluster, whose owners know the state of their Tasks, so that no log is fetched. If

@@ -52,6 +52,8 @@ struct Patch {
 struct PatchPlan {
     /// The version of the Task that it starts from.
     version: u64,
+    /// The version at which orchestrators had last changed the Task (OCC-07).
+    spec_version: u64,
     added: Vec<StepId>,
     removed: Vec<StepId>,
     /// Steps whose status would change, except those that become ready.
@@ -116,6 +118,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
         command_id: None,
         digest: None,
         expected_version: args.on.expected_version,
+        expected_spec_version: args.on.expected_spec_version,
         trace: None,
         epoch: 0,
         limits: &data.limits(&loaded.key),
@@ -145,8 +148,9 @@ impl PatchPlan {
         }
         let removed = before.steps().filter(|step| after.step(step.id()).is_none());
         let removed = removed.map(|step| step.id().clone()).collect();
-        let (version, graph) = (before.version(), graph(after, known));
-        Self { version, added, removed, changed, ready, graph }
+        let (version, spec_version) = (before.version(), before.spec_version());
+        let graph = graph(after, known);
+        Self { version, spec_version, added, removed, changed, ready, graph }
     }
 
     fn print(&self) -> Result<(), Failure> {
@@ -170,8 +174,8 @@ impl PatchPlan {
         line("would change", Tone::Caution, changed.collect())?;
         line("would become ready", Tone::Good, ids(&self.ready))?;
         output::say(format_args!(
-            "nothing was changed; the same without --plan, with --expected-version {}, does it",
-            self.version
+            "nothing was changed; the same without --plan, with --expected-spec-version {}, does it",
+            self.spec_version
         ));
         Ok(())
     }

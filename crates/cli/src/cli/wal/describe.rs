@@ -6,7 +6,7 @@ use tenure_core::event::{
 };
 use tenure_core::id::StepId;
 use tenure_core::patch::Operation;
-use tenure_core::record::{Progress, Reason};
+use tenure_core::record::{Progress, Reason, ValueBody};
 
 use crate::cli::answer::human;
 
@@ -28,6 +28,7 @@ pub(super) fn describe(event: &Event) -> String {
         Body::TaskLinked(linked) => format!("{} {}", linked.edge.kind, linked.edge.to),
         Body::TaskUnlinked(unlinked) => unlinked.edge_id.to_string(),
         Body::TaskCompleted(end) | Body::TaskFailed(end) | Body::TaskCancelled(end) => ended(end),
+        Body::TaskFact(fact) => format!("{} {}", fact.kind, fact.key),
         Body::TaskArchived(archived) => reason(archived.reason.as_ref()),
         Body::TaskDeliveryUpdated(delivery) => delivery.delivery_state.to_string(),
         Body::StepClaimed(claim) => claimed(claim),
@@ -38,6 +39,7 @@ pub(super) fn describe(event: &Event) -> String {
         Body::StepFailed(step) => failed(step),
         Body::StepCancelled(step) => reason(step.reason.as_ref()),
         Body::StepReopened(step) => reopened(step),
+        Body::StepTakenOver(step) => format!("from task {}", step.from_task_id),
         Body::StepLeaseExpired(step) => expired(step),
         Body::RunDispatched(run) => format!("run {} for pool {}", run.run_id, run.worker_pool_id),
         Body::RunEnded(run) => format!("run {}: {}", run.run_id, run.end_reason),
@@ -107,9 +109,10 @@ fn blocked(step: &StepBlocked) -> String {
 }
 
 fn completed(step: &StepCompleted) -> String {
-    let output = step.output.as_ref().map(|output| match output.data() {
-        Some(data) => format!("{} of output", human::bytes(data.len() as u64)),
-        None => "output elsewhere".to_owned(),
+    let output = step.output.as_ref().map(|output| match &output.body {
+        ValueBody::Data(data) => format!("{} of output", human::bytes(data.len() as u64)),
+        ValueBody::Blob(blob) => format!("{} of output in a blob", human::bytes(blob.size_bytes)),
+        ValueBody::Ref(_) => "output elsewhere".to_owned(),
     });
     together([output.unwrap_or_default(), facts(step.report.as_deref())])
 }

@@ -3,7 +3,7 @@
 //! It writes a log whole under a temporary name, makes it durable, and only then gives it its name,
 //! so every file there has a log that was fetched to its end. A log only grows, so an existing file
 //! is replaced only by a longer log that begins with it. If a Task cannot be fetched, the command
-//! goes on with the others.
+//! goes on with the others. The blobs that a log names are written before it (VALUE-01).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,14 +12,17 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
+use tenure_local::FileBlobs;
+use tenure_ports::BlobStore as _;
 use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::get_blob;
 
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
-use crate::cli::place::scan::SUFFIX;
-use crate::cli::place::{Fetched, Host, TaskReader, ViewArgs, fetch, nobody_answers};
+use crate::cli::place::{Fetched, Host, TaskReader, ViewArgs, fetch, file_of, nobody_answers};
 
 /// Write logs of a cluster into a data directory.
 #[derive(Debug, Args)]
@@ -147,7 +150,16 @@ fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Expo
     let Some(cluster) = data.cluster() else { unreachable!("it was opened as one") };
     let fetched = data.runtime.block_on(async {
         let client = cluster.client(&key.session_id).await?;
-        fetch(&client, key, to, |done, all| bar.at(key, done, all)).await
+        let fetched = fetch(&client, key, to, |done, all| bar.at(key, done, all)).await?;
+        // Before the log has its name: a log that is there has its blobs.
+        let blobs = FileBlobs::open(to, u64::MAX);
+        for &blob in &fetched.blobs {
+            if blobs.stat(key, blob.hash).await.map_err(Rejection::from)? != Some(blob.size_bytes) {
+                let bytes = get_blob(client.port(), &key.task_id, blob.hash).await?;
+                blobs.put(key, blob, bytes).await.map_err(Rejection::from)?;
+            }
+        }
+        Ok::<_, Failure>(fetched)
     });
     let fetched = match fetched {
         Err(failure) if failure.exit == Exit::NotFound => return Err(data.unknown(key)),
@@ -155,7 +167,7 @@ fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Expo
     };
     let (events, bytes, native_status) = (fetched.events, fetched.bytes, fetched.status);
     let dir = to.join("tasks").join(key.session_id.as_str());
-    let file = dir.join(format!("{}{SUFFIX}", fetched.wal_name));
+    let file = file_of(to, key);
     let unchanged = match File::open(&file) {
         Ok(there) => goes_on(there, &fetched, &file)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,

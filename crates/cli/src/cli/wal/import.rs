@@ -4,17 +4,22 @@
 //! live Task goes on in the cluster at once, so nobody may go on with it in the directory. If a
 //! Task cannot be imported, the command goes on with the others.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use tenure_core::Code;
+use tenure_core::command::blobs::blob_lost;
 use tenure_core::id::SessionId;
+use tenure_core::record::Blob;
+use tenure_core::{Code, Rejection};
+use tenure_local::FileBlobs;
+use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::Client;
+use tenure_sdk::client::{Client, put_blob};
 use tenure_sdk::nats::NatsClient;
 
 use super::failures::Failures;
@@ -92,7 +97,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
     let mut report = ImportReport { events: 0, tasks: Vec::new(), failed: Failures::default() };
     let is_empty = logs.is_empty();
     for (key, log) in logs {
-        match log.and_then(|log| there.runtime.block_on(bring(cluster, &log))) {
+        match log.and_then(|log| there.runtime.block_on(bring(cluster, &args.from, &log))) {
             Ok(brought) => report.add(brought, args.look.output)?,
             Err(failure) => report.failed.add(&key, failure),
         }
@@ -120,10 +125,11 @@ impl ImportReport {
     }
 }
 
-async fn bring(cluster: &Cluster, log: &LogFile) -> Result<Brought, Failure> {
-    let (lines, commits) = whole(log)?;
+async fn bring(cluster: &Cluster, from: &Path, log: &LogFile) -> Result<Brought, Failure> {
+    let WholeLog { lines, commits, blobs } = whole(log)?;
     let events = commits.last().map_or(0, |(last, _)| *last);
     let client = cluster.client(&log.key.session_id).await?;
+    bring_blobs(&client, &log.key, from, &blobs).await?;
     let (version, unchanged) = match client.port().import(&log.key.task_id, &lines).await {
         Ok(version) => (version, false),
         // The answer to an earlier import may have been lost: the same history is no conflict.
@@ -146,13 +152,40 @@ async fn bring(cluster: &Cluster, log: &LogFile) -> Result<Brought, Failure> {
 /// Commits in a form to compare: the last event of each, and its id.
 type Commits = Vec<(u64, String)>;
 
+/// Puts the blobs that a log names, before the owner gets the log (VALUE-01).
+async fn bring_blobs(
+    client: &Client<NatsClient>,
+    key: &TaskKey,
+    from: &Path,
+    blobs: &BTreeSet<Blob>,
+) -> Result<(), Failure> {
+    let store = FileBlobs::open(from, SESSION_QUOTA);
+    for &blob in blobs {
+        let bytes = store.get(key, blob.hash).await.map_err(Rejection::from)?;
+        let bytes = bytes.ok_or_else(|| blob_lost(blob.hash))?;
+        match put_blob(client.port(), &key.task_id, &bytes).await {
+            // It is there and has ended: an earlier import has brought them.
+            Err(refused) if refused.code == Code::TaskTerminal => return Ok(()),
+            put => put.map(drop)?,
+        }
+    }
+    Ok(())
+}
+
 /// A log up to its last whole commit.
-fn whole(log: &LogFile) -> Result<(Vec<u8>, Commits), Failure> {
-    let mut commits = Vec::new();
+struct WholeLog {
+    lines: Vec<u8>,
+    commits: Commits,
+    blobs: BTreeSet<Blob>,
+}
+
+fn whole(log: &LogFile) -> Result<WholeLog, Failure> {
+    let (mut commits, mut blobs) = (Vec::new(), BTreeSet::new());
     let mut task = None;
     let ended = scan::walk(log, |placed| {
         placed.replay_onto(&mut task)?;
         commits.push((placed.commit.last_seq(), placed.commit.commit_id.to_string()));
+        blobs.extend(placed.commit.events.iter().flat_map(|event| event.body.blobs()));
         Ok(ControlFlow::Continue(()))
     })?;
     let mut lines = Vec::new();
@@ -166,7 +199,7 @@ fn whole(log: &LogFile) -> Result<(Vec<u8>, Commits), Failure> {
         }
     }
     match task {
-        Some(_) => Ok((lines, commits)),
+        Some(_) => Ok(WholeLog { lines, commits, blobs }),
         None => Err(log.empty().into()),
     }
 }
@@ -181,6 +214,6 @@ async fn there_already(
     let fetched = fetch(client, key, cluster.dir(), |_, _| ()).await?;
     let version = fetched.events;
     let (path, wal_name) = fetched.keep(key, cluster.dir())?;
-    let (_, theirs) = whole(&LogFile { path, key: key.clone(), wal_name })?;
+    let theirs = whole(&LogFile { path, key: key.clone(), wal_name })?.commits;
     Ok(theirs.starts_with(commits).then_some(version))
 }

@@ -157,7 +157,7 @@ impl ColumnWriter {
 
 fn tone(body: &Body) -> Tone {
     match body {
-        Body::TaskCompleted(_) | Body::StepCompleted(_) => Tone::Good,
+        Body::TaskCompleted(_) | Body::StepCompleted(_) | Body::StepTakenOver(_) => Tone::Good,
         Body::TaskFailed(_) | Body::StepFailed(_) | Body::StepLeaseExpired(_) => Tone::Bad,
         Body::TaskBlocked(_)
         | Body::TaskPaused(_)

@@ -1,10 +1,12 @@
 //! `tenure wal verify`: checks that logs are as they were written.
 //!
-//! It checks three things of each log: every line by itself (checksum and form), that each line
-//! follows the one before (sequence, commits, and the Task of the log), and that the events replay.
+//! It checks four things of each log: every line by itself (checksum and form), that each line
+//! follows the one before (sequence, commits, and the Task of the log), that the events replay, and
+//! that the blobs that they name are there and whole (VALUE-01).
 //! A torn tail, which a crash leaves, was never acknowledged, so it is reported and is no failure;
 //! the next process that takes the directory cuts it off.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -96,9 +98,9 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
             match missing(&data).into_iter().find(|log| log.key == key) {
                 Some(log) => report.add(gone(&log)),
                 None if data.cluster().is_some() => {
-                    report.add(verdict_far(&data.find_named(&key)?))
+                    report.add(verdict_far(&data, &data.find_named(&key)?))
                 }
-                None => report.add(verdict(&data.find_named(&key)?)),
+                None => report.add(verdict(&data, &data.find_named(&key)?)),
             }
         }
         None if data.cluster().is_some() => {
@@ -124,7 +126,7 @@ fn every_log_far(
     for entry in listing.entries {
         match data.find_named(&entry.key) {
             Ok(log) => {
-                report.add(verdict_far(&log));
+                report.add(verdict_far(data, &log));
                 std::fs::remove_file(&log.path)?; // It was fetched only for this check.
             }
             Err(failure) => report.failed.add(&entry.key, failure),
@@ -134,9 +136,9 @@ fn every_log_far(
 }
 
 /// The verdict on a fetched log, under the path that it would have in a directory.
-fn verdict_far(log: &LogFile) -> LogVerdict {
+fn verdict_far(data: &TaskReader, log: &LogFile) -> LogVerdict {
     let file = format!("tasks/{}/{}{SUFFIX}", log.key.session_id, log.wal_name);
-    LogVerdict { file, ..verdict(log) }
+    LogVerdict { file, ..verdict(data, log) }
 }
 
 fn every_log(data: &TaskReader, report: &mut VerifyReport) -> Result<(), Failure> {
@@ -170,7 +172,7 @@ fn every_log_of(
             Some(entry) => data.log(entry),
             None => unborn(data, session, wal_name)?,
         };
-        report.add(verdict(&log));
+        report.add(verdict(data, &log));
     }
     Ok(())
 }
@@ -212,14 +214,15 @@ fn gone(log: &LogFile) -> LogVerdict {
     LogVerdict { message, ..LogVerdict::of(log, Verdicts::Missing) }
 }
 
-/// Reads a log from its start, and replays it.
-fn verdict(log: &LogFile) -> LogVerdict {
-    let mut task = None;
+/// Reads a log from its start, and replays it; then reads the blobs that it names.
+fn verdict(data: &TaskReader, log: &LogFile) -> LogVerdict {
+    let (mut task, mut blobs) = (None, BTreeSet::new());
     let (mut events, mut commits) = (0, 0);
     let ended = scan::walk(log, |placed| {
         placed.replay_onto(&mut task)?;
         events += placed.commit.events.len() as u64;
         commits += 1;
+        blobs.extend(placed.commit.events.iter().flat_map(|event| event.body.blobs()));
         Ok(ControlFlow::Continue(()))
     });
     let at = |verdict, LogFault { line, offset, message }| LogVerdict {
@@ -239,7 +242,14 @@ fn verdict(log: &LogFile) -> LogVerdict {
             ..LogVerdict::of(log, Verdicts::Damaged)
         },
     };
-    LogVerdict { events, commits, ..found }
+    let found = LogVerdict { events, commits, ..found };
+    let lost = blobs.iter().find_map(|blob| data.blob(&log.key, blob.hash).err());
+    match lost.filter(|_| found.verdict != Verdicts::Damaged) {
+        Some(lost) => {
+            LogVerdict { verdict: Verdicts::Damaged, message: Some(lost.message), ..found }
+        }
+        None => found,
+    }
 }
 
 impl LogVerdict {

@@ -76,6 +76,9 @@ pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
     })
 }
 
+/// The build that Attempts name (ATT-12).
+const BUILD: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
+
 async fn begin(
     args: &RunArgs,
     telemetry: Option<&Telemetry>,
@@ -87,7 +90,8 @@ async fn begin(
     let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
     let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
     let connection = args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
-    let (worker, deliveries) = NatsWorker::join(connection, &name, Some(can_run)).await?;
+    let (worker, deliveries) =
+        NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
     let observer = telemetry.map(Telemetry::worker_observer);
     let options = Options { observer, ..Options::new(args.concurrency) };
     Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))

@@ -125,6 +125,27 @@ fn the_stream_of_checkpoints_is_judged_too() {
     assert!(judge_index(&settings(), true, &Ok(None)).is_empty(), "`log.append` says so");
 }
 
+/// VALUE-01: a stream of blobs that may drop some is worth a look; without one nobody has put any.
+#[test]
+fn the_stream_of_blobs_is_judged_too() {
+    let blobs = |changes: Value| {
+        let mut blobs = json!({"config": {
+            "name": "TENURE_BLOB", "max_msgs_per_subject": 1, "discard": "new", "num_replicas": 3,
+            "deny_delete": false, "deny_purge": false, "allow_atomic": false,
+        }});
+        merge(&mut blobs, json!({"config": changes}));
+        let found = judge_blobs(&settings(), true, &Ok(Some(stream(blobs))));
+        let [finding] = &found[..] else { panic!("one finding: {found:?}") };
+        assert_eq!(finding.check, "log.blobs");
+        finding.verdict
+    };
+    assert_eq!(blobs(json!({})), Verdict::Good);
+    for wrong in [json!({"discard": "old"}), json!({"num_replicas": 1}), json!({"max_age": 1})] {
+        assert_eq!(blobs(wrong.clone()), Verdict::Caution, "{wrong}");
+    }
+    assert!(judge_blobs(&settings(), true, &Ok(None)).is_empty());
+}
+
 #[test]
 fn a_log_of_another_cluster_is_told() {
     for metadata in [record::write(16), record::tests::entry("2")] {

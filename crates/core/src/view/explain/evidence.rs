@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use super::Case;
-use crate::eligibility::{Obstacle, WorkerCounts};
+use crate::eligibility::{Obstacle, WorkerCounts, named_claimer};
 use crate::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, RunId, StepId};
 use crate::read::{StepRef, View};
 use crate::record::Reason;
 use crate::status::{EndReason, Intent, RunState, StepStatus, TaskStatus, WaitKind};
 use crate::table::Pos;
+use crate::task::standing_reason;
 use crate::view::step::Holder;
 
 /// How many Steps one list in the evidence names.
@@ -54,7 +55,8 @@ pub enum Evidence {
         /// The handler that the Step needs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         handler: Option<HandlerName>,
-        /// The only worker that was counted: the assignee, or the one in the question.
+        /// The only worker that was counted, or the principal whose workers alone were: who alone may
+        /// claim the Step, or the worker in the question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         worker_id: Option<AgentId>,
         /// Workers in the pool.
@@ -93,10 +95,10 @@ pub enum Evidence {
         /// Why, in words.
         trouble: SmolStr,
     },
-    /// The only worker that may claim it.
+    /// Who alone may claim it.
     Assigned {
-        /// The principal.
-        assignee: AgentId,
+        /// The principal; in Tasks of rules 1 the worker.
+        claim_only_by: AgentId,
     },
     /// The closing of the Task.
     Closing {
@@ -168,9 +170,12 @@ impl Case<'_, '_> {
             O::LogUnavailable => self.known.means.and_then(|means| means.log_trouble).map(trouble),
             O::LeasesUnavailable => Some(trouble("the store of leases takes none")),
             O::ScopeExcludes => self.run_asked(),
-            O::StepTerminal | O::StepFailed | O::StepBlocked | O::RunnableNow => {
-                Some(self.stands())
-            }
+            O::StepTerminal
+            | O::StepFailed
+            | O::StepBlocked
+            | O::NeedsDispatch
+            | O::RunnableNow => Some(self.stands()),
+            O::TaskFailing => self.failing(),
             O::TaskTerminal | O::TaskDraft | O::TaskBlocked | O::TaskPaused => None,
         };
         found.unwrap_or_else(|| Evidence::Task {
@@ -184,9 +189,16 @@ impl Case<'_, '_> {
         Some(Evidence::Closing { intent: request.intent, deadline_at: request.deadline_at })
     }
 
+    /// The first standing failure.
+    fn failing(&self) -> Option<Evidence> {
+        let first = self.view.failing().min_by_key(|step| step.state.failing(step.spec))?;
+        let reason = Some(Arc::new(standing_reason(first.id().as_str(), first.state)));
+        Some(Evidence::Task { task_status: self.view.status(), reason })
+    }
+
     fn assigned(&self) -> Option<Evidence> {
-        let named = self.step.spec.assignee.as_ref().or(self.view.head().spec.assignee.as_ref());
-        named.map(|assignee| Evidence::Assigned { assignee: assignee.clone() })
+        let (named, _) = named_claimer(self.view.head(), self.step.spec)?;
+        Some(Evidence::Assigned { claim_only_by: named.clone() })
     }
 
     fn until(&self) -> Option<Evidence> {

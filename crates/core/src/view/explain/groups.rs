@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::frontier::{Frontier, Root};
 use super::{Case, Explanation, ForWhom, find_run};
 use crate::command::{Caller, Operator};
+use crate::completion::{Hindrance, hindrances};
 use crate::eligibility::Obstacle;
-use crate::id::{AgentId, RunId, SessionId, StepId, TaskId};
+use crate::id::{AgentId, Ref, RunId, SessionId, StepId, TaskId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
@@ -53,10 +54,19 @@ pub struct TaskExplanation {
     pub status_reason: Option<Reason>,
     /// Its version.
     pub version: u64,
+    /// `wal_seq` of the event by which orchestrators last changed what it is to do (OCC-07).
+    #[serde(default, skip_serializing_if = "crate::view::is_unknown")]
+    pub spec_version: u64,
     /// Its Steps by native status.
     pub counts: StepCounts,
     /// The groups, most decisive reason first; empty: no Step waits for anything.
     pub groups: Vec<Group>,
+    /// What keeps the Task from completing although its Steps are done (VIEW-15).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hindrances: Vec<Hindrance>,
+    /// Late input of the completed Task that no completed Attempt has seen (CTRL-12).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread_input_refs: Vec<Ref>,
     /// If no Step waits any more: some of the Steps that failed by themselves, not because the Task failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<EndedStep>,
@@ -96,7 +106,8 @@ pub struct EndedStep {
 }
 
 /// Why the Steps of a Task are not running, for a Run, a worker, or in general. In a live Task
-/// failed Steps count too, as they wait for a decision. The cost is one pass over the Task.
+/// failed Steps count too, and required ones that are cancelled, as they wait for a decision. The cost is one
+/// pass over the Task, and a copy of it, on which remedies are tried.
 ///
 /// # Errors
 /// `run_not_found`.
@@ -109,8 +120,10 @@ pub fn explain_task(
     let facts = RefCell::default();
     let case = |step| Case { view, step, run, whom, known, facts: &facts };
     let is_live = !view.is_terminal();
-    let is_asked = |step: &StepRef<'_>| {
-        step.status().is_unfinished() || (is_live && step.status() == StepStatus::Failed)
+    let is_asked = |step: &StepRef<'_>| match step.status() {
+        StepStatus::Failed => is_live,
+        StepStatus::Cancelled => is_live && step.spec.required,
+        status => status.is_unfinished(),
     };
     let mut found: BTreeMap<Obstacle, (usize, Vec<StepRef<'_>>)> = BTreeMap::new();
     for step in view.steps().filter(is_asked) {
@@ -145,8 +158,11 @@ pub fn explain_task(
         native_status: summary.native_status,
         status_reason: summary.status_reason,
         version: summary.version,
+        spec_version: summary.spec_version,
         counts: summary.counts,
         groups,
+        hindrances: hindrances(view),
+        unread_input_refs: view.head().unread_input_refs.as_deref().cloned().unwrap_or_default(),
         failed,
     })
 }

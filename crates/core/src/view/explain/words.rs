@@ -21,14 +21,20 @@ impl Case<'_, '_> {
                 Some(reason) => reason.message,
                 None => "the task is a draft and was not submitted".into(),
             },
+            (O::TaskFailing, Evidence::Task { reason, .. }) => {
+                let why = because(reason.as_deref());
+                format!("the task is failing and gives out no more steps{why}")
+            }
             (_, Evidence::Task { task_status, reason }) => {
                 format!("the task is {task_status}{}", because(reason.as_deref()))
             }
             (_, Evidence::Closing { intent, .. }) => {
                 format!("the task is being closed (intent {intent})")
             }
-            (O::RunnableNow, _) if self.needs_dispatch() => {
-                format!("step {id} is ready; its task gives nothing out by itself")
+            (O::NeedsDispatch, _) => {
+                format!(
+                    "step {id} is ready; its task gives nothing out by itself, and no run may claim it"
+                )
             }
             (O::RunnableNow, _) if self.run.is_none() && self.known.means.is_none() => {
                 format!("step {id} is ready; whether a worker has room for it is not known here")
@@ -40,7 +46,9 @@ impl Case<'_, '_> {
                 }
                 None => format!("step {id} is {step_status}{}", because(reason.as_ref())),
             },
-            (_, Evidence::Assigned { assignee }) => format!("only {assignee} may claim step {id}"),
+            (_, Evidence::Assigned { claim_only_by }) => {
+                format!("only {claim_only_by} may claim step {id}")
+            }
             (O::DependencyUnsatisfiable, Evidence::Dependencies { roots, more_roots, .. }) => {
                 format!("step {id} waits in vain: {}", list(roots, *more_roots))
             }

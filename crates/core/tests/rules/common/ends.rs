@@ -158,6 +158,15 @@ impl Fixture {
 
 /// A command without id, version and trace.
 fn bare<'a>(caller: &'a Caller, stamp: Stamp, limits: &'a Limits) -> Cx<'a> {
-    let (command_id, digest, expected_version, trace) = (None, None, None, None);
-    Cx { caller, stamp, command_id, digest, expected_version, trace, epoch: 0, limits }
+    Cx {
+        caller,
+        stamp,
+        command_id: None,
+        digest: None,
+        expected_version: None,
+        expected_spec_version: None,
+        trace: None,
+        epoch: 0,
+        limits,
+    }
 }

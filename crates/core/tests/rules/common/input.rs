@@ -1,9 +1,9 @@
 //! What a test says: the DAG notation, ids, callers and commands.
 
 use serde_json::{Value as Json, json};
-use tenure_core::command::StepReport;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{AgentId, PoolId, RunId, SessionId, StepId};
+use tenure_core::command::{RetryEnded, StepReport};
+use tenure_core::id::{AgentId, PoolId, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput, StepInput};
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::{Caller, Command};
@@ -22,9 +22,12 @@ pub fn step_input(notation: &str) -> StepInput {
     let (name, optional) = name.strip_suffix('?').map_or((name, false), |n| (n, true));
     StepInput {
         assignee: None,
+        claim_only_by: None,
+        ext: None,
         depends_on_step_ids: deps.split(',').filter(|d| !d.is_empty()).map(id).collect(),
         handler: None,
         input: None,
+        inputs_from: None,
         required: optional.then_some(false),
         retry_policy: None,
         step_id: id(name),
@@ -45,6 +48,11 @@ pub fn create_input(notation: &str) -> CreateTask {
     }
 }
 
+/// The id of a Task that is created with this key.
+pub fn keyed_id(key: &str) -> TaskId {
+    TaskId::of_key(&orchestrator().session_id, key)
+}
+
 /// The orchestrator.
 pub fn orchestrator() -> Caller {
     caller(ORCHESTRATOR, Role::Orchestrator)
@@ -58,7 +66,7 @@ pub fn system() -> Caller {
 /// Anybody without a Run.
 pub fn caller(agent: &str, role: Role) -> Caller {
     let agent = agent_id(agent);
-    Caller { agent, role, session_id: session(), run_id: None, worker_pool_id: None }
+    Caller { agent, role, session_id: session(), run_id: None, worker_pool_id: None, origin: None }
 }
 
 /// A worker of a pool, acting under a Run.
@@ -107,6 +115,19 @@ pub fn write_command(step: &str, status: StepStatus) -> Command {
 /// A reason as callers give it.
 pub fn reason(code: &str, message: &str) -> ReasonInput {
     serde_json::from_value(json!({"code": code, "message": message})).expect("a reason")
+}
+
+/// `retry_task` on the Task of a fixture, which has ended.
+pub fn made_again(reason: &ReasonInput) -> RetryEnded {
+    let retry_of = "t".parse().expect("a task id");
+    let (deadline_at, deadline_ms, keep_completed, wal_name) = (None, None, false, None);
+    let reason = reason.clone();
+    RetryEnded { deadline_at, deadline_ms, keep_completed, reason, retry_of, wal_name }
+}
+
+/// The same, with what is completed taken over.
+pub fn gone_on(reason: &ReasonInput) -> RetryEnded {
+    RetryEnded { keep_completed: true, ..made_again(reason) }
 }
 
 /// A Step's id.

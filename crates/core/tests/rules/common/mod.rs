@@ -40,7 +40,9 @@ use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, CommandId, CommitId, Digest, Millis, RunId};
 use tenure_core::status::Policy;
-use tenure_core::{Caller, Code, Command, Commit, Cx, Limits, Outcome, Rejection, Stamp, Task};
+use tenure_core::{
+    Caller, Code, Command, Commit, Cx, Limits, Outcome, Rejection, Rules, Stamp, Task,
+};
 use uuid::Uuid;
 
 /// The pool of Steps that name none.
@@ -89,6 +91,7 @@ pub struct Envelope {
     pub command_id: Option<String>,
     pub digest: Option<[u8; 32]>,
     pub expected_version: Option<u64>,
+    pub expected_spec_version: Option<u64>,
 }
 
 impl Fixture {
@@ -102,6 +105,13 @@ impl Fixture {
         Self::create(create_input(notation), Policy::Auto)
     }
 
+    /// As [`manual`](Self::manual), of the first edition of the contract.
+    pub fn first(notation: &str) -> Self {
+        let limits = Limits { rules: Rules::First, ..Limits::default() };
+        let created = Self::try_create(create_input(notation), Policy::Manual, limits);
+        created.expect("the create is in order")
+    }
+
     /// A manual Task in draft.
     pub fn draft(notation: &str) -> Self {
         let given = CreateTask { draft: Some(true), ..create_input(notation) };
@@ -111,6 +121,12 @@ impl Fixture {
     /// Any Task.
     pub fn create(given: CreateTask, policy: Policy) -> Self {
         Self::try_create(given, policy, Limits::default()).expect("the create is in order")
+    }
+
+    /// A Task that lives by the first edition of the rules.
+    pub fn by_first_rules(given: CreateTask, policy: Policy) -> Self {
+        let limits = Limits { rules: Rules::First, ..Limits::default() };
+        Self::try_create(given, policy, limits).expect("the create is in order")
     }
 
     /// A create that may be refused.
@@ -137,8 +153,9 @@ impl Fixture {
             caller: &caller,
             stamp: stamp(START, &mut ids, 0),
             command_id: Some(&command_id),
-            digest: Some(Digest([7; 32])),
+            digest: Some(Digest::first([7; 32])),
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: 0,
             limits: &limits,
@@ -173,8 +190,9 @@ impl Fixture {
             caller,
             stamp: self.stamp(),
             command_id: command_id.as_ref(),
-            digest: envelope.digest.map(Digest),
+            digest: envelope.digest.map(Digest::first),
             expected_version: envelope.expected_version,
+            expected_spec_version: envelope.expected_spec_version,
             trace: None,
             epoch: 0,
             limits: &limits,
@@ -234,8 +252,9 @@ impl Fixture {
             caller: &caller,
             stamp: self.stamp(),
             command_id: command_id.as_ref(),
-            digest: envelope.digest.map(Digest),
+            digest: envelope.digest.map(Digest::first),
             expected_version: envelope.expected_version,
+            expected_spec_version: envelope.expected_spec_version,
             trace: None,
             epoch: 0,
             limits: &limits,
@@ -285,6 +304,7 @@ impl Fixture {
                 command_id: None,
                 digest: None,
                 expected_version: None,
+                expected_spec_version: None,
                 trace: None,
                 epoch: 0,
                 limits: &self.limits,
@@ -311,6 +331,7 @@ impl Fixture {
             command_id: None,
             digest: None,
             expected_version: None,
+            expected_spec_version: None,
             trace: None,
             epoch: 0,
             limits: &limits,

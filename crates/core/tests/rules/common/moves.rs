@@ -5,7 +5,7 @@ use tenure_core::command::{Close, Complete, Dispatch, Grant, Why};
 use tenure_core::id::RunId;
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::task::Made;
-use tenure_core::{Command, Outcome};
+use tenure_core::{Command, Outcome, Rules};
 
 use super::input::{agent_id, claim_command, id, patch, pool_id, system, worker, write_command};
 use super::{Fixture, Held, WORKER};
@@ -14,8 +14,17 @@ use super::{Fixture, Held, WORKER};
 impl Fixture {
     /// A manual Task whose Step `x` is in this status, beside `other`, which is ready.
     pub fn with_step(status: StepStatus) -> Self {
+        Self::with_step_of(Rules::Second, status)
+    }
+
+    /// As [`with_step`](Self::with_step), of this edition of the contract.
+    pub fn with_step_of(rules: Rules, status: StepStatus) -> Self {
         let waits = status == StepStatus::Pending;
-        let mut t = Self::manual(if waits { "other x<-other" } else { "other x" });
+        let notation = if waits { "other x<-other" } else { "other x" };
+        let mut t = match rules {
+            Rules::First => Self::first(notation),
+            Rules::Second => Self::manual(notation),
+        };
         t.bring("x", status);
         t
     }
@@ -66,6 +75,7 @@ impl Fixture {
             allowed_step_ids: steps.map(|ids| ids.iter().map(|i| id(i)).collect()),
             bindings: None,
             instructions: None,
+            ttl_ms: None,
             wait: None,
             worker_pool_id: pool_id(pool),
         }));
@@ -105,6 +115,7 @@ impl Fixture {
         let grant = Command::GrantStep(Grant {
             worker_id,
             worker_pool_id,
+            origin: None,
             handlers: None,
             may_be_suspect: true,
         });

@@ -193,13 +193,7 @@ fn not_for_workers() -> Vec<Command> {
     let why = Why::default;
     vec![
         patch(json!([{"op": "update_task", "title": "mine"}])),
-        Command::DispatchWorker(Dispatch {
-            allowed_step_ids: None,
-            bindings: None,
-            instructions: None,
-            wait: None,
-            worker_pool_id: pool_id(POOL),
-        }),
+        Command::DispatchWorker(Dispatch::to(pool_id(POOL))),
         Command::TaskComplete(Complete::default()),
         Command::TaskFail(Close::default()),
         Command::TaskCancel(Close::default()),

@@ -111,6 +111,7 @@ impl World {
             allowed_step_ids: scoped.then_some(some),
             bindings: None,
             instructions: Some("with care".into()),
+            ttl_ms: None,
             wait: None,
             worker_pool_id: pool,
         };
@@ -173,7 +174,7 @@ impl World {
     fn steer(&mut self) {
         let reason = || Some(reason("why", OF_THE_TASK));
         let why = || Why { reason: reason() };
-        let close = Close { reason: reason(), wait: Some(false) };
+        let close = Close { grace_ms: None, reason: reason(), wait: Some(false) };
         let command = match (self.task.head().status, self.dice.below(20)) {
             (TaskStatus::Blocked, _) => Command::ReopenTask(why()),
             (TaskStatus::Paused, _) => Command::ResumeTask(why()),
@@ -367,8 +368,17 @@ fn a_step(dice: &mut Dice, n: usize, before: usize) -> Json {
 }
 
 pub fn cx<'a>(caller: &'a Caller, stamp: Stamp, limits: &'a Limits) -> Cx<'a> {
-    let (command_id, digest, expected_version, trace) = (None, None, None, None);
-    Cx { caller, stamp, command_id, digest, expected_version, trace, epoch: 0, limits }
+    Cx {
+        caller,
+        stamp,
+        command_id: None,
+        digest: None,
+        expected_version: None,
+        expected_spec_version: None,
+        trace: None,
+        epoch: 0,
+        limits,
+    }
 }
 
 pub fn stamp(now: i64, ids: &mut u128) -> Stamp {

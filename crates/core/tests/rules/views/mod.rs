@@ -79,6 +79,7 @@ pub fn decide(
         command_id: None,
         digest: None,
         expected_version: None,
+        expected_spec_version: None,
         trace: None,
         epoch: 0,
         limits: &limits,
@@ -123,18 +124,18 @@ pub fn read_move(task: &Task, (kind, a, b): Move) -> (Caller, Command) {
 }
 
 fn dispatch_command(pool: &str) -> Command {
-    Command::DispatchWorker(Dispatch {
-        allowed_step_ids: None,
-        bindings: None,
-        instructions: None,
-        wait: None,
-        worker_pool_id: pool_id(pool),
-    })
+    Command::DispatchWorker(Dispatch::to(pool_id(pool)))
 }
 
 fn grant(pool: &str) -> Command {
     let (worker_id, worker_pool_id) = (agent_id("ant"), pool_id(pool));
-    Command::GrantStep(Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect: true })
+    Command::GrantStep(Grant {
+        worker_id,
+        worker_pool_id,
+        origin: None,
+        handlers: None,
+        may_be_suspect: true,
+    })
 }
 
 fn claim_by_any(view: &View<'_>, step: &StepId, b: u8) -> (Caller, Command) {

@@ -182,12 +182,12 @@ impl Model {
 
     fn judge_dispatch(&self, scope: Option<&[String]>) -> Verdict {
         let known = scope.is_none_or(|ids| ids.iter().all(|id| self.steps.contains_key(id)));
-        if !self.gives_out() {
-            no("task_not_dispatchable")
-        } else if !known {
-            no("step_not_found")
-        } else {
-            Writes(&["task_run_dispatched"])
+        match self.is_draining() {
+            _ if !self.gives_out() => no("task_not_dispatchable"),
+            Some(true) => no("task_not_dispatchable"),
+            None => Any,
+            Some(false) if !known => no("step_not_found"),
+            Some(false) => Writes(&["task_run_dispatched"]),
         }
     }
 
@@ -201,11 +201,13 @@ impl Model {
             "pending" => &["blocked", "failed", "cancelled"],
             "ready" => &["blocked", "completed", "failed", "cancelled"],
             "claimed" | "running" => &["blocked", "completed", "failed"],
-            "blocked" => &["pending", "failed"],
-            "failed" => &["pending"],
+            "blocked" => &["pending", "failed", "completed"],
+            "failed" => &["pending", "completed"],
             _ => &[],
         };
+        let waits = step.deps.iter().any(|dep| !self.is_done(dep));
         match (step.status.as_str(), to) {
+            ("blocked" | "failed", "completed") if waits => no("step_not_ready"),
             (_, to) if may.contains(&to) => Writes(match to {
                 "pending" => &["task_step_reopened"],
                 "blocked" => &["task_step_blocked"],
@@ -230,8 +232,11 @@ impl Model {
         if its_run.over {
             return or_lost("run_ended");
         }
-        if !self.gives_out() {
-            return or_lost("task_not_dispatchable");
+        match self.is_draining() {
+            _ if !self.gives_out() => return or_lost("task_not_dispatchable"),
+            Some(true) => return or_lost("task_not_dispatchable"),
+            None => return Any,
+            Some(false) => {}
         }
         if !self.sees(run, id) {
             return or_lost("step_out_of_scope");

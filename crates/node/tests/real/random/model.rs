@@ -122,6 +122,30 @@ impl Model {
         self.steps.values().any(|step| is_held(&step.status))
     }
 
+    /// Whether the Task is failing, and gives out nothing more until its last holder has ended (POL-05): surely,
+    /// not at all, or (`None`) by what the model does not know of a failure.
+    pub(super) fn is_draining(&self) -> Option<bool> {
+        let required = || self.order.iter().filter(|id| self.steps[*id].required);
+        if self.manual || !self.gives_out() {
+            return Some(false);
+        }
+        if required().any(|id| self.steps[id].status == "cancelled") {
+            return Some(true);
+        }
+        let is_in_doubt = required().any(|id| self.has_ended_badly(id));
+        (!is_in_doubt).then_some(false)
+    }
+
+    /// Whether a Step, or one that it waits for, has failed or was cancelled.
+    fn has_ended_badly(&self, id: &str) -> bool {
+        let Some(step) = self.steps.get(id) else { return false };
+        match step.status.as_str() {
+            "failed" | "cancelled" => true,
+            "completed" => false,
+            _ => step.deps.iter().any(|dep| self.has_ended_badly(dep)),
+        }
+    }
+
     pub(super) fn is_done(&self, id: &str) -> bool {
         self.steps.get(id).is_some_and(|step| step.status == "completed")
     }
@@ -185,7 +209,10 @@ impl Model {
                 self.step(&id, &["pending", "ready", "claimed", "running"], "blocked", line);
             }
             "task_step_completed" => {
-                self.step(&id, &["ready", "claimed", "running"], "completed", line);
+                // A pending one was blocked or failed, and its orchestrator completed it.
+                let is_done = self.steps[&id].deps.iter().all(|dep| self.is_done(dep));
+                let from = ["ready", "claimed", "running", "pending"];
+                self.step(&id, &from[..if is_done { 4 } else { 3 }], "completed", line);
             }
             "task_step_failed" | "task_step_cancelled" => {
                 let unfinished = ["pending", "ready", "claimed", "running", "blocked"];
@@ -199,7 +226,11 @@ impl Model {
                 self.step(&id, &["claimed", "running"], "pending", line);
                 self.steps.get_mut(&id).unwrap().later = payload["not_before"].is_number();
             }
-            "task_progress" | "task_linked" | "task_unlinked" | "task_delivery_updated" => {}
+            "task_progress"
+            | "task_fact"
+            | "task_linked"
+            | "task_unlinked"
+            | "task_delivery_updated" => {}
             _ => panic!("an unknown event: {line}"),
         }
     }

@@ -258,5 +258,5 @@ impl<C: ClientPort> Program<C> {
 }
 
 fn close() -> Close {
-    Close { reason: None, wait: Some(false) }
+    Close { grace_ms: None, reason: None, wait: Some(false) }
 }

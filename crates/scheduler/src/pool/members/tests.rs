@@ -7,7 +7,7 @@ use super::*;
 fn worker(id: &str) -> Arc<Worker> {
     let (inbox, _) = unbounded();
     let (id, pool) = (AgentId::new(id).unwrap(), "p".parse().unwrap());
-    Arc::new(Worker { id, pool, handlers: None, inbox, hand: Arc::default() })
+    Arc::new(Worker { id, pool, origin: None, handlers: None, inbox, hand: Arc::default() })
 }
 
 fn says(free: u64, seen: u64, number: u64) -> Credit {

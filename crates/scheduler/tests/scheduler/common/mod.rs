@@ -216,6 +216,7 @@ pub fn orchestrator() -> Caller {
         session_id: session(),
         run_id: None,
         worker_pool_id: None,
+        origin: None,
     }
 }
 
@@ -258,9 +259,12 @@ pub fn dag(task: &str, text: &str) -> CreateTask {
         let (id, on) = word.split_once("<-").unwrap_or((word, ""));
         StepInput {
             assignee: None,
+            claim_only_by: None,
+            ext: None,
             depends_on_step_ids: on.split(',').filter(|s| !s.is_empty()).map(step_id).collect(),
             handler: Some(HandlerName::new("h").unwrap()),
             input: None,
+            inputs_from: None,
             required: None,
             retry_policy: None,
             step_id: step_id(id),

@@ -1,15 +1,15 @@
 //! Cuts a create that is too long for one message into a draft and patches (mechanisms 10,
 //! IDEM-07).
 //!
-//! The parts depend only on the content of the create and on its author: a repeated create makes
-//! the same parts under the same ids, so it continues where an earlier one was broken off.
+//! The parts depend only on the content of the create: a repeated create makes the same parts under the
+//! same ids, whoever sends it, so it continues where an earlier one was broken off.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use tenure_core::command::create::CreateTask;
 use tenure_core::creation::Creation;
-use tenure_core::id::{AgentId, CommandId, Digest, StepId};
+use tenure_core::id::{CommandId, Digest, DigestForm, StepId, system_agent};
 use tenure_core::patch::{Operation, StepInput};
 use tenure_core::{Command, Rejection};
 use tenure_wire::bus::encode;
@@ -27,9 +27,9 @@ pub(super) struct CreateParts {
     pub(super) rest: Vec<(CommandId, Command)>,
 }
 
-/// Cuts a create of this author into parts of about `most` bytes. A Step comes after those that it
+/// Cuts a create into parts of about `most` bytes. A Step comes after those that it
 /// depends on, and otherwise in its place.
-pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<CreateParts, Rejection> {
+pub(super) fn cut(input: CreateTask, most: usize) -> Result<CreateParts, Rejection> {
     let of_digest = |error: DigestError| Rejection::invalid("steps", error.to_string());
     let draft = input.draft.unwrap_or(false);
     let whole = u32::try_from(input.steps.len()).unwrap_or(u32::MAX);
@@ -51,7 +51,9 @@ pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<Create
     let mut parts = parts.into_iter();
     first.steps = parts.next().unwrap_or_default();
     let rest: Vec<Command> = parts.map(patch).collect();
-    let digests = rest.iter().map(|command| digest_command(by, command));
+    // In the newest form it does not matter who asks.
+    let anybody = system_agent();
+    let digests = rest.iter().map(|it| digest_command(DigestForm::NEWEST, &anybody, it));
     let digests: Vec<Digest> = digests.collect::<Result<_, _>>().map_err(of_digest)?;
     let creation = Creation { digest: Creation::digest_of(digests), draft, steps: whole };
     if !rest.is_empty() {
@@ -100,17 +102,16 @@ fn in_order(steps: Vec<StepInput>) -> Vec<StepInput> {
 mod tests {
     use super::*;
 
-    fn me() -> AgentId {
-        "me".parse().unwrap()
-    }
-
     fn step(id: &str, after: &[&str]) -> StepInput {
         let id_of = |text: &str| StepId::new(text).unwrap();
         StepInput {
             assignee: None,
+            claim_only_by: None,
+            ext: None,
             depends_on_step_ids: after.iter().copied().map(id_of).collect(),
             handler: None,
             input: None,
+            inputs_from: None,
             required: None,
             retry_policy: None,
             step_id: id_of(id),
@@ -141,31 +142,27 @@ mod tests {
     #[test]
     fn a_long_create_becomes_a_draft_and_patches() {
         let steps = vec![step("a", &[]), step("b", &["a"]), step("c", &[]), step("d", &[])];
-        let CreateParts { first, rest } = cut(create(steps.clone()), &me(), 2500).unwrap();
+        let CreateParts { first, rest } = cut(create(steps.clone()), 2500).unwrap();
         let creation = first.creation.unwrap();
         assert_eq!((first.draft, creation.draft, creation.steps), (Some(true), false, 4));
         assert_eq!(ids(&first.steps), ["a", "b"]);
         assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["c", "d"]]);
         assert_eq!(rest[0].0, creation.part(1).unwrap());
-        let digest_of = |steps, by: &AgentId| {
-            cut(create(steps), by, 2500).unwrap().first.creation.unwrap().digest
-        };
-        assert_eq!(digest_of(steps.clone(), &me()), creation.digest);
-        let other: AgentId = "other".parse().unwrap();
-        assert_ne!(digest_of(steps.clone(), &other), creation.digest, "it is by another");
+        let digest_of = |steps| cut(create(steps), 2500).unwrap().first.creation.unwrap().digest;
+        assert_eq!(digest_of(steps.clone()), creation.digest);
         let mut changed = steps;
         changed[3].title = "changed".into();
-        assert_ne!(digest_of(changed, &me()), creation.digest);
+        assert_ne!(digest_of(changed), creation.digest);
     }
 
     #[test]
     fn a_draft_that_was_asked_for_stays_one_and_what_fits_is_not_cut() {
         let steps = vec![step("a", &[]), step("b", &[]), step("c", &[])];
         let draft = CreateTask { draft: Some(true), ..create(steps.clone()) };
-        assert!(cut(draft.clone(), &me(), 2500).unwrap().first.creation.unwrap().draft);
-        let whole = cut(draft.clone(), &me(), 1 << 20).unwrap();
+        assert!(cut(draft.clone(), 2500).unwrap().first.creation.unwrap().draft);
+        let whole = cut(draft.clone(), 1 << 20).unwrap();
         assert_eq!((whole.first, whole.rest.len()), (draft, 0));
-        assert_eq!(cut(create(steps), &me(), 1 << 20).unwrap().first.draft, None);
+        assert_eq!(cut(create(steps), 1 << 20).unwrap().first.draft, None);
     }
 
     #[test]
@@ -184,8 +181,7 @@ mod tests {
 
     #[test]
     fn a_step_longer_than_a_part_goes_alone() {
-        let CreateParts { first, rest, .. } =
-            cut(create(vec![step("a", &[])]), &me(), 100).unwrap();
+        let CreateParts { first, rest, .. } = cut(create(vec![step("a", &[])]), 100).unwrap();
         assert!(first.steps.is_empty());
         assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["a"]]);
     }

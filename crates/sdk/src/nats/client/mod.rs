@@ -21,7 +21,8 @@ use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
 use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{AgentId, SessionId, TaskId};
+use tenure_core::features::Features;
+use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
 use tenure_core::{Code, Context, Query, Rejection};
@@ -29,9 +30,10 @@ use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Listing, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
 use tenure_wire::bus::request::{
-    Ask, Entries, Hello, List, LogLines, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
+    Ask, Entries, Hello, List, LogPage as LogPageSent, RawBytes, ReadLog, Request, ViewPage, Views,
     Welcome,
 };
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
@@ -62,7 +64,6 @@ struct ClientShared {
     connection: Connection,
     session: SessionId,
     /// The principal of this client, as it is in logs.
-    agent: AgentId,
     /// The beginning of all subjects of this client.
     root: String,
     partitions: u32,
@@ -97,11 +98,9 @@ impl NatsClient {
         }
         let permits = Arc::new(Semaphore::new(UNANSWERED_MAX));
         let (session, root) = (name.session.clone(), name.root());
-        let agent = name.agent().map_err(|bad| Rejection::invalid("name", bad.to_string()))?;
         let (partitions, max_bytes) = (0, None);
-        let mut shared =
-            ClientShared { connection, session, agent, root, partitions, permits, max_bytes };
-        let hello = Bytes::from(encode(&Hello { v: V })?);
+        let mut shared = ClientShared { connection, session, root, partitions, permits, max_bytes };
+        let hello = Bytes::from(encode(&Hello { v: V, features: Features::of_program() })?);
         let patience = shared.connection.patience();
         let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
         placement::check(welcome.placement)?;
@@ -169,7 +168,7 @@ impl ClientShared {
 
     /// A page of a log. If a commit comes in parts, this puts them together.
     async fn page(&self, task: &TaskId, after: u64) -> Result<LogPageSent, Rejection> {
-        let mut parts = LogLines(Vec::new());
+        let mut parts = RawBytes(Vec::new());
         let mut from = 0;
         loop {
             let mut page = self.ask_on(task, ReadLog { after, from }).await?;
@@ -180,7 +179,7 @@ impl ClientShared {
             }
             match (page.cut, page.commits.first_mut()) {
                 (Some(next), Some(first)) if next > from => {
-                    (from, parts) = (next, LogLines(std::mem::take(&mut first.0)));
+                    (from, parts) = (next, RawBytes(std::mem::take(&mut first.0)));
                 }
                 _ => return Ok(page),
             }
@@ -206,7 +205,7 @@ impl ClientShared {
         context: Context,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        let CreateParts { first, rest } = draft::cut(input, &self.agent, PART)?;
+        let CreateParts { first, rest } = draft::cut(input, PART)?;
         let mut last = self.write(task, context.clone(), first).await?;
         for (command_id, command) in rest {
             let trace = context.trace.clone();
@@ -369,6 +368,14 @@ impl ClientPort for NatsClient {
         // An event that cannot be decoded counts as lost.
         let event = |message: Message| decode(&message.payload).ok().map(|it: Runtime| it.event);
         Ok(told.filter_map(move |message| ready(event(message))).boxed())
+    }
+
+    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
+        self.0.ask_on(task, asked).await
+    }
+
+    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
+        self.0.ask_on(task, part).await
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {

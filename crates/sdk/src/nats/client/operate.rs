@@ -13,7 +13,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
 };
-use tenure_wire::bus::request::{LogLines, Request};
+use tenure_wire::bus::request::{RawBytes, Request};
 use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
 
@@ -200,7 +200,7 @@ impl NatsClient {
         loop {
             let part = &lines[from..lines.len().min(from + PART)];
             let is_last = from + part.len() == lines.len();
-            let (task_id, lines) = (task.clone(), LogLines(part.to_vec()));
+            let (task_id, lines) = (task.clone(), RawBytes(part.to_vec()));
             let part = ImportLog { v: V, task_id, len, from: from as u64, lines };
             let body = Bytes::from(encode(&part)?);
             let writes = Duration::from_secs(if is_last { (len >> 20) * 2 } else { 0 });

@@ -13,7 +13,7 @@ use tenure_ports::client::{Changed, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::event::Published;
-use tenure_wire::bus::request::{Committed, Entry as SentEntry, LogLines, LogPage as SentPage};
+use tenure_wire::bus::request::{Committed, Entry as SentEntry, LogPage as SentPage, RawBytes};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 
 /// Hints of changes, as they come.
@@ -99,9 +99,9 @@ pub(super) fn log_page(
     Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
 }
 
-fn decoded(mut log: Assembler, commits: &[LogLines]) -> Result<Vec<Commit>, LineError> {
+fn decoded(mut log: Assembler, commits: &[RawBytes]) -> Result<Vec<Commit>, LineError> {
     let mut found = Vec::with_capacity(commits.len());
-    for LogLines(lines) in commits {
+    for RawBytes(lines) in commits {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             found.extend(log.push(decode_line(line)?)?);
         }
@@ -120,6 +120,7 @@ pub(super) fn entry(sent: SentEntry) -> Entry {
         key: TaskKey { session_id: sent.session_id, task_id: sent.task_id },
         wal_name: sent.wal_name,
         title: sent.title,
+        labels: sent.labels,
         created_at: sent.created_at,
         updated_at: sent.updated_at,
         ended: sent.ended.and_then(|status| End::of_status(status, sent.failed_as)),

@@ -106,11 +106,18 @@ mod tests {
             attempt_id: AttemptId(Uuid::now_v7()),
             fencing_token: 3,
             lease_ms,
+            input_seen: None,
         }
     }
 
     fn said(held: &Holding, lease_ms: Option<u64>) -> Said {
-        Said { attempt_id: held.attempt_id, lease_ms, cancel_requested: true, error: None }
+        Said {
+            attempt_id: held.attempt_id,
+            lease_ms,
+            cancel_requested: true,
+            time_left_ms: None,
+            error: None,
+        }
     }
 
     #[test]
@@ -123,7 +130,7 @@ mod tests {
         assert_eq!(roll.missing, 1);
         assert!(matches!(&roll.pulses[0], Pulse::Lost(no) if no.code == Code::StaleAttempt));
         assert_eq!(roll.pulses[1], Pulse::Unknown);
-        assert_eq!(roll.pulses[2], Pulse::Renewed { cancel_requested: true });
+        assert_eq!(roll.pulses[2], Pulse::Renewed { cancel_requested: true, time_left_ms: None });
     }
 
     #[test]
@@ -132,7 +139,7 @@ mod tests {
         let mut roll = Roll::of(&held);
         roll.take(said(&held[0], Some(9)));
         roll.take(said(&held[0], None));
-        assert_eq!(roll.pulses, [Pulse::Renewed { cancel_requested: true }]);
+        assert_eq!(roll.pulses, [Pulse::Renewed { cancel_requested: true, time_left_ms: None }]);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use futures::future::join_all;
 use futures::stream::select;
 use serde::de::IgnoredAny;
 use smol_str::SmolStr;
+use tenure_core::features::Features;
 use tenure_core::id::PoolId;
+use tenure_core::record::WorkerOrigin;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::placement::{self, OtherPlacement};
@@ -255,7 +257,9 @@ impl Inner {
     }
 
     async fn say_hello(&self) {
-        let hello = Hello { v: V, handlers: self.handlers.clone() };
+        let WorkerOrigin { worker_host, worker_build } = self.origin.clone();
+        let (handlers, features) = (self.handlers.clone(), Features::of_program());
+        let hello = Hello { v: V, handlers, worker_host, worker_build, features };
         if let Err(refused) = self.connection.tell(format!("{}.hello", self.root), &hello).await {
             tracing::debug!(%refused, "nobody was asked for a link");
             self.links.lock().want_hello();

@@ -34,10 +34,12 @@ use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::record::WorkerOrigin;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::OtherPlacement;
+use tenure_wire::bus::blob::{BlobAsk, BlobGet, BlobPart, BlobPut, BlobTaken, HeldBlob};
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{Bye, Claim, Looking, QuerySteps, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
@@ -70,6 +72,7 @@ struct Inner {
     /// The beginning of all subjects of this worker.
     root: String,
     handlers: Option<Vec<HandlerName>>,
+    origin: WorkerOrigin,
     links: Mutex<WorkerLinks>,
     outbox: Mutex<Outbox>,
     /// The number of partitions of the cluster; none until a node has said it. An error if the
@@ -102,6 +105,19 @@ impl NatsWorker {
         name: &WorkerName,
         handlers: Option<Vec<HandlerName>>,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
+        Self::join_as(connection, name, handlers, None).await
+    }
+
+    /// As [`join`](Self::join); Attempts then name the build of this program (ATT-12).
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub async fn join_as(
+        connection: Connection,
+        name: &WorkerName,
+        handlers: Option<Vec<HandlerName>>,
+        build: Option<&str>,
+    ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
         if connection.inbox() != name.inbox() {
             let message = "the connection was opened with the inbox of somebody else";
             return Err(Rejection::invalid("inbox", message));
@@ -112,6 +128,7 @@ impl NatsWorker {
             pool: name.pool.clone(),
             root: name.root(),
             handlers,
+            origin: WorkerOrigin::of(host().as_deref(), build).unwrap_or_default(),
             links: Mutex::new(WorkerLinks::new(Moment::now())),
             outbox: Mutex::default(),
             partitions: watch::Sender::new(None),
@@ -243,9 +260,27 @@ impl Inner {
     }
 }
 
+/// The name of the machine, where the system tells it in a file.
+fn host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned())
+}
+
 fn too_long(bytes: usize) -> Rejection {
     let message = format!("a report has {bytes} bytes, and {REPORT_MAX} is the most");
     Rejection::invalid("report", message)
+}
+
+fn held_blob(held: &Holding, ask: BlobAsk) -> HeldBlob {
+    HeldBlob {
+        v: V,
+        session_id: held.task.session_id.clone(),
+        task_id: held.task.task_id.clone(),
+        run_id: held.run_id,
+        attempt_id: held.attempt_id,
+        fencing_token: held.fencing_token,
+        ask,
+    }
 }
 
 fn task_of(run: &RunOffer) -> TaskKey {
@@ -318,6 +353,26 @@ impl WorkerPort for NatsWorker {
                 }
             })
         }
+    }
+
+    fn blob_get(
+        &self,
+        held: &Holding,
+        asked: BlobGet,
+    ) -> impl Future<Output = Result<BlobPart, Rejection>> + Send + 'static {
+        let (inner, task) = (Arc::clone(&self.inner), held.task.clone());
+        let body = encode(&held_blob(held, BlobAsk::BlobGet(asked)));
+        async move { inner.ask_owner("blob", &task, body).await }
+    }
+
+    fn blob_put(
+        &self,
+        held: &Holding,
+        part: BlobPut,
+    ) -> impl Future<Output = Result<BlobTaken, Rejection>> + Send + 'static {
+        let (inner, task) = (Arc::clone(&self.inner), held.task.clone());
+        let body = encode(&held_blob(held, BlobAsk::BlobPut(part)));
+        async move { inner.ask_owner("blob", &task, body).await }
     }
 
     fn claim(

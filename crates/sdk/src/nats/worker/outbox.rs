@@ -202,11 +202,21 @@ mod tests {
 
     #[test]
     fn every_report_learns_what_became_of_it() {
-        let recorded = ReportResult { version: Some(7), cancel_requested: true, error: None };
-        let open = ReportResult { version: None, cancel_requested: false, error: None };
+        let recorded = ReportResult {
+            version: Some(7),
+            cancel_requested: true,
+            time_left_ms: None,
+            error: None,
+        };
+        let open = ReportResult {
+            version: None,
+            cancel_requested: false,
+            time_left_ms: None,
+            error: None,
+        };
         let answer = Reported { results: vec![recorded, open] };
         let all = outcomes(Ok(answer), 3);
-        assert_eq!(all[0], Ok(Recorded { version: 7, cancel_requested: true }));
+        assert_eq!(all[0], Ok(Recorded { version: 7, cancel_requested: true, time_left_ms: None }));
         assert_eq!(all[1].as_ref().unwrap_err().code, Code::Unavailable);
         assert_eq!(all[2].as_ref().unwrap_err().code, Code::Unavailable);
         let refused = outcomes(Err(Rejection::new(Code::NotOwner, "another's")), 2);

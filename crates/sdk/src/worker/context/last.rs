@@ -1,10 +1,12 @@
 //! Holds the final report on a Step until its handler returns (CTX-10).
 
+use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::event::ReleaseReason;
-use tenure_core::status::StepStatus;
+use tenure_core::record::Object;
+use tenure_core::status::{StepStatus, WaitKind};
 use tenure_core::{Code, Rejection};
 
 use super::super::words::{cut, reason};
@@ -29,22 +31,35 @@ impl StepContext {
         let ms = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         let ms = retry_after.map(|after| ms(after).min(GiveBack::RETRY_AFTER_MS_MAX));
         let how = GiveBack { retry_after_ms: ms, ..GiveBack::because(ReleaseReason::Unfit) };
-        self.end_with(|_| Final::GiveBack(how))
+        self.end_with(Final::GiveBack(how))
     }
 
     pub(super) fn speak(&self, say: impl FnOnce(&mut StepReport)) -> Result<(), Refused> {
-        self.end_with(|mut report| {
-            say(&mut report);
-            Final::Report(Box::new(report))
-        })
+        let mut report = self.report();
+        say(&mut report);
+        if report.status == Some(StepStatus::Completed) {
+            self.check_peer()?;
+        }
+        self.end_with(Final::Report(Box::new(report)))
     }
 
-    fn end_with(&self, word: impl FnOnce(StepReport) -> Final) -> Result<(), Refused> {
+    /// REPORT-19: the scheduler would refuse the report, but only when the handler has returned.
+    fn check_peer(&self) -> Result<(), Refused> {
+        match &*self.shared.peer.lock() {
+            Some(peer) if !peer.reconciled => {
+                let message = format!("the facts of {} are not stored here", peer.remote_task_id);
+                Err(Rejection::new(Code::FactsUnreconciled, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_with(&self, word: Final) -> Result<(), Refused> {
         let mut spoken = self.shared.spoken.lock();
         if spoken.is_some() {
             return Err(said_already());
         }
-        *spoken = Some(word(self.report()));
+        *spoken = Some(word);
         Ok(())
     }
 
@@ -68,14 +83,67 @@ impl StepContext {
         let _ = self.fail("unhandled_exception", &cut(message), None); // Refused if there is one.
     }
 
-    /// The final report to send if the handler's own can never be recorded. The Step is not
-    /// retried, because it would report the same.
-    pub(in crate::worker) fn failed_by(&self, refused: &Rejection) -> StepReport {
+    /// VALUE-01: fails the Step, as its input cannot be read. It is not retried: another try would not
+    /// read it either.
+    pub(in crate::worker) fn fail_for_input(&self, refused: &Rejection) {
+        let message = cut(&format!("an input cannot be read: {}", refused.message));
+        let _ = self.speak(|report| {
+            report.status = Some(StepStatus::Failed);
+            report.reason = Some(reason(refused.code.as_str(), &message, None, Some(false)));
+        }); // The handler has not begun, so there is no report yet.
+    }
+
+    /// VALUE-02: fails the Step, as its output is larger than any value may be. A copy of it is here.
+    pub(in crate::worker) fn fail_too_large(
+        &self,
+        message: &str,
+        copy: &Path,
+    ) -> Result<(), Refused> {
+        let copy = copy.display().to_string().into();
+        let details = Some(Object::from_iter([("copy".to_owned(), copy)]));
+        self.speak(|report| {
+            report.status = Some(StepStatus::Failed);
+            let code = Code::ValueTooLarge.as_str();
+            report.reason = Some(reason(code, message, details, Some(false)));
+        })
+    }
+
+    /// VALUE-02: the final report instead of one whose output cannot be put.
+    pub(in crate::worker) fn output_failed(
+        &self,
+        refused: &Rejection,
+        details: Option<Object>,
+    ) -> StepReport {
         let mut report = self.report();
         report.status = Some(StepStatus::Failed);
-        let message = cut(&format!("the result was refused: {}", refused.message));
-        report.reason = Some(reason(refused.code.as_str(), &message, None, Some(false)));
+        let message = cut(&refused.message);
+        let retryable = Some(refused.code.is_retryable());
+        report.reason = Some(reason(refused.code.as_str(), &message, details, retryable));
+        report.run_result = self.run_result();
         report
+    }
+
+    /// The final report to send if the handler's own can never be recorded. The Step is not
+    /// retried, because it would report the same. If only the facts of its peer are not stored here yet,
+    /// the Step waits for them and keeps what it has made (REPORT-19).
+    pub(in crate::worker) fn ended_by(&self, refused: &Rejection, word: &Final) -> StepReport {
+        let message = cut(&format!("the result was refused: {}", refused.message));
+        let why = |retryable| Some(reason(refused.code.as_str(), &message, None, retryable));
+        match word {
+            Final::Report(said) if refused.code == Code::FactsUnreconciled => StepReport {
+                status: Some(StepStatus::Blocked),
+                wait_kind: Some(WaitKind::Dependency),
+                reason: why(None),
+                output: None,
+                reply: None,
+                ..(**said).clone()
+            },
+            _ => StepReport {
+                status: Some(StepStatus::Failed),
+                reason: why(Some(false)),
+                ..self.report()
+            },
+        }
     }
 }
 

@@ -130,7 +130,7 @@ fn is_busy(error: &io::Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// It is larger than an inline value may be.
+    /// It is larger than any value may be (VALUE-02).
     #[error(
         "$TENURE_OUTPUT holds more than {OUTPUT_BYTES_MAX} bytes: write large results elsewhere \
          and leave a reference to them"

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::{ExecError, OutputError};
 
-/// The size of an inline value; larger results belong elsewhere, with a reference left here.
-pub const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
+/// The size of the largest value; larger results belong elsewhere, with a reference left here.
+pub const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
 /// Removes what an earlier attempt may have left.
 pub(super) fn clear(path: &Path) -> Result<(), ExecError> {

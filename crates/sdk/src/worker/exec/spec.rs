@@ -116,6 +116,13 @@ impl ExecSpec {
         self.cwd.as_deref().map(Path::new)
     }
 
+    /// The same, with its working directory counted from this one.
+    #[must_use]
+    pub fn within(self, dir: &str) -> Self {
+        let cwd = self.cwd().map(|cwd| Path::new(dir).join(cwd).to_string_lossy().into_owned());
+        Self { cwd: cwd.or_else(|| Some(dir.to_owned())), ..self }
+    }
+
     /// How long it may run, if limited.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
@@ -311,5 +318,17 @@ mod tests {
     #[test]
     fn a_misspelt_field_is_refused_with_the_right_names() {
         refused(json!({ "run": "a", "timeout": 5 }), "unknown field `timeout`, expected one of");
+    }
+
+    /// STORE-17: a directory of its own is counted from the Task's; without one it runs in the Task's.
+    #[test]
+    fn a_directory_is_counted_from_another() {
+        let of = |fields: Value| {
+            let spec: ExecSpec = serde_json::from_value(fields).unwrap();
+            spec.within("/project").cwd().unwrap().to_owned()
+        };
+        assert_eq!(of(json!({ "run": "a" })), Path::new("/project"));
+        assert_eq!(of(json!({ "run": "a", "cwd": "sub" })), Path::new("/project/sub"));
+        assert_eq!(of(json!({ "run": "a", "cwd": "/else" })), Path::new("/else"));
     }
 }

@@ -4,6 +4,7 @@
 //! messages are carried: to whom, in which order, how often, and what a sender learns if nobody
 //! listens.
 
+mod blobs;
 mod callers;
 mod workers;
 
@@ -30,7 +31,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// How long a check listens where nothing may come.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A bus with a scheduler behind it. Leases last at least a minute; what a Task does not set, the
+/// A bus with a scheduler behind it, which stores blobs. Leases last at least a minute; what a Task does not set, the
 /// scheduler decides.
 ///
 /// Names that a check uses are its own: an adapter that is not fresh for each check makes other
@@ -79,10 +80,12 @@ where
         workers::a_report_is_answered_to_whoever_made_it,
         workers::a_heartbeat_is_answered_in_its_order,
         workers::whoever_is_to_stop_is_told,
+        workers::late_input_comes_to_the_holder,
         workers::a_released_step_goes_to_another,
         workers::a_worker_that_has_left_gets_nothing,
         workers::a_run_is_offered_and_claimed_under_once,
         workers::a_value_up_to_the_limit_is_carried,
+        blobs::a_large_value_goes_as_a_blob,
         callers::a_command_is_carried_out_once,
         callers::refusals_name_their_reason,
         callers::a_long_task_comes_whole,
@@ -255,9 +258,12 @@ fn task_id(id: &str) -> TaskId {
 fn step(id: &str) -> StepInput {
     StepInput {
         assignee: None,
+        claim_only_by: None,
+        ext: None,
         depends_on_step_ids: Vec::new(),
         handler: None,
         input: Some(input_of(id)),
+        inputs_from: None,
         required: None,
         retry_policy: None,
         step_id: StepId::new(id).unwrap(),

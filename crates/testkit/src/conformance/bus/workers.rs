@@ -2,8 +2,10 @@
 
 use futures::StreamExt as _;
 use futures::future::join;
-use tenure_core::command::{Close, Dispatch, GiveBack, RunOutcome, StepReport};
-use tenure_core::id::{AttemptId, CommandId, StepId};
+use tenure_core::command::{
+    AppendProgress, Close, Dispatch, GiveBack, RunOutcome, StepReport, Why,
+};
+use tenure_core::id::{AttemptId, CommandId, Ref, StepId};
 use tenure_core::record::{Progress, Value};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{GetInput, Look, Looked, RuntimeName};
@@ -16,7 +18,7 @@ use uuid::Uuid;
 use super::{Bus, Caller, Hand, QUIET, SOON, context, input_of, report_on, task_id};
 
 fn cancel() -> Command {
-    Command::TaskCancel(Close { reason: None, wait: Some(false) })
+    Command::TaskCancel(Close { grace_ms: None, reason: None, wait: Some(false) })
 }
 
 fn says_something(report: &mut StepReport) {
@@ -72,7 +74,7 @@ pub(super) async fn deliveries_come_in_their_order<B: Bus>(bus: &B) {
     let mut asked = Vec::new();
     while asked.len() < claims.len() {
         match hand.next().await {
-            Delivery::CancelRequested(attempt) => asked.push(attempt),
+            Delivery::CancelRequested(attempt, _) => asked.push(attempt),
             other => panic!("no signal: {other:?}"),
         }
     }
@@ -151,7 +153,7 @@ pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
     let [first, stale, third] = <[Holding; 3]>::try_from(held).unwrap();
     let all = [stale, third, Holding::of(&over), unknown, first.clone()];
     let pulses = one.pulses(&all).await;
-    let renewed = Pulse::Renewed { cancel_requested: false };
+    let renewed = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
     assert_eq!(pulses.len(), 5);
     assert_eq!(code(&pulses[0]), Some(Code::StaleAttempt));
     assert_eq!(code(&pulses[2]), Some(Code::TaskTerminal));
@@ -173,17 +175,61 @@ pub(super) async fn whoever_is_to_stop_is_told<B: Bus>(bus: &B) {
     let stops = async {
         let told = hand.next().await;
         assert!(
-            matches!(told, Delivery::CancelRequested(id) if id == claim.attempt_id),
+            matches!(told, Delivery::CancelRequested(id, _) if id == claim.attempt_id),
             "{told:?}"
         );
-        let asked = Pulse::Renewed { cancel_requested: true };
-        assert_eq!(hand.pulses(&held).await, [asked]);
+        let pulses = hand.pulses(&held).await;
+        let asked = Pulse::Renewed { cancel_requested: true, time_left_ms: Some(10_000) };
+        assert!(
+            matches!(
+                pulses[..],
+                [Pulse::Renewed { cancel_requested: true, time_left_ms: Some(1..) }]
+            ),
+            "{pulses:?} is not as {asked:?}"
+        );
         assert!(hand.report(&claim, says_something).await.unwrap().cancel_requested);
         hand.port.end_run(&held[0], RunOutcome::Cancelled, None, None).await.unwrap();
     };
     join(caller.say(&task, "cancel", Command::TaskCancel(Close::default())), stops).await;
     assert_eq!(caller.get(&task).await.task.native_status, TaskStatus::Cancelled);
     assert_eq!(code(&hand.pulses(&held).await[0]), Some(Code::TaskTerminal));
+}
+
+/// CTRL-12: input that comes to the Task of an open Attempt goes to its holder. What its heartbeat says that it
+/// has seen counts with its final report; what nobody has seen is listed at the end.
+pub(super) async fn late_input_comes_to_the_holder<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    hand.room(1);
+    let task = caller.create("t", &["a"]).await;
+    let claim = hand.granted().await;
+    assert_eq!(claim.input_seen, 0);
+    let given = |names: &[&str]| {
+        let input_refs = names.iter().filter_map(|name| Ref::new(name).ok()).collect();
+        Command::AppendTaskProgress(AppendProgress { input_refs, ..AppendProgress::default() })
+    };
+    for (number, names) in [&["mem:x"][..], &["mem:x", "mem:y"], &["mem:z"]].iter().enumerate() {
+        caller.say(&task, &format!("add-{number}"), given(names)).await;
+    }
+    let mut got = Vec::new();
+    while got.len() < 4 {
+        match hand.next().await {
+            Delivery::Input(input) => {
+                assert_eq!((input.attempt_id, input.after as usize), (claim.attempt_id, got.len()));
+                got.extend(input.input_refs.iter().map(|it| it.as_str().to_owned()));
+            }
+            other => panic!("no input: {other:?}"),
+        }
+    }
+    assert_eq!(got, ["mem:x", "mem:x", "mem:y", "mem:z"], "a repeat is an entry");
+    let held = Holding { input_seen: Some(3), ..Holding::of(&claim) };
+    let renewed = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
+    assert_eq!(hand.pulses(&[held]).await, [renewed]);
+    // The heartbeat and the report may go to the Task by different ways.
+    tokio::time::sleep(QUIET).await;
+    hand.complete(&claim).await;
+    let unread = caller.get(&task).await.unread_input_refs.expect("something is unread");
+    assert_eq!(unread.iter().map(Ref::as_str).collect::<Vec<_>>(), ["mem:z"]);
 }
 
 /// S26, LEASE-13: a Step that a worker gives back goes to another worker with capacity, as another
@@ -235,6 +281,7 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
             allowed_step_ids: Some(allowed.to_vec()),
             bindings: None,
             instructions: Some("with care".into()),
+            ttl_ms: None,
             wait,
             worker_pool_id: caller.pool.clone(),
         })
@@ -260,6 +307,19 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
     let event = timeout(SOON, told.next()).await.expect("it is told").unwrap();
     assert_eq!((event.event, Some(event.run_id)), (RuntimeName::RunTaken, run_id));
     assert_eq!(event.worker_id.as_ref(), Some(hand.port.id()));
+
+    // VIEW-16, TASK-13: while its Task stands still the Run shows nothing, and it is not over for that.
+    caller.say(&task, "dispatch", dispatch(None)).await;
+    hand.room(1);
+    let offer = hand.offered().await;
+    caller.say(&task, "pause", Command::PauseTask(Why::default())).await;
+    let page = hand.port.query(&offer, 0).await.unwrap();
+    assert_eq!((page.steps.len(), page.no_step_available), (0, Some(false)));
+    assert_eq!(page.task_status, Some(TaskStatus::Paused));
+    caller.say(&task, "resume", Command::ResumeTask(Why::default())).await;
+    let page = hand.port.query(&offer, 0).await.unwrap();
+    assert!(page.steps.iter().map(|step| &step.spec.step_id).eq(&allowed[1..]), "{page:?}");
+    hand.port.leave(&offer, None, None).await.unwrap();
 
     // A caller that waits for a Run gets its answer when its worker leaves it.
     let leaves = async {

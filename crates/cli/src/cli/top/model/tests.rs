@@ -1,5 +1,6 @@
 //! Tests of the model by the answers of nodes.
 
+use tenure_core::features::Features;
 use tenure_core::id::AttemptId;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::nats::client::Gather;
@@ -29,6 +30,8 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
         node: name.into(),
         partitions: 2,
         owned: vec![0, 1],
+        features: Features::default(),
+        lacks: Features::default(),
         workers: Vec::new(),
         refused: Vec::new(),
         more: false,

@@ -33,7 +33,9 @@ fn lost(node: &str, first: u64, session: &str, step: &str) -> Deliveries {
 }
 
 fn alive(node: &str, owned: &[u32]) -> Alive {
-    Alive { v: V, node: node.into(), partitions: 4, placement: PLACEMENT, owned: owned.to_vec() }
+    let (features, lacks) = Default::default();
+    let (placement, owned) = (PLACEMENT, owned.to_vec());
+    Alive { v: V, node: node.into(), partitions: 4, placement, owned, features, lacks }
 }
 
 fn credit(free: u64, number: u64) -> Credit {

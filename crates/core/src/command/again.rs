@@ -1,0 +1,166 @@
+//! `retry_task` of an ended Task: makes it again (RETRY-12), and may take over what is completed (RETRY-15).
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::create::CreateTask;
+use super::tx::By;
+use super::{RetryEnded, Tx};
+use crate::event::{Body, StepTakenOver};
+use crate::id::{StepId, TaskId};
+use crate::patch::StepInput;
+use crate::read::{StepRef, View};
+use crate::record::{Acceptance, RetryPolicy, StepSpec, TaskSpec};
+use crate::reject::{Code, Rejection};
+use crate::rules::Rules;
+use crate::status::{AcceptanceState, Policy, StepStatus};
+use crate::table::Pos;
+
+impl View<'_> {
+    /// RETRY-12: the input that creates the same DAG again, with all Steps pending. With
+    /// `keep_completed`, completed Steps are taken over (RETRY-15).
+    pub fn retry_input(&self, task_id: TaskId, how: &RetryEnded) -> Result<CreateTask, Rejection> {
+        if !self.status().is_terminal() {
+            let message = "the task is live; retry its failed steps instead";
+            return Err(Rejection::new(Code::InvalidTransition, message));
+        }
+        let spec = TaskSpec::clone(&self.head().spec);
+        let metadata = spec.metadata.clone();
+        let constraints = super::deadline::again(&spec, self.head().created_at, how);
+        let fresh = |a: Acceptance| Acceptance { state: AcceptanceState::Unknown, ..a };
+        let rules = self.head().rules;
+        let policy = match (rules, &spec.retry_policy) {
+            (Rules::First, Some(policy)) => Some(Arc::new(policy.spelled_out())),
+            // RETRY-01: its policy was taken away, so that failed Steps stay failed.
+            (Rules::First, None) => Some(Arc::new(RetryPolicy::of_completion(Policy::Manual))),
+            (Rules::Second, policy) => policy.clone(),
+        };
+        let as_input = |spec: &StepSpec| {
+            let mut input = as_input(self.task_id(), spec);
+            if rules == Rules::First {
+                input.retry_policy = input.retry_policy.map(|own| Arc::new(own.spelled_out()));
+            }
+            input
+        };
+        Ok(CreateTask {
+            acceptance: spec.acceptance.into_iter().map(fresh).collect(),
+            assignee: spec.assignee,
+            claim_only_by: spec.claim_only_by,
+            completion: Some(spec.completion),
+            constraints,
+            cwd: spec.cwd,
+            default_worker_pool_id: Some(spec.default_worker_pool_id),
+            dispatch: Some(spec.dispatch),
+            ext: spec.ext,
+            job_id: spec.job_id,
+            labels: spec.labels,
+            metadata,
+            native_protocol: spec.native_protocol,
+            objective: spec.objective,
+            on_failure: spec.on_failure,
+            optional_wait_ms: spec.optional_wait_ms,
+            output_from: spec.output_from,
+            owner: spec.owner,
+            priority: Some(spec.priority).filter(|p| *p != 0),
+            requested_by: spec.requested_by,
+            retry_of: Some(spec.task_id),
+            retry_policy: policy,
+            retry_reason: Some(how.reason.clone()),
+            scope: spec.scope,
+            steps: self.steps().map(|s| as_input(s.spec)).collect(),
+            summary: spec.summary,
+            taken_over: if how.keep_completed { self.taken_over() } else { Vec::new() },
+            task_family: spec.task_family,
+            task_id: Some(task_id),
+            task_kind: spec.task_kind,
+            task_profile: spec.task_profile,
+            thread_id: spec.thread_id,
+            title: spec.title,
+            turn_id: spec.turn_id,
+            visibility: Some(spec.visibility),
+            wal_name: how.wal_name.clone(),
+            ..CreateTask::default()
+        })
+    }
+
+    /// The completed Steps whose dependencies are taken over, too, each behind these. A completed Step
+    /// is history, so its definition is that of when it ran.
+    pub(super) fn taken_over(&self) -> Vec<(StepId, StepTakenOver)> {
+        let mut unmet: BTreeMap<Pos, usize> = BTreeMap::new();
+        let mut dependents: BTreeMap<Pos, Vec<Pos>> = BTreeMap::new();
+        let mut next = BTreeSet::new();
+        for step in self.steps().filter(|step| step.status() == StepStatus::Completed) {
+            let on = &step.spec.depends_on_step_ids;
+            unmet.insert(step.pos, on.len());
+            if on.is_empty() {
+                next.insert(step.pos);
+            }
+            for on in on.iter().filter_map(|id| self.step(id)) {
+                dependents.entry(on.pos).or_default().push(step.pos);
+            }
+        }
+        let mut taken = Vec::new();
+        while let Some(step) = next.pop_first().and_then(|pos| self.step_at(pos)) {
+            taken.push((step.id().clone(), self.handed_over(step)));
+            for dependent in dependents.remove(&step.pos).unwrap_or_default() {
+                let left = unmet.entry(dependent).or_default();
+                *left -= 1;
+                if *left == 0 {
+                    next.insert(dependent);
+                }
+            }
+        }
+        taken
+    }
+
+    /// What another Task gets of a completed Step.
+    fn handed_over(&self, step: StepRef<'_>) -> StepTakenOver {
+        let facts = step.facts();
+        let own = || {
+            let last = self.attempts_of(step).next();
+            (self.task_id().clone(), last.filter(|a| a.completed_step()).map(|a| a.attempt_id))
+        };
+        let origin = facts.taken_over_from.as_ref();
+        let (from_task_id, from_attempt_id) =
+            origin.map_or_else(own, |origin| (origin.task_id.clone(), origin.attempt_id));
+        let artifacts = facts.artifact_ids.iter().filter_map(|id| self.artifact(id));
+        StepTakenOver {
+            from_task_id,
+            from_attempt_id,
+            output: facts.output.as_ref().map(|value| value.seen_from_outside(self.task_id())),
+            result_summary: facts.result_summary.as_deref().map(Into::into),
+            artifacts: artifacts.map(|artifact| artifact.given.clone()).collect(),
+        }
+    }
+}
+
+/// A Step as input for a new Task: references to artifacts of this Task name this Task.
+fn as_input(task_id: &TaskId, spec: &StepSpec) -> StepInput {
+    StepInput {
+        assignee: spec.assignee.clone(),
+        claim_only_by: spec.claim_only_by.clone(),
+        depends_on_step_ids: spec.depends_on_step_ids.clone(),
+        ext: spec.ext.clone(),
+        handler: Some(spec.handler.clone()),
+        input: spec.input.as_ref().map(|value| value.seen_from_outside(task_id)),
+        inputs_from: spec.inputs_from.clone(),
+        required: Some(spec.required),
+        retry_policy: spec.retry_policy.clone(),
+        step_id: spec.step_id.clone(),
+        summary: spec.summary.clone(),
+        title: spec.title.clone(),
+        worker_pool_id: Some(spec.worker_pool_id.clone()),
+    }
+}
+
+impl Tx<'_, '_> {
+    pub(super) fn take_over(&mut self, steps: &[(StepId, StepTakenOver)]) -> Result<(), Rejection> {
+        for (id, taken) in steps {
+            let pos = self.task.step_or_reject(id)?;
+            self.emit_on(By::system(), pos, Body::StepTakenOver(Box::new(taken.clone())))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,267 @@
+//! The blobs that a request or an event names (VALUE-01), and who may put and get them.
+//!
+//! Before the scheduler decides a request, it looks up the blobs that the request names, so that no
+//! event in a log names a blob that was never put. Replay looks up none.
+
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::create::CreateTask;
+use super::report::stale;
+use super::validate::blob_size;
+use super::{Caller, Command, Operator, Write, check_tool};
+use crate::event::Body;
+use crate::id::{AttemptId, BlobHash};
+use crate::limits::Limits;
+use crate::patch::{Change, Operation};
+use crate::read::View;
+use crate::record::{Blob, Value, ValueBody};
+use crate::reject::{Code, Rejection};
+use crate::status::Role;
+use crate::task::Attempt;
+use crate::view::ClaimResult;
+use crate::view::claim::claim_result;
+
+impl Command {
+    /// The blobs that the command names. Before the decision, the scheduler looks them up, and refuses
+    /// missing ones with [`blob_missing`].
+    pub fn blobs(&self) -> Vec<Blob> {
+        match self {
+            Self::TaskUpdate { operations } => of_patch(operations),
+            Self::TaskUpdateStep(report) => report.output.iter().filter_map(Value::blob).collect(),
+            Self::TaskComplete(given) => given.output.iter().filter_map(Value::blob).collect(),
+            Self::TaskFact(fact) => fact.payload.blob().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl CreateTask {
+    /// The blobs that the Steps' inputs name, and the outputs that are taken over, as for a [`Command`].
+    pub fn blobs(&self) -> Vec<Blob> {
+        let inputs = self.steps.iter().filter_map(|step| step.input.as_ref());
+        let outputs = self.taken_over.iter().filter_map(|(_, taken)| taken.output.as_ref());
+        inputs.chain(outputs).filter_map(Value::blob).collect()
+    }
+}
+
+impl Write {
+    /// Takes out the values that have more bytes than fit inline, and names them as blobs in their place:
+    /// whoever sends the request puts these first.
+    pub fn take_large(&mut self, inline_max: usize) -> Vec<(Blob, Arc<[u8]>)> {
+        let mut large = Vec::new();
+        for value in self.values_mut() {
+            if let ValueBody::Data(data) = &value.body
+                && data.len() > inline_max
+            {
+                let blob = Blob::of(data);
+                large.push((blob, Arc::clone(data)));
+                value.body = ValueBody::Blob(blob);
+            }
+        }
+        large
+    }
+
+    fn values_mut(&mut self) -> Vec<&mut Value> {
+        match self {
+            Self::Create(input) => {
+                input.steps.iter_mut().filter_map(|s| s.input.as_mut()).collect()
+            }
+            Self::RetryEnded(_) => Vec::new(),
+            Self::Command(command) => match &mut **command {
+                Command::TaskUpdate { operations } => {
+                    operations.iter_mut().filter_map(value_mut).collect()
+                }
+                Command::TaskUpdateStep(report) => report.output.iter_mut().collect(),
+                Command::TaskComplete(given) => given.output.iter_mut().collect(),
+                Command::TaskFact(fact) => alloc::vec![&mut fact.payload],
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+fn value_mut(operation: &mut Operation) -> Option<&mut Value> {
+    match operation {
+        Operation::AddStep { step, .. } => step.input.as_mut(),
+        Operation::UpdateStep { fields, .. } => match &mut fields.input {
+            Change::Set(value) => Some(value),
+            Change::Keep | Change::Clear => None,
+        },
+        _ => None,
+    }
+}
+
+impl Body {
+    /// The blobs that the event names.
+    pub fn blobs(&self) -> Vec<Blob> {
+        match self {
+            Self::TaskCreated(created) => {
+                created.task.steps.iter().filter_map(|step| step.input.as_ref()?.blob()).collect()
+            }
+            Self::TaskUpdated(updated) => of_patch(&updated.operations),
+            Self::StepCompleted(done) => done.output.iter().filter_map(Value::blob).collect(),
+            Self::StepTakenOver(done) => done.output.iter().filter_map(Value::blob).collect(),
+            Self::TaskCompleted(end) => end.output.iter().filter_map(Value::blob).collect(),
+            Self::TaskFact(fact) => fact.payload.blob().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn of_patch(operations: &[Operation]) -> Vec<Blob> {
+    let blob = |operation: &Operation| match operation {
+        Operation::AddStep { step, .. } => step.input.as_ref()?.blob(),
+        Operation::UpdateStep { fields, .. } => match &fields.input {
+            Change::Set(value) => value.blob(),
+            Change::Keep | Change::Clear => None,
+        },
+        _ => None,
+    };
+    operations.iter().filter_map(blob).collect()
+}
+
+impl ClaimResult {
+    /// Whether the claim hands this blob on to its worker.
+    fn carries(&self, hash: BlobHash) -> bool {
+        let outputs = self.dependencies.iter().filter_map(|it| it.output.as_ref());
+        let mut values = outputs.chain(&self.step.input).filter_map(Value::blob);
+        let mut refs = self.input_refs.iter().chain(&self.checkpoint_refs);
+        values.any(|blob| blob.hash == hash)
+            || refs.any(|it| Blob::hash_in(it.as_str()) == Some(hash))
+    }
+}
+
+/// An Attempt as its holder names it beside a request for a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobHolder {
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// Its token.
+    pub fencing_token: u64,
+}
+
+impl View<'_> {
+    /// Whether the caller may read this blob of the Task (VALUE-01): whoever may read the Task, and a
+    /// worker for a Step that it holds, if the claim carries the ref.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_blob_get(
+        &self,
+        caller: &Caller,
+        holder: Option<BlobHolder>,
+        hash: BlobHash,
+    ) -> Result<(), Rejection> {
+        check_tool(caller, Operator::BlobGet)?;
+        if caller.role != Role::Worker {
+            return Ok(());
+        }
+        let attempt = self.held_by(caller, holder)?;
+        let carries = claim_result(self, attempt).is_some_and(|claim| claim.carries(hash));
+        if carries {
+            return Ok(());
+        }
+        let message = "a worker gets the blobs that its claim carries, and no others";
+        Err(Rejection::new(Code::PermissionDenied, message)
+            .with("ref", Blob::reference_to(hash).as_str()))
+    }
+
+    /// Whether the caller may put blobs of the Task: an orchestrator while the Task is live, and a worker
+    /// for a Step that it holds, or that it lost and may still complete (REPORT-14).
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_blob_put(
+        &self,
+        caller: &Caller,
+        holder: Option<BlobHolder>,
+    ) -> Result<(), Rejection> {
+        check_tool(caller, Operator::BlobPut)?;
+        if caller.role == Role::Worker {
+            let held = self.held_by(caller, holder).map(drop);
+            return held.or_else(|no| if self.is_late(caller, holder) { Ok(()) } else { Err(no) });
+        }
+        if self.status().is_terminal() {
+            let message = format!("the task is {}", self.status());
+            return Err(Rejection::new(Code::TaskTerminal, message)
+                .with("native_status", self.status().as_str()));
+        }
+        Ok(())
+    }
+
+    /// Whether the Attempt was lost, and its late result would still count.
+    fn is_late(&self, caller: &Caller, holder: Option<BlobHolder>) -> bool {
+        holder.is_some_and(|BlobHolder { attempt_id, fencing_token }| {
+            let is_its_run = |it: &&Attempt| caller.run_id == Some(it.run_id);
+            self.attempt(attempt_id).filter(is_its_run).is_some()
+                && self.may_complete_late(&caller.agent, attempt_id, fencing_token)
+        })
+    }
+
+    fn held_by(&self, caller: &Caller, holder: Option<BlobHolder>) -> Result<AttemptId, Rejection> {
+        let BlobHolder { attempt_id, fencing_token } = holder.ok_or_else(no_holder)?;
+        self.check_holder(&caller.agent, attempt_id, fencing_token)?;
+        let is_of_run = self.attempt(attempt_id).is_some_and(|it| caller.run_id == Some(it.run_id));
+        if is_of_run { Ok(attempt_id) } else { Err(stale()) }
+    }
+}
+
+/// The refusal of a worker that names a Task that does not exist: as for an Attempt that is not its
+/// own, so that it cannot find out which Tasks exist (PERM-16).
+pub fn no_blob_task(caller: &Caller, holder: Option<BlobHolder>, refused: Rejection) -> Rejection {
+    match (refused.code, caller.role) {
+        (Code::TaskNotFound, Role::Worker) if holder.is_none() => no_holder(),
+        (Code::TaskNotFound, Role::Worker) => stale(),
+        _ => refused,
+    }
+}
+
+fn no_holder() -> Rejection {
+    Rejection::invalid("attempt_id", "a worker names the attempt that it holds, and its token")
+}
+
+/// VALUE-02: checks how many bytes a blob is to have.
+///
+/// # Errors
+/// `value_too_large`
+pub fn check_blob_size(blob: Blob, limits: &Limits) -> Result<(), Rejection> {
+    blob_size("data", blob, limits)
+}
+
+/// Checks bytes that somebody wants to store as a blob.
+///
+/// # Errors
+/// `value_too_large`; `validation_error` if they are not what the ref says.
+pub fn check_blob(blob: Blob, bytes: &[u8], limits: &Limits) -> Result<(), Rejection> {
+    check_blob_size(blob, limits)?;
+    let given = Blob::of(bytes);
+    if given == blob {
+        return Ok(());
+    }
+    let message = format!(
+        "the {} bytes are not those of {}: their digest is sha256:{}",
+        given.size_bytes,
+        blob.reference(),
+        given.hash
+    );
+    Err(Rejection::invalid("data", message).with("ref", blob.reference().as_str()))
+}
+
+/// VALUE-01: the refusal of a read: the blob is not there, or is damaged.
+pub fn blob_lost(hash: BlobHash) -> Rejection {
+    let reference = Blob::reference_to(hash);
+    Rejection::new(Code::BlobMissing, format!("{reference} is not there, or is damaged"))
+        .with("ref", reference.as_str())
+}
+
+/// VALUE-01: the refusal of what names a blob that is not there, or has another size. Whoever has the
+/// bytes puts them (again), and repeats the command.
+pub fn blob_missing(blob: Blob) -> Rejection {
+    let reference = blob.reference();
+    let message = format!("{reference} of {} bytes is not there; put it first", blob.size_bytes);
+    Rejection::new(Code::BlobMissing, message)
+        .with("ref", reference.as_str())
+        .with("size_bytes", blob.size_bytes)
+}

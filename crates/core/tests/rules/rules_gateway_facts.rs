@@ -1,0 +1,142 @@
+//! FACT-01: what a gateway keeps with a Task.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common;
+use common::*;
+use tenure_core::command::{Close, KeepFact};
+use tenure_core::operation::TaskQuery;
+use tenure_core::record::Value;
+use tenure_core::status::{FactKind, Role, TaskStatus};
+use tenure_core::view::{FactsInput, FactsPage, Known, TaskView};
+use tenure_core::{Code, Command, Limits};
+
+fn fact(kind: FactKind, key: &str, payload: &str) -> KeepFact {
+    let payload = Value::json(payload.as_bytes().to_vec());
+    KeepFact { key: key.into(), kind, payload }
+}
+
+fn push(key: &str, payload: &str) -> Command {
+    Command::TaskFact(fact(FactKind::A2aPushConfig, key, payload))
+}
+
+fn envelope(key: &str, payload: &str) -> Command {
+    Command::TaskFact(fact(FactKind::MacpEnvelope, key, payload))
+}
+
+fn page(t: &Fixture, input: &FactsInput) -> FactsPage {
+    let known = Known::new(t.now, &|_| None);
+    input.read(&t.task.durable(), &orchestrator(), &known, &Limits::default()).unwrap()
+}
+
+/// Facts as `key=payload`.
+fn listed(t: &Fixture, input: &FactsInput) -> Vec<String> {
+    let told = page(t, input).facts.into_iter().map(|fact| {
+        let payload = fact.payload.data().map(<[u8]>::to_vec).unwrap();
+        format!("{}={}", fact.key, String::from_utf8(payload).unwrap())
+    });
+    told.collect()
+}
+
+fn of(kind: FactKind) -> FactsInput {
+    FactsInput { kind: Some(kind), ..FactsInput::default() }
+}
+
+/// FACT-01: facts change no status and are listed in their order, by kind and key; of a push configuration
+/// the last counts, and null removes it; the log has them all.
+#[test]
+fn facts_are_kept_by_kind_and_key() {
+    let mut t = Fixture::manual("a");
+    let before = t.task.head().clone();
+    let commands =
+        [envelope("e", "1"), push("b", "1"), push("a", "1"), envelope("e", "2"), push("b", "2")];
+    for command in commands {
+        t.ok(command);
+        assert_eq!(t.events(), ["task_fact"]);
+    }
+    assert_eq!(*t.task.head(), before, "no status changes");
+    assert_eq!(listed(&t, &of(FactKind::A2aPushConfig)), ["a=1", "b=2"]);
+    assert_eq!(listed(&t, &of(FactKind::MacpEnvelope)), ["e=1", "e=2"]);
+    assert_eq!(listed(&t, &FactsInput::default()), ["e=1", "a=1", "e=2", "b=2"]);
+    let of_key = FactsInput { key: Some("b".into()), ..FactsInput::default() };
+    assert_eq!(listed(&t, &of_key), ["b=2"]);
+    let of_both = FactsInput { key: Some("b".into()), ..of(FactKind::MacpEnvelope) };
+    assert_eq!(listed(&t, &of_both), [""; 0]);
+    let known = |t: &Fixture| TaskView::of(&t.task.durable(), &Known::new(t.now, &|_| None));
+    assert_eq!(known(&t).facts_count, 4);
+    assert_eq!(page(&t, &of_key).facts[0].wal_seq, t.task.version());
+    t.ok(push("b", "null"));
+    t.ok(envelope("e", "null"));
+    t.restart();
+    assert_eq!(listed(&t, &FactsInput::default()), ["e=1", "a=1", "e=2", "e=null"]);
+    t.ok(push("b", "3"));
+    assert_eq!(listed(&t, &of(FactKind::A2aPushConfig)), ["a=1", "b=3"]);
+}
+
+/// FACT-01: they are read page by page.
+#[test]
+fn facts_come_in_pages() {
+    let mut t = Fixture::manual("a");
+    (0..5).for_each(|at| drop(t.ok(envelope("e", &at.to_string()))));
+    let first = page(&t, &FactsInput { limit: Some(2), ..FactsInput::default() });
+    assert_eq!((first.facts.len(), first.next_offset, first.truncated), (2, Some(2), true));
+    let last = page(&t, &FactsInput { limit: Some(2), offset: 4, ..FactsInput::default() });
+    assert_eq!((last.facts.len(), last.next_offset, last.truncated), (1, None, false));
+    let none = FactsInput { limit: Some(0), ..FactsInput::default() };
+    assert_eq!(none.check(&Limits::default()).unwrap_err().code, Code::ValidationError);
+}
+
+/// FACT-01: a payload has at most 4 KiB, or is elsewhere, and a key is short.
+#[test]
+fn facts_are_small() {
+    let mut t = Fixture::manual("a");
+    t.ok(push("a", &"1".repeat(4 * 1024)));
+    let no = t.refuse(push("a", &"1".repeat(4 * 1024 + 1)), Code::ValidationError);
+    assert_eq!((&no.details["field"], &no.details["limit"]), (&"payload".into(), &4096.into()));
+    t.ok(push(&"k".repeat(128), "1"));
+    for key in [String::new(), "k".repeat(129)] {
+        let no = t.refuse(push(&key, "1"), Code::ValidationError);
+        assert_eq!(no.details["field"], "key");
+    }
+    let elsewhere = |to: &str| {
+        let payload = serde_json::from_value(json!({"ref": to})).unwrap();
+        Command::TaskFact(KeepFact { payload, ..fact(FactKind::A2aPushConfig, "r", "") })
+    };
+    t.ok(elsewhere("s3://bucket/envelope"));
+    t.refuse(elsewhere("nobody"), Code::ValidationError);
+}
+
+/// FACT-01: an ended or closing Task takes no facts, and workers and observers write none.
+#[test]
+fn facts_are_for_live_tasks_and_orchestrators() {
+    for status in TaskStatus::ALL {
+        let mut t = Fixture::with_task(*status);
+        match status.is_terminal() {
+            true => drop(t.refuse(push("a", "1"), Code::TaskTerminal)),
+            false => drop(t.ok(push("a", "1"))),
+        }
+    }
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    t.refuse_as(&held.caller(), push("a", "1"), Code::ToolNotAvailable);
+    t.refuse_as(&caller("eye", Role::Observer), push("a", "1"), Code::ToolNotAvailable);
+    t.ok(Command::TaskCancel(Close::default()));
+    t.refuse(push("a", "1"), Code::TaskCancelling);
+}
+
+/// FACT-01: readers see a fact when it is durable, and the one before it until then.
+#[test]
+fn facts_show_when_they_are_durable() {
+    let mut t = Fixture::manual("a");
+    t.ok(push("a", "1"));
+    t.ahead(&orchestrator(), &push("a", "2"));
+    t.ahead(&orchestrator(), &push("b", "1"));
+    t.ahead(&orchestrator(), &push("a", "3"));
+    assert_eq!(listed(&t, &FactsInput::default()), ["a=1"]);
+    assert_eq!(t.task.durable().facts_len(), 1);
+    let mut back = t.task.clone();
+    back.abort();
+    assert_eq!(back, t.replayed());
+    t.task.settle();
+    assert_eq!(listed(&t, &FactsInput::default()), ["b=1", "a=3"]);
+}

@@ -1,0 +1,291 @@
+//! [`FileBlobs`], the blobs of an embedded scheduler: `<data>/blobs/<session>/<task>/<hash>`, never in a
+//! session's folder of logs.
+//!
+//! A blob is written under another name, made durable, and only then gets its name, so that a file with
+//! the name of a blob is whole, unless the disk has damaged it.
+
+use std::collections::HashMap;
+use std::fs::{self, DirEntry, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tenure_core::id::{BlobHash, Millis, SessionId, TaskId};
+use tenure_core::record::Blob;
+use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
+use tenure_ports::journal::TaskKey;
+use tokio::task::spawn_blocking;
+
+/// What follows the name of a blob while it is written.
+const DRAFT: &str = ".new";
+
+/// How long a draft may be written.
+const DRAFT_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Blobs in the files of a data directory.
+#[derive(Debug, Clone)]
+pub struct FileBlobs(Arc<Files>);
+
+#[derive(Debug)]
+struct Files {
+    root: PathBuf,
+    /// How many bytes the blobs of a session may have.
+    quota: u64,
+    /// How many they have, of the sessions that somebody has put blobs in.
+    used: Mutex<HashMap<SessionId, u64>>,
+    /// Numbers the drafts of this process.
+    drafts: AtomicU64,
+}
+
+impl FileBlobs {
+    /// The blobs in a data directory, of which each session may have so many bytes. No file is touched
+    /// before the first call.
+    pub fn open(data: &Path, quota: u64) -> Self {
+        let (root, used, drafts) = (data.join("blobs"), Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Files { root, quota, used, drafts }))
+    }
+
+    /// Runs file calls on a thread that may block.
+    fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Files) -> Result<T, BlobError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, BlobError>> {
+        let files = Arc::clone(&self.0);
+        Box::pin(async move {
+            let done = spawn_blocking(move || work(&files)).await;
+            done.unwrap_or_else(|error| Err(BlobError::Failed(error.to_string())))
+        })
+    }
+}
+
+impl BlobStore for FileBlobs {
+    fn put(
+        &self,
+        task: &TaskKey,
+        blob: Blob,
+        bytes: Arc<[u8]>,
+    ) -> BoxFuture<'_, Result<(), BlobError>> {
+        let task = task.clone();
+        self.call(move |files| files.put(&task, blob, &bytes))
+    }
+
+    fn get(
+        &self,
+        task: &TaskKey,
+        hash: BlobHash,
+    ) -> BoxFuture<'_, Result<Option<Arc<[u8]>>, BlobError>> {
+        let task = task.clone();
+        self.call(move |files| {
+            let path = files.path(&task, hash);
+            let bytes = match fs::read(&path) {
+                Ok(bytes) => bytes,
+                Err(error) if is_absent(&error) => return Ok(None),
+                Err(error) => return Err(failed("read", &path, &error)),
+            };
+            if Blob::of(&bytes).hash == hash {
+                return Ok(Some(bytes.into()));
+            }
+            tracing::error!(path = %path.display(), "a blob is damaged: it has another hash");
+            Ok(None)
+        })
+    }
+
+    fn stat(
+        &self,
+        task: &TaskKey,
+        hash: BlobHash,
+    ) -> BoxFuture<'_, Result<Option<u64>, BlobError>> {
+        let task = task.clone();
+        self.call(move |files| size_of(&files.path(&task, hash)))
+    }
+
+    fn list(
+        &self,
+        session: Option<&SessionId>,
+    ) -> BoxFuture<'_, Result<Vec<StoredBlob>, BlobError>> {
+        let session = session.cloned();
+        self.call(move |files| files.list(session.as_ref()))
+    }
+
+    fn delete(&self, task: &TaskKey, hash: BlobHash) -> BoxFuture<'_, Result<(), BlobError>> {
+        let task = task.clone();
+        self.call(move |files| files.delete(&task, hash))
+    }
+}
+
+impl Files {
+    fn dir(&self, task: &TaskKey) -> PathBuf {
+        self.root.join(task.session_id.as_str()).join(task.task_id.as_str())
+    }
+
+    fn path(&self, task: &TaskKey, hash: BlobHash) -> PathBuf {
+        self.dir(task).join(hash.to_string())
+    }
+
+    fn put(&self, task: &TaskKey, blob: Blob, bytes: &[u8]) -> Result<(), BlobError> {
+        if Blob::of(bytes) != blob {
+            return Err(BlobError::OtherBytes(blob));
+        }
+        let path = self.path(task, blob.hash);
+        let grows = blob.size_bytes - size_of(&path)?.unwrap_or(0).min(blob.size_bytes);
+        self.reserve(&task.session_id, grows)?;
+        let written = self.write(task, &path, bytes);
+        written.map_err(|error| {
+            self.free(&task.session_id, grows);
+            failed("write", &path, &error)
+        })
+    }
+
+    fn write(&self, task: &TaskKey, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let dir = self.dir(task);
+        make_dirs(&dir)?;
+        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
+        let draft = path.with_extension(format!("{}-{number}{DRAFT}", std::process::id()));
+        let written = write_durably(&draft, bytes).and_then(|()| fs::rename(&draft, path));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&draft); // One that stays goes with the next list.
+            return Err(error);
+        }
+        sync_dir(&dir)
+    }
+
+    /// Counts bytes that come, unless they are too many.
+    fn reserve(&self, session: &SessionId, bytes: u64) -> Result<(), BlobError> {
+        let mut used = self.used.lock();
+        let known = match used.get(session) {
+            Some(known) => *known,
+            None => self.list(Some(session))?.iter().map(|one| one.blob.size_bytes).sum(),
+        };
+        let would_be = known.saturating_add(bytes);
+        let is_over = bytes > 0 && would_be > self.quota;
+        used.insert(session.clone(), if is_over { known } else { would_be });
+        match is_over {
+            true => {
+                let (session, most) = (session.clone(), self.quota);
+                Err(BlobError::Quota { session, used: known, most })
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn free(&self, session: &SessionId, bytes: u64) {
+        if let Some(used) = self.used.lock().get_mut(session) {
+            *used = used.saturating_sub(bytes);
+        }
+    }
+
+    fn list(&self, session: Option<&SessionId>) -> Result<Vec<StoredBlob>, BlobError> {
+        let sessions = match session {
+            Some(session) => vec![session.clone()],
+            None => names(&self.root, |name| SessionId::new(name).ok())?,
+        };
+        let mut all = Vec::new();
+        for session_id in sessions {
+            let dir = self.root.join(session_id.as_str());
+            for task_id in names(&dir, |name| TaskId::new(name).ok())? {
+                let task = TaskKey { session_id: session_id.clone(), task_id };
+                let dir = self.dir(&task);
+                drop_drafts(&dir)?;
+                for hash in names(&dir, BlobHash::from_hex)? {
+                    let path = self.path(&task, hash);
+                    let (size_bytes, put_at) = match fs::metadata(&path) {
+                        Ok(found) => (found.len(), put_at(&found)),
+                        Err(error) if is_absent(&error) => continue, // It was deleted just now.
+                        Err(error) => return Err(failed("read", &path, &error)),
+                    };
+                    let blob = Blob { hash, size_bytes };
+                    all.push(StoredBlob { task: task.clone(), blob, put_at });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn delete(&self, task: &TaskKey, hash: BlobHash) -> Result<(), BlobError> {
+        let path = self.path(task, hash);
+        let Some(size) = size_of(&path)? else { return Ok(()) };
+        match fs::remove_file(&path) {
+            Ok(()) => self.free(&task.session_id, size),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(failed("remove", &path, &error)),
+        }
+        // The last blob takes the directory along; a put that comes just now makes it again.
+        let _ = fs::remove_dir(self.dir(task));
+        Ok(())
+    }
+}
+
+/// Removes drafts that a process left when it died: nobody writes one for so long.
+fn drop_drafts(dir: &Path) -> Result<(), BlobError> {
+    let draft = |name: &str| name.ends_with(DRAFT).then(|| dir.join(name));
+    for path in names(dir, draft)? {
+        let modified = fs::metadata(&path).and_then(|found| found.modified());
+        if modified.is_ok_and(|at| at.elapsed().is_ok_and(|since| since > DRAFT_KEPT)) {
+            let _ = fs::remove_file(&path); // The next list tries again.
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory and those above it, and makes their names durable.
+fn make_dirs(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let Some(above) = dir.parent() else { return Ok(()) };
+    make_dirs(above)?;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => sync_dir(above),
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// The size of a file, if there is one.
+fn size_of(path: &Path) -> Result<Option<u64>, BlobError> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found.len())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(failed("read", path, &error)),
+    }
+}
+
+fn put_at(found: &fs::Metadata) -> Millis {
+    let since = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since.and_then(|since| Millis::try_from(since.as_millis()).ok()).unwrap_or(0)
+}
+
+/// The entries of a directory whose names have a form.
+fn names<T>(dir: &Path, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, BlobError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(failed("read", dir, &error)),
+    };
+    let name = |entry: io::Result<DirEntry>| match entry {
+        Ok(entry) => entry.file_name().to_str().and_then(&read).map(Ok),
+        Err(error) => Some(Err(failed("read", dir, &error))),
+    };
+    entries.filter_map(name).collect()
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound
+}
+
+fn failed(action: &str, path: &Path, error: &io::Error) -> BlobError {
+    BlobError::Failed(format!("cannot {action} {}: {error}", path.display()))
+}
