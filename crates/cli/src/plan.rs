@@ -31,8 +31,8 @@ pub fn into_create(plan: Plan) -> Result<CreateTask, Rejection> {
         };
         Object::from_iter([(key.to_owned(), ms)])
     });
-    let retry = plan.retry.unwrap_or_else(|| RetryPlan::standard(plan.completion));
-    let grace_ms = retry.cancel_grace_ms;
+    let standard = RetryPlan::standard(plan.completion);
+    let retry = plan.retry.unwrap_or_else(|| standard.clone());
     Ok(CreateTask {
         claim_only_by: plan.claim_only_by.map(AgentId::new).transpose()?,
         completion: Some(policy(&plan.completion)),
@@ -45,8 +45,8 @@ pub fn into_create(plan: Plan) -> Result<CreateTask, Rejection> {
         priority: plan.priority,
         on_failure: plan.on_failure.map(on_failure),
         optional_wait_ms: plan.optional_wait_ms,
-        retry_policy: Some(Arc::new(retry_policy(retry))),
-        steps: plan.steps.into_iter().map(|it| step(it, grace_ms)).collect::<Result<_, _>>()?,
+        retry_policy: Some(Arc::new(retry_policy(&retry, &standard))),
+        steps: plan.steps.into_iter().map(|it| step(it, &retry)).collect::<Result<_, _>>()?,
         summary: SmolStr::new(plan.summary),
         task_id: plan.task_id.map(TaskId::new).transpose()?,
         title: SmolStr::new(plan.title),
@@ -70,9 +70,9 @@ pub fn on_failure(plan: WhenFailing) -> OnFailure {
     }
 }
 
-/// `grace_ms` is how long the Steps of the Task have to stop.
-fn step(mut step: PlanStep, grace_ms: Option<u64>) -> Result<StepInput, Rejection> {
-    let grace_ms = step.retry.as_ref().map_or(grace_ms, |own| own.cancel_grace_ms);
+/// `of_task` is the policy of the Steps that have none.
+fn step(mut step: PlanStep, of_task: &RetryPlan) -> Result<StepInput, Rejection> {
+    let grace_ms = step.retry.as_ref().unwrap_or(of_task).cancel_grace_ms;
     if let (Some(ms), HANDLER_EXEC, Some(Json::Object(input))) =
         (grace_ms, step.handler.as_str(), &mut step.input)
     {
@@ -80,7 +80,7 @@ fn step(mut step: PlanStep, grace_ms: Option<u64>) -> Result<StepInput, Rejectio
     }
     let input = step.input.as_ref().map(serde_json::to_vec).transpose();
     let input = input.map_err(|error| Rejection::invalid("input", error.to_string()))?;
-    let retry = step.retry.map(retry_policy).map(|mut retry| {
+    let retry = step.retry.map(|own| retry_policy(&own, of_task)).map(|mut retry| {
         if step.handler == HANDLER_EXEC
             && let Some(Limit::Of(ms)) = &mut retry.start_to_close_ms
         {
@@ -107,11 +107,11 @@ fn step(mut step: PlanStep, grace_ms: Option<u64>) -> Result<StepInput, Rejectio
     })
 }
 
-/// The policy that a file means: it names every field, as what a Step leaves out comes from the
-/// defaults of the file (RETRY-02, RETRY-14).
-fn retry_policy(retry: RetryPlan) -> RetryPolicy {
-    fn limit<T>(number: Option<T>) -> Option<Limit<T>> {
-        Some(number.map_or(Limit::Unlimited, Limit::Of))
+/// The policy that a file means. What it leaves out comes from another policy (RETRY-02, RETRY-14), `above`: so
+/// where that has a limit and this one has none, it says so.
+fn retry_policy(retry: &RetryPlan, above: &RetryPlan) -> RetryPolicy {
+    fn limit<T>(own: Option<T>, above: Option<T>) -> Option<Limit<T>> {
+        own.map(Limit::Of).or_else(|| above.map(|_| Limit::Unlimited))
     }
     let backoff = Backoff {
         initial_ms: retry.backoff.initial_ms,
@@ -120,14 +120,14 @@ fn retry_policy(retry: RetryPlan) -> RetryPolicy {
         jitter: retry.backoff.jitter,
     };
     RetryPolicy {
-        max_attempts: limit(retry.max_attempts),
-        max_lost: limit(retry.max_lost),
+        max_attempts: limit(retry.max_attempts, above.max_attempts),
+        max_lost: limit(retry.max_lost, above.max_lost),
         backoff: Some(backoff.into()),
-        non_retryable: Some(retry.non_retryable.into_iter().map(SmolStr::from).collect()),
-        schedule_to_start_ms: limit(retry.schedule_to_start_ms),
-        start_to_close_ms: limit(retry.start_to_close_ms),
-        schedule_to_close_ms: limit(retry.schedule_to_close_ms),
-        blocked_ms: limit(retry.blocked_ms),
+        non_retryable: Some(retry.non_retryable.iter().map(SmolStr::from).collect()),
+        schedule_to_start_ms: limit(retry.schedule_to_start_ms, above.schedule_to_start_ms),
+        start_to_close_ms: limit(retry.start_to_close_ms, above.start_to_close_ms),
+        schedule_to_close_ms: limit(retry.schedule_to_close_ms, above.schedule_to_close_ms),
+        blocked_ms: limit(retry.blocked_ms, above.blocked_ms),
         cancel_grace_ms: retry.cancel_grace_ms,
         heartbeat_ms: retry.heartbeat_ms,
         on_lease_doubt: retry.on_lease_doubt.map(|doubt| match doubt {
@@ -163,19 +163,54 @@ mod tests {
         assert_eq!(policy.backoff(), Backoff::default());
         let policy = create("completion: manual\nsteps: {a: {run: x}}").retry_policy.unwrap();
         let limits = (policy.max_attempts, policy.max_lost);
-        assert_eq!(limits, (Some(Limit::Of(1)), Some(Limit::Unlimited)));
+        assert_eq!(limits, (Some(Limit::Of(1)), None));
     }
 
     /// RETRY-14: what a file leaves out of a step's policy comes from its defaults, and null is no limit: the
-    /// policy that is handed in names every field.
+    /// policy that is handed in says so where the Task's has one.
     #[test]
     fn a_steps_policy_is_handed_in_whole() {
-        let text = "defaults: {retry: {schedule_to_start: 1m}}\nsteps: {a: {run: x, retry: {max_lost: null}}}";
+        let text = "defaults: {retry: {schedule_to_start: 1m, blocked_timeout: 2m}}\n\
+                    steps: {a: {run: x, retry: {max_lost: null, blocked_timeout: null}}}";
         let policy = create(text).steps[0].retry_policy.clone().unwrap();
         assert_eq!(policy.max_lost, Some(Limit::Unlimited));
         assert_eq!(policy.schedule_to_start_ms, Some(Limit::Of(60_000)));
-        assert_eq!(policy.start_to_close_ms, Some(Limit::Unlimited));
-        assert_eq!(policy.filled(&RetryPolicy::of_completion(Policy::Auto)), *policy);
+        assert_eq!(policy.blocked_ms, Some(Limit::Unlimited));
+        assert_eq!(policy.start_to_close_ms, None, "the task has none either");
+    }
+
+    /// The same file is the same Task, whatever version reads it: what a file does not say is not in its digest.
+    #[test]
+    fn what_a_file_does_not_say_is_not_in_its_digest() {
+        let text = "steps: {a: {run: x, retry: {max_attempts: 2}}}";
+        let plan = parse(text.as_bytes(), "f.yaml", &ReadOptions::default()).unwrap();
+        let plan = serde_json::to_value(&plan).unwrap();
+        let fields = |value: &Json| {
+            let mut names: Vec<&String> = value.as_object().unwrap().keys().collect();
+            names.sort_unstable();
+            names.into_iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+        };
+        let of_task =
+            "completion deadline dispatch metadata pool priority retry steps summary task_id title";
+        assert_eq!(fields(&plan), of_task);
+        let step = &plan["steps"][0];
+        assert_eq!(fields(step), "depends_on handler id input pool required retry summary title");
+        let of_retry = "backoff heartbeat_ms max_attempts max_lost non_retryable schedule_to_start_ms start_to_close_ms";
+        assert_eq!(fields(&step["retry"]), of_retry);
+    }
+
+    /// EVOLVE-02: a plain file names nothing that only the second edition knows.
+    #[test]
+    fn a_plain_file_is_taken_while_an_older_node_lives() {
+        let plain =
+            "completion: manual\nsteps: {a: {run: x}, b: {run: x, retry: {max_attempts: 2}}}";
+        for text in ["steps: {a: {run: x}}", plain] {
+            let policy = create(text);
+            let told = serde_json::to_value(&policy).unwrap().to_string();
+            for new in ["unlimited", "blocked_ms", "schedule_to_close_ms", "cancel_grace_ms"] {
+                assert!(!told.contains(new), "{new}: {told}");
+            }
+        }
     }
 
     /// POL-12: the grace of a command is also the time between SIGTERM and SIGKILL.

@@ -36,8 +36,10 @@ pub struct Plan {
     /// When the Task should be over.
     pub deadline: Option<Deadline>,
     /// What the Task does when a Step that it needs has failed; absent: the scheduler's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<WhenFailing>,
     /// How long the Task waits for optional Steps, in milliseconds; absent: the scheduler's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub optional_wait_ms: Option<u64>,
     /// Policy of Steps that have none; absent: [`RetryPlan::standard`].
     pub retry: Option<RetryPlan>,
@@ -45,6 +47,7 @@ pub struct Plan {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The Step whose output is the Task's; absent: the only one on which nothing depends.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output_from: Option<String>,
     /// Opaque to the scheduler.
     pub metadata: Map<String, Value>,
@@ -65,6 +68,7 @@ pub struct PlanStep {
     pub depends_on: Vec<String>,
     /// Ids of Steps for which it waits, directly or through others, and whose results it gets; absent:
     /// those of `depends_on`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub inputs_from: Option<Vec<String>>,
     /// Which of the worker's handlers runs it.
     pub handler: String,
@@ -129,16 +133,21 @@ pub struct RetryPlan {
     /// How long an Attempt may take from its claim, in milliseconds.
     pub start_to_close_ms: Option<u64>,
     /// How long all Attempts together may take from the first ready on, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_to_close_ms: Option<u64>,
     /// How long the Step may be blocked, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_ms: Option<u64>,
     /// How long its worker may take to stop, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_grace_ms: Option<u64>,
     /// The lease duration, in milliseconds: the worker must renew the lease within it.
     pub heartbeat_ms: Option<u64>,
     /// What a worker does that cannot renew the lease; `None`: it stops.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_lease_doubt: Option<DoubtMode>,
     /// Whether a result counts that comes after the loss; `None`: with automatic completion.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_late: Option<bool>,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use sha2::{Digest as _, Sha256};
 use smol_str::SmolStr;
 use tenure::taskfile::{
-    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, ReadOptions, WhenFailing,
+    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep, ReadOptions, WhenFailing,
 };
 use tenure_core::id::NAME_MAX;
 use uuid::Uuid;
@@ -67,6 +67,7 @@ impl RunnablePlan {
         let request = Self::open(file, vars, time_scale)?;
         check_dispatch(&request.plan)?;
         check_handlers(&request.plan)?;
+        check_claimers(&request.plan)?;
         Ok(request)
     }
 
@@ -139,6 +140,20 @@ fn check_handlers(plan: &Plan) -> Result<(), Failure> {
     let help =
         format!("it has {}; a program that embeds Tenure can have its own", HANDLERS.join(", "));
     Err(Failure::new(Exit::Usage, message).help(help))
+}
+
+/// Refuses a Step that only the workers of a named principal may claim (CLAIM-13): those of `tenure run` have no
+/// such name, and it would wait for ever.
+fn check_claimers(plan: &Plan) -> Result<(), Failure> {
+    let named = |step: &PlanStep| step.claim_only_by.clone().or(plan.claim_only_by.clone());
+    let Some((step, name)) = plan.steps.iter().find_map(|step| Some((step, named(step)?))) else {
+        return Ok(());
+    };
+    let id = &step.id;
+    let message =
+        format!("step `{id}` is for the workers of `{name}` alone, and `tenure run` has none");
+    Err(Failure::new(Exit::Usage, message)
+        .help("leave out claim_only_by, or submit it to a cluster"))
 }
 
 /// The file without links and dots, so that the same file is the same text.
