@@ -435,9 +435,8 @@ impl<'a> View<'a> {
 
     /// Required Steps because of which an automatic Task is failing, in creation order (POL-05, POL-06).
     pub fn failing(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
-        let mut live: Vec<Pos> = self.task.derived.failing.iter().map(|it| it.2).collect();
-        live.sort_unstable();
-        self.members(live.into_iter(), |s| s.state.failing(s.spec).is_some())
+        let live = self.task.derived.failing_steps.iter().copied();
+        self.members(live, |s| s.state.failing(s.spec).is_some())
     }
 
     /// Steps that depend on this one, in creation order.

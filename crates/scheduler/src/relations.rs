@@ -36,7 +36,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
         let old = key(&envelope.caller.session_id, &how.retry_of);
         let permit = self.permit(Lane::Creates)?;
-        let read = move |task: &View<'_>| task.retry_input(new, &how);
+        let made = key(&envelope.caller.session_id, &new);
+        let rules = self.node.limits_of(&made).rules;
+        let read = move |task: &View<'_>| task.retry_input(new, &how, rules);
         let input = self.look(&old, read).await??;
         self.copy_blobs(&old, &key(&old.session_id, input.task_id()?), input.blobs()).await?;
         self.create_in(permit, envelope, input, Policy::Auto).await

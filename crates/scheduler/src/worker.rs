@@ -34,7 +34,7 @@ use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tokio::sync::oneshot;
 
-use self::pulse::judge;
+use self::pulse::{judge, unseen};
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Permit, Scheduler, ambiguous};
 use crate::pool::Worker;
@@ -450,7 +450,13 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             self.scheduler.note_seen(task, who.clone(), seen);
         }
         let now = self.scheduler.node.clock.now();
-        self.scheduler.read(task, move |task| judge(task, &who, &asked, now)).await.ok()
+        let look =
+            move |task: &View<'_>| (judge(task, &who, &asked, now), unseen(task, &who, &asked));
+        let (judged, unseen) = self.scheduler.read(task, look).await.ok()?;
+        for input in unseen {
+            node.signal(&self.worker.id, Delivery::Input(input.into()));
+        }
+        Some(judged)
     }
 
     /// Leaves the pool: the pool sends nothing more to this worker.

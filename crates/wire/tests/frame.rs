@@ -62,7 +62,13 @@ fn a_frame_is_read_as_it_was_written() {
         read.commits().map(|(head, lines)| (head.task_id.as_str(), lines)).collect();
     assert_eq!(lines, [("t", &b"abc"[..]), ("u", &b"de"[..])]);
     for features in [Features::default(), Features::read("a,b")] {
-        let owner = Header::Owner { version: 1, node: "n".into(), taking: "t".into(), features };
+        let owner = Header::Owner {
+            version: 1,
+            node: "n".into(),
+            taking: "t".into(),
+            write_level: 1,
+            features,
+        };
         let bytes = encode_header(&owner, 0).unwrap();
         let read = decode(&bytes).unwrap();
         assert_eq!((read.commits().count(), read.header), (0, owner));

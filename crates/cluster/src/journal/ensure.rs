@@ -16,7 +16,7 @@ pub(super) async fn stream(
     partition: u32,
 ) -> Result<(), StreamOpenError> {
     let name = settings.stream(partition);
-    if !settings.partitions.is_power_of_two() && !exists(context, settings, &name).await? {
+    if !settings.partitions.is_power_of_two() && !is_made(context, settings).await? {
         return Err(OtherCluster::Uneven { given: settings.partitions }.into());
     }
     let config = stream::Config {
@@ -45,6 +45,19 @@ pub(super) async fn stream(
         }
     })?;
     Ok(record::check(&found.cached_info().config.metadata, settings.partitions)?)
+}
+
+/// Whether there is any stream of the cluster: then it was made with its number of partitions.
+async fn is_made(
+    context: &jetstream::Context,
+    settings: &LogSettings,
+) -> Result<bool, StreamOpenError> {
+    for partition in 0..settings.partitions {
+        if exists(context, settings, &settings.stream(partition)).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a stream exists.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tenure_core::features::Features;
+use tenure_core::features::{EDITION_2, Features};
 use tenure_ports::supervise::spawn;
 use tenure_wire::stored::frame::{FRAME_VERSION, FrameError, Header, encode_header};
 use tokio::sync::{Notify, mpsc, watch};
@@ -268,6 +268,7 @@ impl Taking<'_> {
             version: FRAME_VERSION,
             node: self.settings.node.clone(),
             taking: self.taking.clone(),
+            write_level: if features.has(EDITION_2) { 2 } else { 1 },
             features: features.clone(),
         };
         Ok(encode_header(&record, 0)?.into())

@@ -323,7 +323,9 @@ impl Keeping {
             }
             if is_mine {
                 changes.extend(self.keep(partition, order.other(&me), &shared));
-                self.raise(partition, &shared, cause);
+                if better.is_none() {
+                    self.raise(partition, &shared, cause); // Else the next owner's record names them.
+                }
             } else {
                 has_lost |= self.lose(partition, owner);
             }
@@ -338,7 +340,8 @@ impl Keeping {
             let keeps = self.fitness.is_cut_off || self.fitness.rests();
             let is_due = is_mine && better.is_some() && !keeps;
             let seen = count(&mut self.settled, partition, is_due, cause);
-            if cause == Cause::Tick && seen >= SETTLED_POLLS && self.leaving.is_empty() {
+            let is_free = self.leaving.is_empty() && !self.takings.is_taking(partition);
+            if cause == Cause::Tick && seen >= SETTLED_POLLS && is_free {
                 // One at a time, as each is without service for a moment.
                 self.begin_leaving(partition, better);
             }
@@ -419,6 +422,11 @@ impl Keeping {
         let is_taken = self.journal.owned().epoch(partition).is_some();
         if is_taken || self.fitness.is_off {
             return None;
+        }
+        if self.fitness.lacks_features {
+            let other = other?;
+            self.mine.remove(&partition);
+            return Some(PollRequest::Give(partition, other.clone()));
         }
         if other.is_some() && self.takings.fails(partition) {
             tracing::warn!(partition, "the partition cannot be taken here; it is let go");

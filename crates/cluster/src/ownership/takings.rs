@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tenure_core::features::Features;
 use tenure_ports::supervise::guard;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::Rival;
 use super::keeping::SETTLE;
@@ -73,6 +74,8 @@ impl Takings {
         let shared = shared.clone();
         let take = async move {
             if journal.owned().epoch(partition).is_some() {
+                // Written while the partition is owned; so little of the log has to be read.
+                let _ = timeout(SETTLE, journal.checkpoint(partition)).await;
                 journal.leave(partition).settled(SETTLE).await;
             }
             let rival = match rival {
@@ -108,6 +111,11 @@ impl Takings {
     /// Whether some partition is being taken.
     pub(super) fn is_busy(&self) -> bool {
         self.each.lock().values().any(|taking| taking.is_running)
+    }
+
+    /// Whether this partition is being taken.
+    pub(super) fn is_taking(&self, partition: u32) -> bool {
+        self.each.lock().get(&partition).is_some_and(|taking| taking.is_running)
     }
 
     /// Whether a partition cannot be taken here for now.

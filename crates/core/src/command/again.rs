@@ -9,19 +9,28 @@ use super::create::CreateTask;
 use super::tx::By;
 use super::{RetryEnded, Tx};
 use crate::event::{Body, StepTakenOver};
-use crate::id::{StepId, TaskId};
+use crate::id::{AgentId, StepId, TaskId};
 use crate::patch::StepInput;
 use crate::read::{StepRef, View};
 use crate::record::{Acceptance, RetryPolicy, StepSpec, TaskSpec};
 use crate::reject::{Code, Rejection};
 use crate::rules::Rules;
-use crate::status::{AcceptanceState, Policy, StepStatus};
+use crate::status::{AcceptanceState, OnFailure, Policy, StepStatus};
 use crate::table::Pos;
 
 impl View<'_> {
     /// RETRY-12: the input that creates the same DAG again, with all Steps pending. With
-    /// `keep_completed`, completed Steps are taken over (RETRY-15).
-    pub fn retry_input(&self, task_id: TaskId, how: &RetryEnded) -> Result<CreateTask, Rejection> {
+    /// `keep_completed`, completed Steps are taken over (RETRY-15). `rules` are those of the new Task: what the
+    /// old one means by the first edition, the input says in words of the second.
+    ///
+    /// # Errors
+    /// `invalid_transition` while the old Task lives.
+    pub fn retry_input(
+        &self,
+        task_id: TaskId,
+        how: &RetryEnded,
+        rules: Rules,
+    ) -> Result<CreateTask, Rejection> {
         if !self.status().is_terminal() {
             let message = "the task is live; retry its failed steps instead";
             return Err(Rejection::new(Code::InvalidTransition, message));
@@ -30,24 +39,30 @@ impl View<'_> {
         let metadata = spec.metadata.clone();
         let constraints = super::deadline::again(&spec, self.head().created_at, how);
         let fresh = |a: Acceptance| Acceptance { state: AcceptanceState::Unknown, ..a };
-        let rules = self.head().rules;
-        let policy = match (rules, &spec.retry_policy) {
-            (Rules::First, Some(policy)) => Some(Arc::new(policy.spelled_out())),
+        let is_translated = self.head().rules == Rules::First && rules >= Rules::Second;
+        let policy = match (is_translated, &spec.retry_policy) {
+            (true, Some(policy)) => Some(Arc::new(policy.spelled_out())),
             // RETRY-01: its policy was taken away, so that failed Steps stay failed.
-            (Rules::First, None) => Some(Arc::new(RetryPolicy::of_completion(Policy::Manual))),
-            (Rules::Second, policy) => policy.clone(),
+            (true, None) => Some(Arc::new(RetryPolicy::of_completion(Policy::Manual))),
+            (false, policy) => policy.clone(),
+        };
+        let on_failure = is_translated.then_some(OnFailure::Stop); // POL-05
+        // CLAIM-13: in a Task of rules 1 the assignee alone may claim.
+        let claimer = |assignee: &Option<AgentId>| {
+            assignee.as_ref().filter(|_| is_translated).map(principal_of)
         };
         let as_input = |spec: &StepSpec| {
             let mut input = as_input(self.task_id(), spec);
-            if rules == Rules::First {
+            if is_translated {
+                input.claim_only_by = input.claim_only_by.or(claimer(&spec.assignee));
                 input.retry_policy = input.retry_policy.map(|own| Arc::new(own.spelled_out()));
             }
             input
         };
         Ok(CreateTask {
             acceptance: spec.acceptance.into_iter().map(fresh).collect(),
+            claim_only_by: spec.claim_only_by.or(claimer(&spec.assignee)),
             assignee: spec.assignee,
-            claim_only_by: spec.claim_only_by,
             completion: Some(spec.completion),
             constraints,
             cwd: spec.cwd,
@@ -59,7 +74,7 @@ impl View<'_> {
             metadata,
             native_protocol: spec.native_protocol,
             objective: spec.objective,
-            on_failure: spec.on_failure,
+            on_failure: spec.on_failure.or(on_failure),
             optional_wait_ms: spec.optional_wait_ms,
             output_from: spec.output_from,
             owner: spec.owner,
@@ -85,13 +100,18 @@ impl View<'_> {
         })
     }
 
-    /// The completed Steps whose dependencies are taken over, too, each behind these. A completed Step
-    /// is history, so its definition is that of when it ran.
+    /// The completed Steps whose dependencies are taken over, too, each behind these. One that was changed while
+    /// its Attempt was at work did not do what it says now.
     pub(super) fn taken_over(&self) -> Vec<(StepId, StepTakenOver)> {
         let mut unmet: BTreeMap<Pos, usize> = BTreeMap::new();
         let mut dependents: BTreeMap<Pos, Vec<Pos>> = BTreeMap::new();
         let mut next = BTreeSet::new();
-        for step in self.steps().filter(|step| step.status() == StepStatus::Completed) {
+        let is_as_it_ran = |step: &StepRef<'_>| {
+            let last = self.attempts_of(*step).next().filter(|last| last.completed_step());
+            last.is_none_or(|last| step.state.redefined_seq < last.fencing_token)
+        };
+        let done = self.steps().filter(|step| step.status() == StepStatus::Completed);
+        for step in done.filter(is_as_it_ran) {
             let on = &step.spec.depends_on_step_ids;
             unmet.insert(step.pos, on.len());
             if on.is_empty() {
@@ -134,6 +154,12 @@ impl View<'_> {
             artifacts: artifacts.map(|artifact| artifact.given.clone()).collect(),
         }
     }
+}
+
+/// The principal of an agent: what stands before the boot of a worker.
+fn principal_of(agent: &AgentId) -> AgentId {
+    let principal = agent.as_str().rsplit_once('.').map(|(principal, _)| principal);
+    principal.and_then(|principal| AgentId::new(principal).ok()).unwrap_or_else(|| agent.clone())
 }
 
 /// A Step as input for a new Task: references to artifacts of this Task name this Task.

@@ -214,7 +214,7 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
-        super::edition::check(cx, given)?;
+        super::edition::check_create(cx, given, &defaults.worker_pool_id)?;
         given.check_key(&cx.caller.session_id)?;
         let created = created(cx, given, defaults, parent)?;
         let event = Event {

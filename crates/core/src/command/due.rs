@@ -14,6 +14,7 @@ use crate::event::{Body, RunEnded};
 use crate::id::Millis;
 use crate::record::Reason;
 use crate::reject::Rejection;
+use crate::rules::Rules;
 use crate::status::{EndReason, Outcome, Policy, TaskStatus};
 use crate::table::Pos;
 use crate::task::Task;
@@ -168,7 +169,8 @@ impl Tx<'_, '_> {
             }
             Some(Due::OptionalWait) => self.judge_policy()?,
             Some(Due::Deadline) => {
-                let standing = self.task.standing_failure();
+                let names_failure = self.task.head.rules >= Rules::Second; // POL-08
+                let standing = self.task.standing_failure().filter(|_| names_failure);
                 let reason = standing.unwrap_or_else(|| Reason::code("timed_out"));
                 self.begin_closing(&Closing::fail(reason))?;
             }

@@ -6,17 +6,18 @@ use alloc::format;
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::create::CreateTask;
 use super::{Command, Cx};
-use crate::event::{Body, Commit};
+use crate::event::{Body, Commit, Event};
 use crate::features::EDITION_2;
-use crate::id::FIRST_NAME_MAX;
+use crate::id::{DigestForm, FIRST_NAME_MAX, PoolId};
 use crate::record::{Blob, DEADLINE_HARD};
 use crate::reject::{Code, Rejection};
 use crate::rules::Rules;
 use crate::status::Role;
 
 /// Fields that only the second edition has, wherever they stand in a command.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 16] = [
     "accept_late",
     "blocked_ms",
     "cancel_grace_ms",
@@ -32,21 +33,22 @@ const FIELDS: [&str; 17] = [
     "output_from",
     "parent_close",
     "schedule_to_close_ms",
-    "taken_over",
     "ttl_ms",
 ];
 
 /// Fields whose content is the caller's own: nothing in it is a field of the contract.
-const FREE: [&str; 5] = ["bindings", "constraints", "details", "metadata", "task_profile"];
+const FREE: [&str; 7] =
+    ["bindings", "constraints", "custom", "details", "metadata", "scope", "task_profile"];
 
 /// Fields that hold ids, which were shorter in the first edition.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "allowed_step_ids",
     "default_worker_pool_id",
     "depends_on_step_ids",
     "handler",
     "step_id",
     "task_id",
+    "wal_filename",
     "wal_name",
     "worker_pool_id",
 ];
@@ -80,18 +82,58 @@ impl Command {
     }
 }
 
-/// Refuses a log from elsewhere that begins with this commit, if its Task lives by the second edition and the
-/// log into which it would be written may not hold that.
+/// The same for a create. `taken_over` is no field of it (RETRY-15).
+pub(super) fn check_create(
+    cx: &Cx<'_>,
+    given: &CreateTask,
+    default_pool: &PoolId,
+) -> Result<(), Rejection> {
+    if cx.limits.edition >= Rules::Second {
+        return Ok(());
+    }
+    if !given.taken_over.is_empty() {
+        return Err(refusal("keep_completed"));
+    }
+    if default_pool.as_str().len() > FIRST_NAME_MAX {
+        return Err(refusal("default_worker_pool_id"));
+    }
+    check(cx, given)
+}
+
+/// Refuses a log from elsewhere of which something is of the second edition, if the log into which it would be
+/// written may not hold that.
 ///
 /// # Errors
 /// `unavailable` with the feature.
-pub fn check_log(first: &Commit, may_hold: impl Fn(&str) -> bool) -> Result<(), Rejection> {
-    let is_second = first.events.iter().any(
-        |event| matches!(&event.body, Body::TaskCreated(created) if created.rules >= Rules::Second),
-    );
-    match is_second && !may_hold(EDITION_2) {
-        true => Err(refusal("rules 2")),
-        false => Ok(()),
+pub fn check_log<'a>(
+    log: impl IntoIterator<Item = &'a Commit>,
+    may_hold: impl Fn(&str) -> bool,
+) -> Result<(), Rejection> {
+    if may_hold(EDITION_2) {
+        return Ok(());
+    }
+    for commit in log {
+        if commit.command_digest.is_some_and(|digest| digest.form != DigestForm::First) {
+            return Err(refusal("command_digest"));
+        }
+        commit.events.iter().try_for_each(check_event)?;
+    }
+    Ok(())
+}
+
+fn check_event(event: &Event) -> Result<(), Rejection> {
+    let name = match &event.body {
+        Body::TaskCreated(created) if created.rules >= Rules::Second => Some("rules"),
+        Body::TaskFact(_) | Body::StepTakenOver(_) => Some(event.body.event_type()),
+        Body::RunDispatched(run) if run.expires_at.is_none() => Some("ttl_ms"),
+        Body::StepFailed(failed) if failed.retry_after_ms.is_some() => Some("retry_after_ms"),
+        Body::StepCompleted(completed) if completed.adopted => Some("adopted"),
+        _ => None,
+    };
+    let told = || serde_json::to_value(&event.body).unwrap_or_default();
+    match name {
+        Some(name) => Err(refusal(name)),
+        None => new_in(&told(), "").map_or(Ok(()), |name| Err(refusal(name))),
     }
 }
 
@@ -116,7 +158,7 @@ fn new_in<'a>(told: &'a Json, field: &'a str) -> Option<&'a str> {
         Json::String(text) => {
             let is_long = NAMES.contains(&field) && text.len() > FIRST_NAME_MAX;
             let is_word = LIMITS.contains(&field);
-            let is_blob = text.starts_with(Blob::PREFIX);
+            let is_blob = field == "ref" && text.starts_with(Blob::PREFIX);
             // Of a Task that is created in parts (EVOLVE-04).
             let is_digest = field == "digest" && text.starts_with("2:");
             (is_long || is_word || is_blob || is_digest).then_some(field)

@@ -37,11 +37,10 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
-        super::edition::check(cx, given)?;
+        super::edition::check_create(cx, given, &defaults.worker_pool_id)?;
         if let Some(reply) = self.replayed(cx)? {
             return Ok(Outcome::unchanged(reply));
         }
-        given.check_key(&cx.caller.session_id)?;
         let created_seq = self.head.created_seq;
         let first = self.commands.get(0).filter(|record| record.written.first_seq == created_seq);
         let same_key = given.idempotency_key == self.head.idempotency_key;
@@ -59,6 +58,8 @@ impl Task {
                     waits: None,
                 }))
             }
+            // After the repetition of what was created before the key and the id went together (K6).
+            _ if let Err(no) = given.check_key(&cx.caller.session_id) => Err(no),
             _ if self.unfinished().is_some() => self.replaced(cx, given, defaults, parent),
             _ if same_key && given.idempotency_key.is_some() => {
                 let message = "this idempotency_key was used for a different task";

@@ -92,6 +92,9 @@ impl Operator {
                 C::RequiredStepsIncomplete,
                 C::FactsUnreconciled,
                 C::AcceptanceUnmet,
+                C::BlobMissing,
+                C::ValueTooLarge,
+                C::StorageUnavailable,
             ],
             Self::DispatchWorker => &[
                 C::TaskTerminal,
@@ -125,10 +128,16 @@ impl Operator {
             | Self::BlockTask
             | Self::ReopenTask
             | Self::ArchiveTask => &[C::TaskTerminal, C::TaskCancelling, C::InvalidTransition],
+            Self::TaskFact => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::BlobMissing,
+                C::ValueTooLarge,
+                C::StorageUnavailable,
+            ],
             Self::LinkTasks => &[C::TaskTerminal, C::TaskCancelling, C::DependencyCycle],
             Self::TaskCancel
             | Self::AppendTaskProgress
-            | Self::TaskFact
             | Self::UnlinkTasks
             | Self::GrantStep
             | Self::ExpireLeases

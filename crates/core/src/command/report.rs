@@ -410,7 +410,7 @@ impl Attempt {
         let is_open = head.cancel_requested.is_none() && !head.status.is_terminal();
         let is_same = state.redefined_seq < self.fencing_token;
         let asked_for = self.retry_policy.as_ref().and_then(|policy| policy.accept_late);
-        let accepts = asked_for.unwrap_or(head.spec.completion == Policy::Auto);
+        let accepts = asked_for.unwrap_or(head.first_completion == Policy::Auto);
         head.rules >= Rules::Second && is_last && is_free && is_open && is_same && accepts
     }
 

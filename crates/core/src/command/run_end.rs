@@ -153,11 +153,10 @@ impl Tx<'_, '_> {
     /// is unfit for the Step, the Step waits as after a failure.
     fn give_back(&mut self, run: Pos, pos: Pos, how: GiveBack) -> Result<(), Rejection> {
         let mut event = self.lease_end(pos, LeaseEnd::Released)?;
-        if self.task.head.rules >= Rules::Second {
-            let delay = self.unfit_delay(pos, how.reason).max(how.retry_after_ms);
-            event.release_reason = Some(how.reason);
-            event.not_before = delay.map(|ms| after(self.now(), ms));
-        }
+        let is_new = how.reason == ReleaseReason::Fenced && self.task.head.rules < Rules::Second;
+        let delay = self.unfit_delay(pos, how.reason).max(how.retry_after_ms);
+        event.release_reason = Some(how.reason).filter(|_| !is_new);
+        event.not_before = delay.map(|ms| after(self.now(), ms));
         let by = self.holder_of(run);
         self.emit_on(by, pos, Body::StepLeaseExpired(event))
     }

@@ -182,7 +182,10 @@ impl Task {
             return Err(format!("{} after the end", event.body.event_type()).into());
         }
         self.mark = Mark { version: at.seq, updated_at: at.time };
-        let (was_draining, were_open) = (self.is_draining(), self.derived.tally.required_open > 0);
+        // A failure that this commit itself makes good, by a retry, has held up nobody.
+        let stands = |it: &(u64, _, _)| it.0 < at.written.first_seq;
+        let was_draining = self.is_draining() && self.derived.failing.first().is_some_and(stands);
+        let were_open = self.derived.tally.required_open > 0;
         match step {
             Some(pos) => self.apply_to_step(pos, event, at),
             None => self.apply_to_task(event, at),

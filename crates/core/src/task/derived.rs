@@ -31,6 +31,8 @@ pub struct Derived {
     /// Required Steps because of which an automatic Task is failing (POL-05, POL-06), each with the
     /// `wal_seq` since which it stands so.
     pub failing: BTreeSet<(u64, Standing, Pos)>,
+    /// The same Steps in creation order.
+    pub failing_steps: BTreeSet<Pos>,
     /// Required Steps that are cancelled (POL-06).
     pub cancelled_required: BTreeSet<Pos>,
     /// Steps that failed, for good or not.
@@ -321,6 +323,7 @@ impl Derived {
         if a.step.spec.required {
             if let Some((since, why)) = state.failing(&a.step.spec) {
                 self.failing.insert((since, why, pos));
+                self.failing_steps.insert(pos);
             }
             if state.status == StepStatus::Cancelled {
                 self.cancelled_required.insert(pos);
@@ -355,6 +358,7 @@ impl Derived {
         if a.step.spec.required {
             if let Some((since, why)) = state.failing(&a.step.spec) {
                 self.failing.remove(&(since, why, pos));
+                self.failing_steps.remove(&pos);
             }
             if state.status == StepStatus::Cancelled {
                 self.cancelled_required.remove(&pos);

@@ -57,8 +57,8 @@ pub struct ClaimResult {
     pub dependencies: Vec<DependencyResult>,
     /// All refs that the claim fixed (2.4), including the `input_refs` of Step and Task.
     pub input_refs: Arc<[Ref]>,
-    /// How many entries of the Task's `input_refs` are among them: what comes later counts on from there
-    /// (CTRL-12).
+    /// How many entries of the Task's `input_refs` the Attempt has seen, at first those among them: what comes
+    /// later counts on from there (CTRL-12).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub input_seen: u32,
     /// Checkpoints of earlier Attempts, newest first.

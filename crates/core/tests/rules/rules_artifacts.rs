@@ -5,6 +5,7 @@ use crate::common;
 use crate::views;
 use common::*;
 use serde_json::Value as Json;
+use tenure_core::Rules;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::references::Target;
 use tenure_core::command::{AppendProgress, Complete, StepReport};
@@ -309,8 +310,11 @@ fn inputs_of_a_new_task_name_no_artifact_of_its_own() {
     t.ok(t.patch(json!([{"op": "update_step", "step_id": "b", "fields": {"input": {"ref": "x"}}}])));
     t.ok(Command::TaskCancel(Default::default()));
     let reason = serde_json::from_value(json!({"message": "again"})).unwrap();
-    let again: CreateTask =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap();
+    let again: CreateTask = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason), Rules::NEWEST)
+        .unwrap();
     let text = as_json(&again.steps[1].input).to_string();
     assert!(text.contains("t/x"), "{text}");
     Fixture::create(again, Policy::Manual);

@@ -5,6 +5,7 @@
 use crate::common;
 use common::*;
 use serde_json::Value as Json;
+use tenure_core::Rules;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{RetryEnded, Why};
 use tenure_core::id::Millis;
@@ -127,7 +128,7 @@ fn timed_out(given: CreateTask) -> Fixture {
 
 /// The Task that `retry_task` makes of an ended one, by a clock that never stands still.
 fn remade(old: &Fixture, how: &RetryEnded) -> Result<Fixture, Rejection> {
-    let input = old.task.durable().retry_input("t2".parse().unwrap(), how)?;
+    let input = old.task.durable().retry_input("t2".parse().unwrap(), how, Rules::NEWEST)?;
     Fixture::try_create(input, Policy::Auto, Limits::default())
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use common::*;
 use proptest::prelude::*;
 use serde_json::Value as Json;
+use tenure_core::Rules;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{AppendProgress, Close, Link, RetrySteps, RunAndWhy, StepReport, Why};
 use tenure_core::event::{Body, LeaseEnd};
@@ -500,7 +501,11 @@ fn facts_and_what_was_taken_over_have_their_names() {
     let status = Some(StepStatus::Completed);
     say(&mut t, &held, StepReport { status, output, ..held.says() });
     t.ok(Command::TaskFail(Close::default()));
-    let given = t.task.durable().retry_input("t2".parse().unwrap(), &gone_on(&reason("again", "")));
+    let given = t.task.durable().retry_input(
+        "t2".parse().unwrap(),
+        &gone_on(&reason("again", "")),
+        Rules::NEWEST,
+    );
     let mut new = Fixture::create(
         CreateTask { output_from: Some(id("a")), ..given.unwrap() },
         Policy::Manual,

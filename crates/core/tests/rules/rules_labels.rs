@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use tenure_core::Rules;
 use tenure_core::command::create::CreateTask;
 use tenure_core::record::{Labels, Object};
 use tenure_core::status::{Policy, StepStatus};
@@ -38,8 +39,11 @@ fn a_list_matches_all_labels_given() {
     assert!(!fits(&[("team", "red")]) && !fits(&[("team", "blue"), ("env", "test")]));
     assert!(!fits(&[("other", "")]) && !fits(&[("team", "")]) && !fits(&[("blue", "team")]));
     t.ok(cancel_task());
-    let again =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason("x", ""))).unwrap();
+    let again = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason("x", "")), Rules::NEWEST)
+        .unwrap();
     assert_eq!(again.labels, given.labels);
 }
 
@@ -110,8 +114,11 @@ fn ext_is_kept_for_orchestrators() {
     t.complete(&held);
     t.refuse(patch(json!([update("a", json!({"ext": {}}))])), Code::StepHistoryImmutable);
     t.ok(cancel_task());
-    let again =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason("x", ""))).unwrap();
+    let again = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason("x", "")), Rules::NEWEST)
+        .unwrap();
     assert_eq!((&again.ext, &again.steps[0].ext), (&given.ext, &given.steps[0].ext));
 }
 
@@ -155,8 +162,11 @@ fn a_task_keeps_its_working_directory() {
     let read = as_json(&get_task(&t.task.durable(), &orchestrator(), &known()).unwrap());
     assert_eq!(read["cwd"], "/home/me/project");
     t.ok(cancel_task());
-    let again =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason("x", ""))).unwrap();
+    let again = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason("x", "")), Rules::NEWEST)
+        .unwrap();
     assert_eq!(again.cwd.as_deref(), Some("/home/me/project"));
     let t = Fixture::manual("a");
     assert!(t.payload("task_created")["task"].get("cwd").is_none());

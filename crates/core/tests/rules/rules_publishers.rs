@@ -415,15 +415,20 @@ fn who_alone_may_claim_is_patched_and_inherited() {
     assert!(t.grant("ant.1", POOL).is_none() && t.grant("bob.2", POOL).is_none());
     let again = t.task.durable();
     assert!(
-        again.retry_input("t2".parse().unwrap(), &made_again(&reason("x", ""))).is_err(),
+        again
+            .retry_input("t2".parse().unwrap(), &made_again(&reason("x", "")), Rules::NEWEST)
+            .is_err(),
         "it is live"
     );
     assert_eq!(t.grant("bob.1", POOL).unwrap().step_id, "b");
     assert_eq!(t.grant("eve.1", POOL).unwrap().step_id, "a");
     t.ok(cancel_task());
     t.due_at(t.task.next_due().unwrap());
-    let input =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason("x", ""))).unwrap();
+    let input = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason("x", "")), Rules::NEWEST)
+        .unwrap();
     assert_eq!(input.claim_only_by, only("bob"));
     assert_eq!(input.steps[0].claim_only_by, only("eve"));
 }

@@ -5,6 +5,7 @@
 use crate::common;
 use common::*;
 use serde_json::Value as Json;
+use tenure_core::Rules;
 use tenure_core::command::policy::backoff_ms;
 use tenure_core::command::{RetrySteps, RunOutcome, StepReport};
 use tenure_core::patch::ReasonInput;
@@ -373,8 +374,11 @@ fn an_ended_task_is_retried_as_a_new_one() {
     let mut t = with_policy("a b<-a gone", json!({"max_attempts": 2}), Policy::Manual);
     let reason: ReasonInput =
         serde_json::from_value(json!({"code": "flaky_network", "message": "once more"})).unwrap();
-    let live =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap_err();
+    let live = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason), Rules::NEWEST)
+        .unwrap_err();
     assert_eq!(live.code, Code::InvalidTransition);
     t.ok(patch(json!([
         {"op": "delete_step", "step_id": "gone"},
@@ -384,7 +388,11 @@ fn an_ended_task_is_retried_as_a_new_one() {
     t.do_step("a");
     t.ok(cancel_task());
     let before = t.task.clone();
-    let given = t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap();
+    let given = t
+        .task
+        .durable()
+        .retry_input("t2".parse().unwrap(), &made_again(&reason), Rules::NEWEST)
+        .unwrap();
     let new = Fixture::create(given, Policy::Auto);
     assert_eq!(t.task, before, "the old one is untouched");
     assert_eq!(new.statuses("a b"), "a:ready b:pending");
@@ -404,8 +412,11 @@ fn an_ended_task_is_retried_as_a_new_one() {
     // A reason without a code has that of the operation, and one of words alone stays that.
     let again = |reason: Json| {
         let reason = serde_json::from_value(reason).unwrap();
-        let given =
-            t.task.durable().retry_input("t3".parse().unwrap(), &made_again(&reason)).unwrap();
+        let given = t
+            .task
+            .durable()
+            .retry_input("t3".parse().unwrap(), &made_again(&reason), Rules::NEWEST)
+            .unwrap();
         let new = Fixture::try_create(given, Policy::Auto, Limits::default())?;
         let reason = &new.task.head().spec.relationships[0].reason;
         Ok::<_, Rejection>(serde_json::to_value(reason).unwrap())

@@ -220,8 +220,11 @@ fn a_policy_of_the_first_rules_keeps_its_meaning() {
     old.ok(cancel_task());
     let remade = |old: &Fixture| {
         let reason: ReasonInput = serde_json::from_value(json!({"message": "again"})).unwrap();
-        let input =
-            old.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason)).unwrap();
+        let input = old
+            .task
+            .durable()
+            .retry_input("t2".parse().unwrap(), &made_again(&reason), Rules::NEWEST)
+            .unwrap();
         Fixture::create(input, Policy::Auto)
     };
     let mut new = remade(&old);

@@ -5,6 +5,7 @@
 use crate::common;
 use common::*;
 use serde_json::Value as Json;
+use tenure_core::Rules;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, StepReport};
 use tenure_core::event::Body;
@@ -30,7 +31,11 @@ fn completes(t: &mut Fixture, step: &str, report: StepReport) -> Held {
 }
 
 fn again(t: &Fixture, name: &str) -> CreateTask {
-    let input = t.task.durable().retry_input(name.parse().unwrap(), &gone_on(&reason("again", "")));
+    let input = t.task.durable().retry_input(
+        name.parse().unwrap(),
+        &gone_on(&reason("again", "")),
+        Rules::NEWEST,
+    );
     input.unwrap()
 }
 
@@ -102,12 +107,19 @@ fn without_the_word_nothing_is_taken_over() {
     let mut t = Fixture::manual("a b<-a");
     t.do_step("a");
     t.ok(Command::TaskFail(Close::default()));
-    let input =
-        t.task.durable().retry_input("t2".parse().unwrap(), &made_again(&reason("again", "")));
+    let input = t.task.durable().retry_input(
+        "t2".parse().unwrap(),
+        &made_again(&reason("again", "")),
+        Rules::NEWEST,
+    );
     let new = Fixture::create(input.unwrap(), Policy::Manual);
     assert_eq!(new.events(), ["task_created", "task_step_ready a", "task_running"]);
     let live = Fixture::manual("a");
-    let no = live.task.durable().retry_input("t2".parse().unwrap(), &gone_on(&reason("again", "")));
+    let no = live.task.durable().retry_input(
+        "t2".parse().unwrap(),
+        &gone_on(&reason("again", "")),
+        Rules::NEWEST,
+    );
     assert_eq!(no.unwrap_err().code, Code::InvalidTransition);
 }
 

@@ -185,9 +185,7 @@ impl Gate {
         });
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
-        if let Some(first) = log.commits.first() {
-            check_log(first, |feature| journal.may_hold(key, feature))?;
-        }
+        check_log(log.commits.iter().map(AsRef::as_ref), |feature| journal.may_hold(key, feature))?;
         let events = log.commits.iter().flat_map(|commit| &commit.events);
         let blobs = events.flat_map(|event| event.body.blobs()).collect();
         self.scheduler.check_blobs(key, blobs).await?;

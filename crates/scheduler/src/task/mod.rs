@@ -203,7 +203,8 @@ pub(crate) struct ActorTask<J, L> {
     waits: WaitShare,
     /// Attempts whose workers were asked to stop.
     told: Vec<AttemptId>,
-    /// How many entries of the Task's `input_refs` were sent to all holders that lacked them.
+    /// How many entries of the Task's `input_refs` were sent to all holders that lacked them; what is lost on the
+    /// way comes again with their heartbeats.
     inputs_pushed: u32,
     /// Set once the parent has ended and spares its children; none for a Task without a parent.
     spared: Option<Arc<AtomicBool>>,

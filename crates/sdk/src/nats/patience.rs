@@ -44,7 +44,9 @@ impl Patience {
             let on = (Instant::now() + self.whole).min(self.begun + READING_MAX);
             self.until = self.until.max(on);
         }
-        if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
+        // What not all nodes know yet they will not know in a moment (EVOLVE-02).
+        let is_final = !refused.code.is_retryable() || refused.details.contains_key("feature");
+        if is_final || Instant::now() + pause >= self.until {
             return false;
         }
         self.lost_one |= refused.is_ambiguous();

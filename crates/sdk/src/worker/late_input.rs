@@ -34,8 +34,8 @@ impl LateInputs {
         Self(Arc::new(Inner { list, ..Inner::default() }))
     }
 
-    /// Takes in what a node sends. What is here already, or comes after a gap, changes nothing: it comes again
-    /// from a new owner, with all that the log does not show as seen.
+    /// Takes in what a node sends. What is here already, or comes after a gap, changes nothing: with the next
+    /// heartbeat comes again what the handler has not seen.
     pub(super) fn arrive(&self, LateInput { after, input_refs, .. }: LateInput) {
         {
             let mut list = self.0.list.lock();

@@ -65,6 +65,9 @@ pub enum Header {
         node: String,
         /// An id of this taking, which no other has: so no owner takes another's record for its own.
         taking: String,
+        /// For programs of the first edition, which refuse a number above theirs: 1, or 2 where the log may hold
+        /// what the second edition added.
+        write_level: u32,
         /// The features that the log may hold from here on (EVOLVE-02); older programs leave them out.
         #[serde(default, skip_serializing_if = "Features::is_empty")]
         features: Features,

@@ -90,6 +90,9 @@ impl Remedy {
     }
 }
 
+/// How many remedies of one kind are tried at most.
+const TRIED_MAX: usize = 20;
+
 /// A remedy that was not tried yet.
 struct Idea {
     remedy: Remedy,
@@ -116,7 +119,7 @@ impl Case<'_, '_> {
             O::TaskPaused => Vec::from([Remedy::new("resume_task").by(Command::ResumeTask(why))]),
             O::TaskFailing => {
                 let failed = self.view.failing().filter(|s| s.status() == StepStatus::Failed);
-                failed.map(|step| reopening(step.id())).collect()
+                failed.take(TRIED_MAX).map(|step| reopening(step.id())).collect()
             }
             O::StepTerminal if self.step.status() == StepStatus::Cancelled => {
                 let deletion = Operation::DeleteStep { step_id: id.clone(), reason: None };
