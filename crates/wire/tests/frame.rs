@@ -75,6 +75,22 @@ fn a_frame_is_read_as_it_was_written() {
     }
 }
 
+/// EVOLVE-02: a program of the first edition reads the number in an owner record, and no other field is new to it.
+#[test]
+fn an_owner_record_is_read_by_the_first_edition() {
+    let features = Features::default();
+    let owner = Header::Owner {
+        version: 1,
+        node: "n".into(),
+        taking: "t".into(),
+        write_level: 1,
+        features,
+    };
+    let told = serde_json::to_value(&owner).unwrap();
+    let expected = serde_json::json!({"kind": "owner", "version": 1, "node": "n", "taking": "t", "write_level": 1});
+    assert_eq!(told, expected);
+}
+
 /// P02: the form on disk. A change of it is a new version.
 #[test]
 fn golden_bytes_stay_readable() {

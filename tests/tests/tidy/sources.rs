@@ -14,7 +14,7 @@ const LINES_MAX: usize = 500;
 const LONG: &[(&str, usize, &str)] = &[
     ("crates/core/src/task/mod.rs", 700, "the fields of the aggregate, read as one table"),
     ("crates/core/src/task/step_events.rs", 530, "the reducer of Steps, event by event"),
-    ("crates/core/src/task/derived.rs", 530, "the indexes, each beside what keeps it"),
+    ("crates/core/src/task/derived.rs", 540, "the indexes, each beside what keeps it"),
     ("crates/core/src/read.rs", 530, "what readers see of a Task, as one list"),
     ("crates/core/src/event.rs", 640, "the payloads of all events, in the order of the contract"),
     ("crates/core/src/record.rs", 700, "the records of the contract, in its order"),

@@ -2,6 +2,7 @@
 
 mod clock;
 mod features;
+mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -376,27 +377,6 @@ impl Keeping {
     /// Whether Redis has answered without a break for a lease's time.
     fn is_sure(&self) -> bool {
         self.sure_since.is_some_and(|since| since.elapsed() >= self.options.lease)
-    }
-
-    /// Notes whether the log answers this node, and whether the node looks at the answers. Logs a change.
-    fn note_the_log(&mut self) {
-        let limit = self.options.lease * SILENT_LEASES;
-        let (silent, unlooked) = self.shared.log_silence(self.options.lease);
-        let is_cut_off = silent >= limit || unlooked >= limit;
-        match (self.fitness.is_cut_off, is_cut_off) {
-            (false, true) if unlooked >= limit => tracing::warn!(
-                ?unlooked,
-                "this node's work stands still: it takes no partition, and gives its own to others that are \
-                 well; give it more processor time"
-            ),
-            (false, true) => tracing::warn!(
-                "the log does not answer this node: it takes no partition, and gives its own to others \
-                 whom the log answers"
-            ),
-            (true, false) => tracing::info!("the log answers this node again"),
-            _ => {}
-        }
-        self.fitness.is_cut_off = is_cut_off;
     }
 
     /// This node has the lease: has the journal take the partition, unless it has done so. `shared` are the

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::edition::check_log;
 use tenure_core::command::{Close, Complete, Dispatch, RunTtl};
-use tenure_core::event::{Body, Commit};
+use tenure_core::event::{Body, Commit, StepTakenOver};
 use tenure_core::id::DigestForm;
 use tenure_core::record::Value;
 use tenure_core::status::{Policy, StepStatus};
@@ -105,6 +105,20 @@ fn a_create_that_names_something_new_is_refused() {
         assert!(whole.is_ok(), "{name} is in order: {:?}", whole.err());
         assert_refused(fixture(given).unwrap_err(), name);
     }
+}
+
+/// EVOLVE-02: what a Task takes over from another is of the second edition, though it is no field of a create.
+#[test]
+fn what_is_taken_over_is_refused() {
+    let taken = StepTakenOver {
+        from_task_id: "before".parse().unwrap(),
+        from_attempt_id: None,
+        output: None,
+        result_summary: None,
+        artifacts: Vec::new(),
+    };
+    let given = CreateTask { taken_over: vec![(id("a"), taken)], ..create_input("a") };
+    assert_refused(fixture(given).unwrap_err(), "keep_completed");
 }
 
 /// EVOLVE-02: the same for commands; they leave log, version and state as they were.

@@ -105,6 +105,23 @@ fn waits_rest_while_a_task_drains() {
     t.check();
 }
 
+/// S15, RETRY-04: a failure that is retried at once holds nothing up: the wait of another Step for a worker goes on.
+#[test]
+fn a_failure_that_is_retried_restarts_no_wait() {
+    let policy =
+        json!({"schedule_to_start_ms": 1_000, "backoff": {"initial_ms": 100, "jitter": 0.0}});
+    let mut t = with_policy("b h", policy, Policy::Auto);
+    let due = t.task.next_due();
+    let held = t.grant("w0", POOL).unwrap();
+    t.wait_ms(500);
+    t.fail(&held, "broken");
+    assert_eq!(t.statuses("b h"), "b:pending h:ready");
+    t.wait_ms(200);
+    t.ok_as(&system(), Command::Due);
+    assert_eq!(t.status("b"), Ready, "it may be tried again");
+    assert_eq!(t.task.next_due(), due, "h has waited since the beginning");
+}
+
 /// POL-05: reopening the failed Step, or `retry_task`, ends the failing: the Task gives out Steps again.
 #[test]
 fn a_reopened_failure_saves_a_draining_task() {

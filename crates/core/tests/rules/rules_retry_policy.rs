@@ -10,7 +10,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{Backoff, RetryPolicy};
 use tenure_core::retry_policy::Limit;
-use tenure_core::status::{Policy, StepStatus};
+use tenure_core::status::{OnFailure, Policy, StepStatus};
 use tenure_core::{Code, Command, Limits, Rules};
 
 use StepStatus::{Failed, Pending};
@@ -244,6 +244,30 @@ fn a_policy_of_the_first_rules_keeps_its_meaning() {
     let tasks = tasks_policy(&remade(&old));
     let limits = (tasks.max_attempts, tasks.max_lost);
     assert_eq!(limits, (Some(Limit::Of(1)), Some(Limit::Unlimited)), "RETRY-01");
+}
+
+/// RETRY-12, CLAIM-13, POL-05: a Task of rules 1 that is made again keeps who may claim, and that it stops at once; in
+/// a log that may not hold the second edition it stays as it is.
+#[test]
+fn a_task_of_the_first_rules_keeps_its_claimer_and_its_stop() {
+    let mut input = create_input("a b");
+    input.assignee = Some(agent_id("ann.b1"));
+    input.steps[1].assignee = Some(agent_id("bob"));
+    let mut old = Fixture::by_first_rules(input, Policy::Auto);
+    old.ok(cancel_task());
+    let reason: ReasonInput = serde_json::from_value(json!({"message": "again"})).unwrap();
+    let remade = |rules| {
+        let view = old.task.durable();
+        view.retry_input("t2".parse().unwrap(), &made_again(&reason), rules).unwrap()
+    };
+    let new = remade(Rules::Second);
+    assert_eq!((new.claim_only_by, new.on_failure), (Some(agent_id("ann")), Some(OnFailure::Stop)));
+    let steps: Vec<_> = new.steps.iter().map(|step| step.claim_only_by.clone()).collect();
+    assert_eq!(steps, [None, Some(agent_id("bob"))]);
+    let first = remade(Rules::First);
+    assert_eq!((first.claim_only_by, first.on_failure), (None, None));
+    let limits = Limits::default().of_first_edition();
+    assert!(Fixture::try_create(first, Policy::Auto, limits).is_ok(), "it names nothing new");
 }
 
 /// RETRY-02: a worker that fails may say how long a retry has to wait at least; `max_ms` does not cut

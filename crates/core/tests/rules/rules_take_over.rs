@@ -43,6 +43,21 @@ fn origin(task: &str, attempt_id: Option<AttemptId>) -> Option<StepOrigin> {
     Some(StepOrigin { task_id: task.parse().unwrap(), attempt_id })
 }
 
+/// RETRY-15: a Step that was changed while its Attempt was at work did not do what it says now, and runs again.
+#[test]
+fn a_step_that_was_changed_meanwhile_is_not_taken_over() {
+    let mut t = Fixture::manual("a c b<-a d<-b");
+    t.do_step("a");
+    t.do_step("c");
+    let held = t.claim("b");
+    t.ok(patch(json!([{"op": "add_dependency", "step_id": "b", "depends_on_step_id": "c"}])));
+    t.complete(&held);
+    t.do_step("d");
+    t.ok(Command::TaskFail(Close::default()));
+    let taken: Vec<_> = again(&t, "t2").taken_over.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(taken, [id("a"), id("c")]);
+}
+
 /// RETRY-15: completed Steps come along with their results if their dependencies do; the others run. It
 /// is all in the commit of the creation.
 #[test]

@@ -3,8 +3,8 @@
 use crate::common;
 use common::*;
 use serde_json::Value as Json;
-use tenure_core::command::StepReport;
 use tenure_core::command::blobs::{BlobHolder, blob_missing, check_blob, no_blob_task};
+use tenure_core::command::{Complete, StepReport};
 use tenure_core::id::{BlobHash, Ref};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{Blob, Value, ValueBody};
@@ -390,5 +390,21 @@ fn limits_count_the_bytes_below_base64() {
         let refused = with(json!({"data": "x", "encoding": wrong})).unwrap_err();
         assert_eq!(refused.code, Code::ValidationError);
         assert_eq!(refused.details["field"], "steps[0].input.encoding");
+    }
+}
+
+/// VALUE-01: a completion or a fact with too large a value is refused as a report is.
+#[test]
+fn a_value_too_large_is_refused_wherever_it_stands() {
+    let blob = |size_bytes: u64| {
+        let hash = "0".repeat(64);
+        json!({"content_type": "text/plain", "ref": format!("blob:sha256:{hash}"),
+               "digest": format!("sha256:{hash}"), "size_bytes": size_bytes})
+    };
+    let mut t = Fixture::manual("a");
+    for size in [16 * MIB + 1, u64::MAX] {
+        let output = serde_json::from_value(blob(size)).unwrap();
+        let complete = Complete { output: Some(output), ..Complete::default() };
+        t.refuse(Command::TaskComplete(complete), Code::ValueTooLarge);
     }
 }

@@ -225,6 +225,10 @@ pub(super) async fn late_input_comes_to_the_holder<B: Bus>(bus: &B) {
     let held = Holding { input_seen: Some(3), ..Holding::of(&claim) };
     let renewed = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
     assert_eq!(hand.pulses(&[held]).await, [renewed]);
+    match hand.next().await {
+        Delivery::Input(input) => assert_eq!((input.after, input.input_refs.len()), (3, 1)),
+        other => panic!("what was not seen does not come again: {other:?}"),
+    }
     // The heartbeat and the report may go to the Task by different ways.
     tokio::time::sleep(QUIET).await;
     hand.complete(&claim).await;
