@@ -265,7 +265,7 @@ fn a_task_of_the_first_rules_keeps_its_claimer_and_its_stop() {
     let steps: Vec<_> = new.steps.iter().map(|step| step.claim_only_by.clone()).collect();
     assert_eq!(steps, [None, Some(agent_id("bob"))]);
     let first = remade(Rules::First);
-    assert_eq!((first.claim_only_by, first.on_failure), (None, None));
+    assert_eq!((&first.claim_only_by, first.on_failure), (&None, None));
     let limits = Limits::default().of_first_edition();
     assert!(Fixture::try_create(first, Policy::Auto, limits).is_ok(), "it names nothing new");
 }
