@@ -170,12 +170,10 @@ mod tests {
     /// policy that is handed in says so where the Task's has one.
     #[test]
     fn a_steps_policy_is_handed_in_whole() {
-        let text = "defaults: {retry: {schedule_to_start: 1m, blocked_timeout: 2m}}\n\
-                    steps: {a: {run: x, retry: {max_lost: null, blocked_timeout: null}}}";
+        let text = "defaults: {retry: {schedule_to_start: 1m}}\nsteps: {a: {run: x, retry: {max_lost: null}}}";
         let policy = create(text).steps[0].retry_policy.clone().unwrap();
         assert_eq!(policy.max_lost, Some(Limit::Unlimited));
         assert_eq!(policy.schedule_to_start_ms, Some(Limit::Of(60_000)));
-        assert_eq!(policy.blocked_ms, Some(Limit::Unlimited));
         assert_eq!(policy.start_to_close_ms, None, "the task has none either");
     }
 

@@ -36,7 +36,7 @@ fn step(id: &str, parents: &[&str], handler: &str, input: Option<&Json>) -> Json
 /// A Task. Losing a worker is no fault of a Step, however often it happens.
 pub fn task(id: &str, steps: &[Json]) -> Json {
     let backoff = json!({"initial_ms": 100, "factor": 1.0, "max_ms": 100, "jitter": 0.0});
-    let retry = json!({"max_attempts": 3, "max_lost": null, "backoff": backoff});
+    let retry = json!({"max_attempts": 3, "max_lost": "unlimited", "backoff": backoff});
     json!({"task_id": id, "title": id, "summary": id, "steps": steps, "retry_policy": retry})
 }
 
