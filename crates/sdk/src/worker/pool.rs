@@ -345,7 +345,8 @@ impl<P: WorkerPort> PoolShared<P> {
         // If a slot is free, take it here: so Attempts begin in the order in which they came, not
         // in that of the runtime.
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
-        self.running.spawn(Arc::clone(self).run(claim, stop, inputs, free));
+        // Boxed, as the runtime moves a future several times, and this one is large.
+        self.running.spawn(Box::pin(Arc::clone(self).run(claim, stop, inputs, free)));
         self.give_back_surplus();
     }
 
