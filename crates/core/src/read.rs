@@ -325,13 +325,19 @@ impl<'a> View<'a> {
 
     /// The same for the caller, by its Run.
     pub fn time_of_caller_to_stop(&self, caller: &Caller, now: Millis) -> Option<u64> {
+        if !self.asks_to_stop(caller) {
+            return None;
+        }
         let run = self.find_run(caller.run_id.filter(|_| caller.role == Role::Worker)?)?;
-        let attempt = self.run_at(run).attempt.filter(|_| self.asks_to_stop(caller))?;
+        let attempt = self.run_at(run).attempt?;
         self.time_to_stop(self.attempt_at(attempt), now)
     }
 
     /// Whether the caller is asked to stop: the Task is closing, or the Run under which the caller acts.
     pub fn asks_to_stop(&self, caller: &Caller) -> bool {
+        if !self.asks_some_to_stop() {
+            return false;
+        }
         let run = caller.run_id.filter(|_| caller.role == Role::Worker);
         let run = run.and_then(|id| self.find_run(id));
         let is_stopped = |run: Pos| {
@@ -342,7 +348,8 @@ impl<'a> View<'a> {
 
     /// Whether any holder may have been asked to stop. If not, no holder need be checked.
     pub fn asks_some_to_stop(&self) -> bool {
-        self.is_closing() || !self.task.volatile.stopping.is_empty()
+        let was_asked = self.before.as_ref().is_some_and(|before| !before.stopping.is_empty());
+        self.is_closing() || was_asked || !self.task.volatile.stopping.is_empty()
     }
 
     /// A copy of the Task as this view shows it.

@@ -272,7 +272,9 @@ fn plan_steps(
 ) -> Result<Arc<[Arc<StepSpec>]>, Rejection> {
     needs_second(rules, "output_from", given.output_from.is_some())?;
     for (at, step) in given.steps.iter().enumerate() {
-        needs_second(rules, &format!("steps[{at}].inputs_from"), step.inputs_from.is_some())?;
+        if step.inputs_from.is_some() {
+            needs_second(rules, &format!("steps[{at}].inputs_from"), true)?;
+        }
     }
     if given.steps.is_empty() && !given.draft.unwrap_or(false) {
         return Err(Rejection::invalid("steps", "a task needs at least one step"));

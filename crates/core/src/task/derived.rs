@@ -176,17 +176,11 @@ impl Tally {
         if step.state.status == StepStatus::Pending && step.state.stuck == 0 {
             by(&mut self.able);
         }
-        if step.state.failing(&step.spec).is_some() {
-            by(&mut self.failing);
-        }
         if step.spec.required {
             by(&mut self.required);
             if step.state.status != StepStatus::Completed {
                 by(&mut self.required_open);
             }
-        }
-        if step.state.is_unreconciled() {
-            by(&mut self.unreconciled);
         }
     }
 }
@@ -200,11 +194,6 @@ struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// The moments at which this Step falls due by itself.
-    fn timers(&self) -> impl Iterator<Item = (Timer, Millis)> {
-        self.timer().into_iter().chain(self.long_timer())
-    }
-
     /// POL-12: the moment at which the Step has been blocked, or has been tried, for too long.
     fn long_timer(&self) -> Option<(Timer, Millis)> {
         let state = &self.step.state;
@@ -307,14 +296,17 @@ impl Derived {
             StepStatus::Failed => drop(self.failed.insert(pos)),
             StepStatus::Blocked => drop(self.blocked.insert(pos)),
             StepStatus::Completed if state.is_unreconciled() => {
-                self.unreconciled.insert(pos);
+                self.tally.unreconciled += u32::from(self.unreconciled.insert(pos));
             }
             _ => {}
         }
         if a.is_promotable() {
             self.promotable.insert(pos);
         }
-        for (timer, at) in a.timers() {
+        if let Some((timer, at)) = a.timer() {
+            self.timers.of(timer).insert((at, pos));
+        }
+        if let Some((timer, at)) = a.long_timer() {
             self.timers.of(timer).insert((at, pos));
         }
         if a.was_ready() {
@@ -323,7 +315,7 @@ impl Derived {
         if a.step.spec.required {
             if let Some((since, why)) = state.failing(&a.step.spec) {
                 self.failing.insert((since, why, pos));
-                self.failing_steps.insert(pos);
+                self.tally.failing += u32::from(self.failing_steps.insert(pos));
             }
             if state.status == StepStatus::Cancelled {
                 self.cancelled_required.insert(pos);
@@ -343,13 +335,18 @@ impl Derived {
         match state.status {
             StepStatus::Failed => drop(self.failed.remove(&pos)),
             StepStatus::Blocked => drop(self.blocked.remove(&pos)),
-            StepStatus::Completed => drop(self.unreconciled.remove(&pos)),
+            StepStatus::Completed => {
+                self.tally.unreconciled -= u32::from(self.unreconciled.remove(&pos));
+            }
             _ => {}
         }
         if a.is_promotable() {
             self.promotable.remove(&pos);
         }
-        for (timer, at) in a.timers() {
+        if let Some((timer, at)) = a.timer() {
+            self.timers.of(timer).remove(&(at, pos));
+        }
+        if let Some((timer, at)) = a.long_timer() {
             self.timers.of(timer).remove(&(at, pos));
         }
         if a.was_ready() {
@@ -358,7 +355,7 @@ impl Derived {
         if a.step.spec.required {
             if let Some((since, why)) = state.failing(&a.step.spec) {
                 self.failing.remove(&(since, why, pos));
-                self.failing_steps.remove(&pos);
+                self.tally.failing -= u32::from(self.failing_steps.remove(&pos));
             }
             if state.status == StepStatus::Cancelled {
                 self.cancelled_required.remove(&pos);

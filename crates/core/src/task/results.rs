@@ -46,7 +46,9 @@ impl Task {
         let step = &self.steps[pos];
         let mut inputs = step.spec.inputs().iter().filter_map(|id| self.find_step(id));
         if step.state.only_joins(&step.spec) && inputs.all(|on| is_nothing(&self.steps[on])) {
-            self.change_alone(pos, |s| s.joins_nothing = true);
+            // No index depends on this.
+            self.note_step(pos);
+            self.steps[pos].state.joins_nothing = true;
         }
     }
 }
