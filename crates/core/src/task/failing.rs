@@ -93,9 +93,9 @@ impl Head {
 
     /// Whether the Task is failing and gives out no more Steps (POL-05).
     pub fn is_draining(&self, tally: &Tally) -> bool {
-        self.spec.completion == Policy::Auto
+        tally.failing > 0
+            && self.spec.completion == Policy::Auto
             && self.is_open()
-            && tally.failing > 0
             && self.on_failure() == OnFailure::Drain
     }
 
