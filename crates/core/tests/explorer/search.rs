@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::changes;
 use crate::finish::finish;
 use crate::inputs;
 use crate::key;
@@ -18,6 +19,9 @@ const WAITING_MAX: usize = 20_000;
 
 /// How long a walk is.
 const WALK: usize = 60;
+
+/// How far it goes on after the end of the Task, where little is accepted.
+const BEYOND_END: usize = 5;
 
 /// What a search has seen.
 #[derive(Default)]
@@ -71,6 +75,9 @@ fn take(world: &World, input: &Input) -> Result<Option<World>, Broken> {
     let tried = catch_unwind(AssertUnwindSafe(|| world.after_checked(input)));
     match tried {
         Ok(Ok((next, commit))) => {
+            if let Some(commit) = &commit {
+                changes::check(world, input, commit, &next)?;
+            }
             let waited = next.now > world.now && laws::is_timer(&input.command);
             Ok((commit.is_some() || waited || is_known_in_memory(world, &next)).then_some(next))
         }
@@ -164,7 +171,12 @@ pub(crate) fn walks(shapes: &[Shape], seed: u64, time: Duration) -> Found {
     while Instant::now() < until {
         let shape = &shapes[dice.below(shapes.len())];
         let (mut world, mut path) = (World::new(shape), None);
+        let mut beyond = 0;
         for _ in 0..WALK {
+            beyond += usize::from(world.task.is_terminal());
+            if beyond > BEYOND_END {
+                break;
+            }
             let all = inputs::all(&world);
             let input = all[dice.below(all.len())].clone();
             found.inputs += 1;

@@ -12,6 +12,9 @@ pub(crate) struct Shape {
 /// The pool of every Step.
 pub(crate) const POOL: &str = "pool";
 
+/// How often a Step may fail, and how often it may be lost.
+pub(crate) const TRIES_MAX: u32 = 2;
+
 /// Which pairs of Steps may have an edge: a later Step waits for an earlier one.
 const EDGES: [&[(usize, usize)]; 2] = [&[(0, 1)], &[(0, 1), (0, 2), (1, 2)]];
 
@@ -66,7 +69,7 @@ fn shape(
     let create = json!({
         "task_id": "t", "title": "t", "steps": steps, "dispatch": dispatch, "completion": completion,
         "default_worker_pool_id": POOL,
-        "retry_policy": {"max_attempts": 2, "max_lost": 2, "backoff": {"initial_ms": 10, "factor": 1.0,
+        "retry_policy": {"max_attempts": TRIES_MAX, "max_lost": TRIES_MAX, "backoff": {"initial_ms": 10, "factor": 1.0,
             "max_ms": 10, "jitter": 0.0}},
     });
     Shape { name, create: serde_json::from_value(create).unwrap() }
