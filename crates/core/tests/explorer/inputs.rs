@@ -93,8 +93,12 @@ fn of_workers(world: &World, found: &mut Vec<Input>) {
     let view = world.task.durable();
     for step in view.steps() {
         // The newest Attempt, open or ended: what an ended one says is late or doubled.
-        if let Some(attempt) = view.attempts_of(step).next() {
-            reports(attempt, found);
+        let mut attempts = view.attempts_of(step);
+        if let Some(newest) = attempts.next() {
+            reports(newest, found);
+        }
+        if let Some(older) = attempts.next() {
+            found.push(report(older, json!({"status": "completed"})));
         }
     }
     let unused = view.live_runs().filter(|(_, run)| run.state == RunState::Dispatched);
