@@ -5,8 +5,9 @@
 //! each state it tries the whole alphabet (`inputs`): what a right caller would send, and what a late, doubled or
 //! wrong one would. States are visited breadth first, the shortest history first, and two states that will go on
 //! alike count as one (`key`). Beyond the depth that the time allows, walks by a seed go on (`search`). After each
-//! input the laws of what it may change (`changes`) and of the state that it leaves (`laws`) are checked, and from each live state somebody who follows the rules and the advice that
-//! the Task gives has to be able to bring it to its end (`finish`).
+//! input the laws of what it may change (`changes`) and of the state that it leaves (`laws`) are checked, and from
+//! each live state somebody who follows the rules and the advice that the Task gives has to be able to bring it to
+//! its end (`finish`).
 //!
 //! A law that is broken is printed with the shortest sequence of inputs found. By hand it runs longer:
 //!
