@@ -161,7 +161,8 @@ impl Node {
         self.gate.node.as_str()
     }
 
-    /// The partitions that the node owns and whose requests it receives.
+    /// The partitions that the node owns and to whose requests it has subscribed. The NATS server may
+    /// read the subscriptions a moment later.
     pub fn served(&self) -> Vec<u32> {
         self.gate.served.lock().iter().copied().collect()
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, Message, RequestErrorKind};
 use futures::StreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -75,6 +75,21 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F
     }
 }
 
+/// Sends a request, and again while nobody listens: the server may read a node's subscriptions a
+/// moment after the node has sent them.
+async fn request(client: &async_nats::Client, subject: String, bytes: Vec<u8>) -> Message {
+    let begun = Instant::now();
+    loop {
+        match client.request(subject.clone(), bytes.clone().into()).await {
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+                assert!(begun.elapsed() < Duration::from_secs(10), "nobody listens to {subject}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            answer => return answer.unwrap(),
+        }
+    }
+}
+
 /// An orchestrator that speaks for itself.
 pub(crate) struct Caller {
     pub(crate) name: ClientName,
@@ -103,7 +118,7 @@ impl Caller {
         bytes: Vec<u8>,
     ) -> Result<T, Rejection> {
         let subject = format!("{}.cmd.{partition}", self.name.root());
-        let answer = self.client.request(subject, bytes.into()).await.unwrap();
+        let answer = request(&self.client, subject, bytes).await;
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }
 
@@ -137,7 +152,7 @@ impl Caller {
         message: &impl Serialize,
     ) -> Result<T, Rejection> {
         let subject = format!("{}.{verb}", self.name.root());
-        let answer = self.client.request(subject, encode(message).unwrap().into()).await.unwrap();
+        let answer = request(&self.client, subject, encode(message).unwrap()).await;
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }
 
@@ -261,7 +276,7 @@ impl Hand {
         message: &impl Serialize,
     ) -> Result<T, Rejection> {
         let subject = format!("{}.{verb}", self.name.root());
-        let answer = self.client.request(subject, encode(message).unwrap().into()).await.unwrap();
+        let answer = request(&self.client, subject, encode(message).unwrap()).await;
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }
 
