@@ -1,9 +1,11 @@
 //! What one accepted input may change. The laws are written down anew here, from the contract and without the code
 //! that decides, so that they see a wrong decision that is carried out well.
 
-use tenure_core::event::Body;
+use tenure_core::event::{Body, LeaseEnd, StepClaimed, StepLeaseExpired};
 use tenure_core::read::StepRef;
-use tenure_core::status::{AttemptStatus, Outcome, Policy, Role, RunState, StepStatus, TaskStatus};
+use tenure_core::status::{
+    ArtifactState, AttemptStatus, Outcome, Policy, Role, RunState, StepStatus, TaskStatus,
+};
 use tenure_core::{Command, Commit};
 
 use crate::laws::Broken;
@@ -22,12 +24,16 @@ pub(crate) fn check(
         let id = event.step_id.as_ref();
         let step = id.and_then(|id| before.task.durable().step(id).map(|step| step.pos));
         match &event.body {
-            Body::StepClaimed(_) => given_out(before, step, commit)?,
+            Body::StepClaimed(claim) => given_out(before, step, claim, commit)?,
+            Body::StepLeaseExpired(loss) => loss_counts(before, step, loss)?,
             Body::RunDispatched(_) if !is_at_work(before) => {
                 return Err("DISP-04: a run was dispatched of a task that rests".to_owned());
             }
             Body::StepReopened(_) if input.caller.role == Role::Orchestrator => {
                 counts_anew(after, step)?;
+            }
+            Body::TaskCancelRequested(_) if event.actor.as_str() == "system" => {
+                return Err("POL-05: a task that drains stops its steps".to_owned());
             }
             Body::TaskCompleted(_) => completed(before, input, commit, after)?,
             _ => {}
@@ -71,7 +77,7 @@ fn is_at_work(world: &World) -> bool {
     matches!(view.status(), TaskStatus::Pending | TaskStatus::Running) && !view.is_closing()
 }
 
-/// POL-05: a required Step has failed for good, is cancelled, or can never be ready.
+/// POL-05: a required Step has failed for good, is cancelled, or can never be ready. All Tasks here drain.
 fn is_failing(world: &World) -> bool {
     let stands = |step: StepRef<'_>| step.spec.required && step.state.standing().is_some();
     let view = world.task.durable();
@@ -79,18 +85,41 @@ fn is_failing(world: &World) -> bool {
 }
 
 /// CLAIM-04, TASK-12, POL-05: only a ready Step of a Task at work is claimed, and none of a Task that fails.
-fn given_out(before: &World, step: Option<u32>, commit: &Commit) -> Result<(), Broken> {
+fn given_out(
+    before: &World,
+    step: Option<u32>,
+    claim: &StepClaimed,
+    commit: &Commit,
+) -> Result<(), Broken> {
     let step = step.and_then(|pos| before.task.durable().step_at(pos));
     let was_ready = step.is_some_and(|step| step.status() == StepStatus::Ready);
     let claimed = commit.events.iter().filter(|it| matches!(it.body, Body::StepClaimed(_)));
     if !was_ready || claimed.count() > 1 {
         return Err("CLAIM-04: a step was claimed that was not ready".to_owned());
     }
+    let only = step.and_then(|step| step.spec.claim_only_by.as_ref());
+    if only.is_some_and(|only| *only != claim.worker_id) {
+        return Err("CLAIM-13: a step was claimed by another than the one named".to_owned());
+    }
     if !is_at_work(before) {
         return Err("TASK-12: a step of a task that rests was claimed".to_owned());
     }
     if is_failing(before) {
         return Err("POL-05: a step of a failing task was claimed".to_owned());
+    }
+    Ok(())
+}
+
+/// LEASE-14: every loss counts, but for outages, of which as many do not as losses are allowed.
+fn loss_counts(before: &World, step: Option<u32>, loss: &StepLeaseExpired) -> Result<(), Broken> {
+    let step = step.and_then(|pos| before.task.durable().step_at(pos));
+    let (lost, outages) = step.map_or((0, 0), |it| (it.state.lost_count, it.state.outages));
+    let counts = u32::from(loss.reason == LeaseEnd::LeaseExpired);
+    if loss.lost_count != lost + counts {
+        return Err(format!("LEASE-14: {lost} losses became {} by {loss:?}", loss.lost_count));
+    }
+    if loss.reason == LeaseEnd::Outage && outages >= TRIES_MAX {
+        return Err(format!("LEASE-14: outage {} in a row does not count", outages + 1));
     }
     Ok(())
 }
@@ -114,6 +143,12 @@ fn completed(before: &World, input: &Input, commit: &Commit, after: &World) -> R
     }
     if let Some(step) = view.steps().find(|step| step.state.is_unreconciled()) {
         return Err(format!("TERM-10: the task is completed and {} waits for its peer", step.id()));
+    }
+    let by_result = |id| view.attempt(id).is_some_and(|it| it.outcome == Some(Outcome::Completed));
+    let mut announced = view.artifacts().filter(|it| it.given.state == ArtifactState::Pending);
+    if let Some(owed) = announced.find(|it| it.attempt_id.is_none_or(by_result)) {
+        let id = &owed.given.artifact_id;
+        return Err(format!("TERM-10: the task is completed and artifact {id} is only announced"));
     }
     let reported = match &input.command {
         Command::TaskUpdateStep(report) => Some(&report.step_id),
@@ -156,6 +191,9 @@ fn stays_within_bounds(after: &World) -> Result<(), Broken> {
     }
     if view.is_terminal() && view.head().ended_at.is_none() {
         return Err("the task has ended, and nobody knows when".to_owned());
+    }
+    if is_at_work(after) && is_failing(after) && view.held().next().is_none() {
+        return Err("POL-05: the task fails, nobody is at work, and it goes on".to_owned());
     }
     if view.is_closing() && view.held().next().is_none() {
         return Err("T11, T13: the task is closing, and nobody is at work".to_owned());

@@ -49,10 +49,17 @@ pub(crate) fn next_due(world: &World) -> Option<Input> {
 /// All inputs on this state.
 pub(crate) fn all(world: &World) -> Vec<Input> {
     let mut found = Vec::new();
+    found.extend(ordinary(world));
+    of_orchestrator(world, &mut found);
+    found
+}
+
+/// Those of time, the scheduler and workers, with which Steps usually go on.
+pub(crate) fn ordinary(world: &World) -> Vec<Input> {
+    let mut found = Vec::new();
     found.extend(next_due(world));
     of_scheduler(world, &mut found);
     of_workers(world, &mut found);
-    of_orchestrator(world, &mut found);
     found
 }
 
@@ -64,12 +71,12 @@ fn may_try_again(world: &World) -> bool {
 
 fn of_scheduler(world: &World, found: &mut Vec<Input>) {
     if may_try_again(world) {
-        found.push(grant(WORKERS[0]));
+        found.extend(WORKERS.map(grant));
     }
     let open: Vec<_> = world.task.open_attempts().map(|a| a.attempt_id).collect();
     for attempt in open {
         let ids = vec![attempt];
-        for reason in [LeaseEnd::LeaseExpired, LeaseEnd::HostRestarted] {
+        for reason in [LeaseEnd::LeaseExpired, LeaseEnd::Outage, LeaseEnd::HostRestarted] {
             let command = Command::ExpireLeases { attempt_ids: ids.clone(), reason };
             found.push(by(system(), command));
         }
@@ -143,6 +150,7 @@ fn reports(attempt: &Attempt, found: &mut Vec<Input>) {
     };
     let all = [
         json!({"status": "running"}),
+        json!({"input_seen": 1}),
         json!({"status": "completed"}),
         json!({"status": "failed", "reason": reason("broken")}),
         json!({"status": "failed", "reason": {"code": "broken", "message": "m", "retryable": false}}),
@@ -219,6 +227,10 @@ fn patches(world: &World, ids: &[String], found: &mut Vec<Input>) {
         found.push(patch(json!({"op": "delete_step", "step_id": id})));
         found.push(patch(json!({"op": "cancel_step", "step_id": id})));
         found.push(patch(json!({"op": "reopen_step", "step_id": id})));
+        for by in [json!(WORKERS[0]), Json::Null] {
+            let fields = json!({"claim_only_by": by});
+            found.push(patch(json!({"op": "update_step", "step_id": id, "fields": fields})));
+        }
         for required in [false, true] {
             let fields = json!({"required": required});
             found.push(patch(json!({"op": "update_step", "step_id": id, "fields": fields})));

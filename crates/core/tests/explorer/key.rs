@@ -47,10 +47,11 @@ fn of_step(world: &World, view: &View<'_>, step: StepRef<'_>, hash: &mut Default
     let state = step.state;
     state.status.as_str().hash(hash);
     step.spec.required.hash(hash);
+    step.spec.claim_only_by.is_some().hash(hash);
     step.spec.depends_on_step_ids.iter().for_each(|id| id.as_str().hash(hash));
     state.wait_kind.map(|kind| kind.as_str()).hash(hash);
     state.fatal_failure.hash(hash);
-    (state.attempt_count, state.lost_count).hash(hash);
+    (state.attempt_count, state.lost_count, state.outages).hash(hash);
     state.not_before.map(|at| at.saturating_sub(world.now)).hash(hash);
     let facts = step.facts();
     facts.remote.as_ref().map(|remote| remote.reconciled).hash(hash);

@@ -2,10 +2,12 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::allowed;
 use crate::changes;
 use crate::finish::finish;
 use crate::inputs;
@@ -17,14 +19,14 @@ use crate::world::{Input, World};
 /// How many states wait at most to be gone on from, for each shape: memory for no more.
 const WAITING_MAX: usize = 20_000;
 
-/// How long a walk is.
-const WALK: usize = 60;
+/// How many states of each depth are kept to go on from: memory for no more.
+const LEVEL_MAX: usize = 8_000;
 
-/// How many of the first inputs are those with which Steps usually go on.
-const ORDINARY: usize = 12;
+/// How many inputs are drawn on a state at a time.
+const DRAWN: usize = 8;
 
-/// How far it goes on after the end of the Task, where little is accepted.
-const BEYOND_END: usize = 5;
+/// How deep the drawn histories go.
+const DEPTH_MAX: usize = 14;
 
 /// What a search has seen.
 #[derive(Default)]
@@ -84,7 +86,10 @@ fn take(world: &World, input: &Input) -> Result<Option<World>, Broken> {
             let waited = next.now > world.now && laws::is_timer(&input.command);
             Ok((commit.is_some() || waited || is_known_in_memory(world, &next)).then_some(next))
         }
-        Ok(Err(_)) => Ok(None),
+        Ok(Err(refusal)) => match allowed::row(world, input) {
+            Some(row) => Err(format!("{row}: it has to be accepted, and is refused: {refusal}")),
+            None => Ok(None),
+        },
         Err(panic) => Err(words(&*panic)),
     }
 }
@@ -166,41 +171,70 @@ impl<'s> Frontier<'s> {
     }
 }
 
-/// Walks from shapes that a seed draws, until the time is over.
-pub(crate) fn walks(shapes: &[Shape], seed: u64, time: Duration) -> Found {
+/// A state, from which shape it came, and how.
+type State<'s> = (&'s Shape, World, Option<Rc<Path>>);
+
+/// Goes deep: draws a depth, a state of that depth and some inputs, and keeps the new states for the next depth.
+/// So a state far from the beginning is tried as often as one near to it.
+pub(crate) fn deep(shapes: &[Shape], seed: u64, time: Duration) -> Found {
     let until = Instant::now() + time;
     let (mut found, mut dice) = (Found::default(), Dice(seed));
     let mut seen = HashSet::new();
+    let begin = |shape| (shape, World::new(shape), None);
+    let mut levels: Vec<Vec<State<'_>>> = vec![shapes.iter().map(begin).collect()];
     while Instant::now() < until {
-        let shape = &shapes[dice.below(shapes.len())];
-        let (mut world, mut path) = (World::new(shape), None);
-        let mut beyond = 0;
-        for _ in 0..WALK {
-            beyond += usize::from(world.task.is_terminal());
-            if beyond > BEYOND_END {
-                break;
-            }
-            let all = inputs::all(&world);
-            // Every other input is one of the first, those of the scheduler and of workers: without them
-            // a Task comes to its end by an orchestrator before much has happened to its Steps.
-            let among = if dice.below(2) == 0 { all.len() } else { all.len().min(ORDINARY) };
-            let input = all[dice.below(among)].clone();
+        let depth = dice.below(levels.len());
+        let at = dice.below(levels[depth].len());
+        let (shape, world, path) = levels[depth][at].clone();
+        for input in drawn(&world, path.as_deref(), &mut dice) {
             found.inputs += 1;
-            let longer = Path::longer(path.as_ref(), input);
-            let next = take(&world, &longer.input)
-                .unwrap_or_else(|broken| fail(shape, Some(&longer), &broken));
+            let path = Path::longer(path.as_ref(), input);
+            let next = take(&world, &path.input)
+                .unwrap_or_else(|broken| fail(shape, Some(&path), &broken));
             let Some(next) = next else { continue };
             found.accepted += 1;
-            found.depth = found.depth.max(longer.length);
-            if seen.insert((shape.name.as_str(), key::of(&next))) {
-                check(&next).unwrap_or_else(|broken| fail(shape, Some(&longer), &broken));
-                found.states += 1;
-                found.ended += usize::from(next.task.is_terminal());
+            if !seen.insert((shape.name.as_str(), key::of(&next))) {
+                continue;
             }
-            (world, path) = (next, Some(longer));
+            check(&next).unwrap_or_else(|broken| fail(shape, Some(&path), &broken));
+            found.states += 1;
+            found.depth = found.depth.max(path.length);
+            found.ended += usize::from(next.task.is_terminal());
+            if next.task.is_terminal() || path.length >= DEPTH_MAX {
+                continue; // What is tried on an end, the breadth-first search tries.
+            }
+            if levels.len() == depth + 1 {
+                levels.push(Vec::new());
+            }
+            let kept = (shape, next, Some(path));
+            match &mut levels[depth + 1] {
+                level if level.len() < LEVEL_MAX => level.push(kept),
+                level => level[dice.below(LEVEL_MAX)] = kept,
+            }
         }
     }
     found
+}
+
+/// Some inputs on a state. A third are of the whole alphabet. A third are of time, the scheduler and workers:
+/// without them a Task comes to its end by an orchestrator before much has happened to its Steps. A third repeat
+/// what has happened before, as only what happens again and again reaches a limit.
+fn drawn(world: &World, path: Option<&Path>, dice: &mut Dice) -> Vec<Input> {
+    let all = inputs::all(world);
+    let ordinary = inputs::ordinary(world).len();
+    let before: Vec<_> = iter::successors(path, |path| path.before.as_deref()).collect();
+    let draw = |_| {
+        let again: Vec<&Input> = match dice.below(3) {
+            0 => return all.get(dice.below(all.len())).cloned(),
+            1 => return all.get(dice.below(ordinary.max(1))).cloned(),
+            _ => {
+                let kind = before.get(dice.below(before.len().max(1)))?.input.kind();
+                all.iter().filter(|input| input.kind() == kind).collect()
+            }
+        };
+        again.get(dice.below(again.len().max(1))).copied().cloned()
+    };
+    (0..DRAWN).filter_map(draw).collect()
 }
 
 /// Numbers from a seed: the generator `SplitMix64`.

@@ -1,10 +1,12 @@
 //! A Task, the clock beside it, and what one input does to them.
 
 use std::fmt;
+use std::mem::{self, Discriminant};
 
 use tenure_core::command::create::Defaults;
+use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, CommandId, CommitId, Digest, Millis, RunId};
-use tenure_core::status::{Policy, Role};
+use tenure_core::status::{Policy, Role, StepStatus};
 use tenure_core::{Caller, Command, Commit, Cx, Limits, Rejection, Stamp, Task};
 use uuid::Uuid;
 
@@ -20,6 +22,18 @@ pub(crate) struct Input {
     pub(crate) command: Command,
     /// The time that it waits for first.
     pub(crate) at: Option<Millis>,
+}
+
+impl Input {
+    /// What inputs that do the same to different things have in common.
+    pub(crate) fn kind(&self) -> (Discriminant<Command>, Option<StepStatus>, Option<LeaseEnd>) {
+        let (status, reason) = match &self.command {
+            Command::TaskUpdateStep(report) => (report.status, None),
+            Command::ExpireLeases { reason, .. } => (None, Some(*reason)),
+            _ => (None, None),
+        };
+        (mem::discriminant(&self.command), status, reason)
+    }
 }
 
 impl fmt::Display for Input {
