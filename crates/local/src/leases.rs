@@ -1,6 +1,6 @@
 //! Leases in memory, on tokio's clock: the store of leases of a single process.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,6 +8,7 @@ use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{ExpiredLease, Lease, LeaseError, Scan};
+use tenure_ports::map::IdMap;
 use tokio::time::Instant;
 
 /// The [`Leases`] of a single process: they live exactly as long as the process, and never fail.
@@ -20,7 +21,7 @@ pub struct MemoryLeases {
 
 #[derive(Debug, Default)]
 struct LeaseTable {
-    leases: HashMap<AttemptId, LeaseEntry>,
+    leases: IdMap<AttemptId, LeaseEntry>,
     /// The same by their end, so that a scan costs as much as has ended, not as much as there is.
     by_end: BTreeSet<(Instant, AttemptId)>,
 }

@@ -10,6 +10,7 @@ pub mod bus;
 pub mod client;
 pub mod journal;
 pub mod leases;
+pub mod map;
 pub mod observer;
 pub mod placement;
 pub mod supervise;

@@ -1,12 +1,12 @@
 //! The addresses of a node's Tasks. Every request looks its Task up here; the actors add and remove
 //! addresses.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 
 use parking_lot::Mutex;
 use ractor::ActorId;
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::{IdHash, IdMap};
 
 use crate::task::address::Address;
 
@@ -17,17 +17,17 @@ const SHARDS: usize = 64;
 /// elsewhere the two are taken in the other order.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    shards: Vec<Mutex<HashMap<TaskKey, Address>>>,
-    hash: RandomState,
+    shards: Vec<Mutex<IdMap<TaskKey, Address>>>,
+    hash: IdHash,
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, hash: RandomState::new() }
+        Self { shards, hash: IdHash::default() }
     }
 
-    fn shard(&self, key: &TaskKey) -> &Mutex<HashMap<TaskKey, Address>> {
+    fn shard(&self, key: &TaskKey) -> &Mutex<IdMap<TaskKey, Address>> {
         let hashed = usize::try_from(self.hash.hash_one(key) % SHARDS as u64).unwrap_or(0);
         &self.shards[hashed]
     }

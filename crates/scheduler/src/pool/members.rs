@@ -1,12 +1,13 @@
 //! The workers of a pool and the capacity of each. Dispatching a Step costs the same however many
 //! workers there are: the pool does not look at workers without capacity.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tenure_core::eligibility::{Wanted, WorkerCounts, has_handler};
 use tenure_core::id::AgentId;
 use tenure_ports::bus::Credit;
+use tenure_ports::map::IdMap;
 
 use super::Worker;
 
@@ -72,14 +73,14 @@ impl Member {
 /// All workers of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    all: HashMap<Seat, Member>,
+    all: IdMap<Seat, Member>,
     /// Links that had capacity when they were last checked, in the order of their turns. One that
     /// gets capacity comes first.
     available: VecDeque<Seat>,
     /// The capacity of all members.
     free: u128,
     /// Workers with a smaller allowance than [`Allowance::All`].
-    bounded: HashMap<AgentId, Allowance>,
+    bounded: IdMap<AgentId, Allowance>,
 }
 
 impl Members {

@@ -5,11 +5,12 @@
 //! many at once: their reports then share appends, and the next Task waits no longer than a moment.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tenure_core::id::{AgentId, HandlerName, Millis, StepId};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
 use tokio::time::Instant;
 
 use super::Left;
@@ -31,11 +32,11 @@ struct LaneEntry {
 #[derive(Debug)]
 pub(super) struct Turns {
     lanes: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
-    entries: HashMap<TaskKey, LaneEntry>,
+    entries: IdMap<TaskKey, LaneEntry>,
     /// Workers that fit none of a Task's ready Steps, until the Task has others. They are stored
     /// apart from the Task's entry, which is removed while all that is known to be ready is lent to
     /// it.
-    unfit: HashMap<TaskKey, Vec<AgentId>>,
+    unfit: IdMap<TaskKey, Vec<AgentId>>,
     pace: Pace,
 }
 
@@ -71,7 +72,7 @@ impl Pace {
 impl Turns {
     pub(super) fn new() -> Self {
         let pace = Pace { since: Instant::now(), now: 0, before: 0 };
-        Self { lanes: BTreeMap::new(), entries: HashMap::new(), unfit: HashMap::new(), pace }
+        Self { lanes: BTreeMap::new(), entries: IdMap::default(), unfit: IdMap::default(), pace }
     }
 
     /// Whether a Task waits. Drops lanes in which none does.

@@ -16,7 +16,7 @@ mod offers;
 pub(crate) mod open;
 mod settle;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,6 +33,7 @@ use tenure_core::{Caller, Commit, Rejection, Task};
 use tenure_ports::bus::Holding;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
+use tenure_ports::map::IdMap;
 use tenure_ports::{Journal, Leases};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -190,7 +191,7 @@ pub(crate) struct ActorTask<J, L> {
     /// Pools that were told of ready Steps or Runs here.
     offered: Vec<PoolId>,
     /// Open Attempts, as they count in the hands of their workers.
-    held: HashMap<AttemptId, InHand>,
+    held: IdMap<AttemptId, InHand>,
     /// Open Attempts whose grant was sent once more. If such a grant is not acknowledged, the
     /// worker may still be at work.
     notify_again: Vec<AttemptId>,
@@ -273,7 +274,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             flush_is_due: false,
             flight: None,
             offered: Vec::new(),
-            held: HashMap::new(),
+            held: IdMap::default(),
             notify_again: Vec::new(),
             over: BTreeMap::new(),
             late: Vec::new(),

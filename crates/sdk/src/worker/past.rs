@@ -1,8 +1,9 @@
 //! Remembers the Attempts that a worker had and gave up, though in the log they may still be open.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use tenure_core::id::AttemptId;
+use tenure_ports::map::IdSet;
 
 /// How many are remembered. Attempts are given up when a worker cannot renew their leases, few at a
 /// time.
@@ -12,7 +13,7 @@ const KEPT: usize = 16_384;
 /// until the log has ended them.
 #[derive(Debug, Default)]
 pub(super) struct PastAttempts {
-    known: HashSet<AttemptId>,
+    known: IdSet<AttemptId>,
     order: VecDeque<AttemptId>,
 }
 

@@ -1,7 +1,6 @@
 //! The pool of a worker: it takes grants, runs handlers, sends heartbeats, and repeats reports
 //! until they are recorded.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -16,6 +15,7 @@ use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::status::LeaseDoubt;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
+use tenure_ports::map::IdMap;
 use tenure_ports::observer::WorkerObserver;
 use tenure_ports::supervise::spawn;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -78,7 +78,7 @@ pub(super) struct PoolShared<P> {
     pub(super) options: Options,
     pub(super) slots: Arc<Semaphore>,
     pub(super) capacity: Mutex<WorkerCapacity>,
-    pub(super) open: Mutex<HashMap<AttemptId, HeldAttempt>>,
+    pub(super) open: Mutex<IdMap<AttemptId, HeldAttempt>>,
     pub(super) early: Mutex<Early>,
     pub(super) past: Mutex<PastAttempts>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in

@@ -4,7 +4,6 @@
 //! success, which the worker says until it is recorded (DISP-12, DISP-16). If there is no answer now, or
 //! the Task gives out nothing at present, the worker lets the Run go, and the scheduler offers it again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tenure_core::id::{AttemptId, CommandId};
@@ -12,6 +11,7 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::WorkerPort;
+use tenure_ports::map::IdMap;
 use uuid::Uuid;
 
 use super::pool::{AttemptStage, PoolShared, resend};
@@ -50,7 +50,7 @@ pub(super) enum EarlySignal {
 #[derive(Debug, Default)]
 pub(super) struct Early {
     looking: usize,
-    signals: HashMap<AttemptId, EarlySignal>,
+    signals: IdMap<AttemptId, EarlySignal>,
 }
 
 impl Early {
