@@ -76,9 +76,14 @@ impl RunnablePlan {
         self.plan.task_id.as_deref()
     }
 
-    /// The beginning of the ids of Tasks whose file names none, by which they are found again.
-    pub(crate) fn id_stem(&self) -> String {
-        id_stem(Path::new(&self.origin.file))
+    /// What the ids of Tasks begin with that this command named, by which they are found again: the name
+    /// of the file, or the id that it gives, and a dash.
+    pub(crate) fn id_prefix(&self) -> String {
+        let stem = self.task_id().map_or_else(
+            || id_stem(Path::new(&self.origin.file)),
+            str::to_owned, // Its Tasks that `--new` made.
+        );
+        id_prefix(&stem)
     }
 
     /// The plan of a new Task, with its id and origin written in.
@@ -96,7 +101,7 @@ impl RunnablePlan {
     pub(crate) fn named(self, is_new: bool) -> Plan {
         let id = match self.plan.task_id.as_deref().filter(|_| !is_new) {
             Some(id) => id.to_owned(),
-            None => fresh_id(self.plan.task_id.as_deref().unwrap_or(&self.id_stem())),
+            None => fresh_id(self.id_prefix()),
         };
         let Self { mut plan, origin } = self;
         plan.task_id = Some(id);
@@ -189,9 +194,13 @@ const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// A billion per stem: plenty, and short enough to type.
 const LETTERS_OF_ID: usize = 6;
 
-fn fresh_id(stem: &str) -> String {
+/// As much of a name as leaves room for the random end.
+fn id_prefix(stem: &str) -> String {
+    format!("{}-", &stem[..stem.len().min(NAME_MAX - LETTERS_OF_ID - 1)])
+}
+
+fn fresh_id(mut id: String) -> String {
     let mut random = Uuid::new_v4().as_u128();
-    let mut id = format!("{}-", &stem[..stem.len().min(NAME_MAX - LETTERS_OF_ID - 1)]);
     for _ in 0..LETTERS_OF_ID {
         id.push(char::from(LETTERS[(random % 32) as usize]));
         random /= 32;
@@ -239,7 +248,7 @@ mod tests {
         assert_eq!(id_stem(Path::new("-")), "task");
         assert_eq!(id_stem(Path::new("/a/ünïcode.yaml")), "n-code");
         let long = "x".repeat(200);
-        let id = fresh_id(&id_stem(Path::new(&long)));
+        let id = fresh_id(id_prefix(&id_stem(Path::new(&long))));
         assert!(tenure_core::id::TaskId::new(&id).is_ok(), "{id}");
     }
 }

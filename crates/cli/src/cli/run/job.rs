@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tenure::embedded::DEFAULT_POOL;
+use tenure_core::eligibility::named_claimer;
 use tenure_core::event::{Body, Event};
 use tenure_core::id::{Millis, PoolId, SessionId, TaskId};
 use tenure_core::patch::{Change, TaskFields};
@@ -51,13 +52,16 @@ impl Job {
         request: RunnablePlan,
         args: &RunArgs,
     ) -> Result<Self, Failure> {
+        let of_file = TasksOfFile::of(&request);
         let plan = request.into_plan(args.new, args.when_failing());
         let mut input = tenure::plan::into_create(plan)?;
         // STORE-17; a directory whose name is no text is that of this command alone.
         let cwd = std::env::current_dir()?.into_os_string().into_string();
         input.cwd = cwd.ok().map(Into::into);
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
-        refuse_if_it_exists(host, &key, args).await?;
+        if host.scheduler().journal().entry(&key).await?.is_some() {
+            return Err(conflict(host, &key, &of_file, args).await);
+        }
         let default = PoolId::new(DEFAULT_POOL).map_err(Rejection::from)?;
         let default = input.default_worker_pool_id.get_or_insert(default).clone();
         let named = input.steps.iter().filter_map(|step| step.worker_pool_id.clone());
@@ -69,7 +73,7 @@ impl Job {
         match host.tenure.create_under(trace_of_caller(), key.session_id.as_str(), input).await {
             Ok(_) => {}
             Err(tenure::embedded::Error::Refused(r)) if r.code == Code::TaskIdConflict => {
-                return Err(conflict(&key, None, args));
+                return Err(conflict(host, &key, &of_file, args).await);
             }
             Err(error) => return Err(error.into()),
         }
@@ -169,7 +173,7 @@ fn working_directory(task: &Task) -> Result<Option<String>, Failure> {
 }
 
 /// Whether this command can bring a Task to its end.
-fn check_runnable(task: &Task) -> Result<(), Failure> {
+pub(super) fn check_runnable(task: &Task) -> Result<(), Failure> {
     let head = task.head();
     let id = &head.spec.task_id;
     if !head.status.is_dispatchable() {
@@ -182,8 +186,15 @@ fn check_runnable(task: &Task) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Conflict, message));
     }
     let view = task.durable();
-    let mut open = view.steps().filter(|step| !step.status().is_settled());
-    match open.find(|step| !HANDLERS.contains(&step.spec.handler.as_str())) {
+    let open = || view.steps().filter(|step| !step.status().is_settled());
+    let named = open().find_map(|step| Some((step, named_claimer(head, step.spec)?.0)));
+    if let Some((step, name)) = named {
+        let step = step.id();
+        let message =
+            format!("step `{step}` is for {name} alone, and `tenure run` has no such worker");
+        return Err(Failure::new(Exit::Conflict, message));
+    }
+    match open().find(|step| !HANDLERS.contains(&step.spec.handler.as_str())) {
         None => Ok(()),
         Some(step) => {
             let (step, handler) = (step.id(), &step.spec.handler);
@@ -194,26 +205,26 @@ fn check_runnable(task: &Task) -> Result<(), Failure> {
     }
 }
 
-async fn refuse_if_it_exists(host: &RunHost, key: &TaskKey, args: &RunArgs) -> Result<(), Failure> {
-    match host.scheduler().journal().entry(key).await? {
-        None => Ok(()),
-        Some(entry) => Err(conflict(key, Some(&entry), args)),
-    }
-}
-
-fn conflict(key: &TaskKey, entry: Option<&Entry>, args: &RunArgs) -> Failure {
+/// The refusal to make a Task that exists, with the one that `--resume` would take.
+async fn conflict(host: &RunHost, key: &TaskKey, of_file: &TasksOfFile, args: &RunArgs) -> Failure {
     let id = &key.task_id;
-    let (state, effect) = match entry.map(|entry| (entry.damaged, entry.ended)) {
-        Some((true, _)) => {
+    let found = of_file.newest(host, &key.session_id).await;
+    let resume = hint::resume_file(args);
+    let (state, effect) = match found.ok().flatten() {
+        Some(other) if other.key != *key => {
+            (String::new(), format!("goes on with `{}`", other.key.task_id))
+        }
+        Some(Entry { damaged: true, .. }) => {
             let message = format!("task `{id}` exists and its log cannot be read");
             let help = "`tenure wal verify` says where it is damaged; --new starts another task";
             return Failure::new(Exit::Conflict, message).help(help);
         }
-        Some((false, Some(status))) => (format!("and has ended: {status}"), "shows its result"),
-        Some((false, None)) => ("and has not ended".to_owned(), "goes on with it"),
-        None => (String::new(), "goes on with it"),
+        Some(Entry { ended: Some(status), .. }) => {
+            (format!("and has ended: {status}"), "shows its result".to_owned())
+        }
+        Some(_) => ("and has not ended".to_owned(), "goes on with it".to_owned()),
+        None => (String::new(), "goes on with it".to_owned()),
     };
-    let resume = hint::resume_file(args);
     Failure::new(Exit::Conflict, format!("task `{id}` exists {state}").trim_end())
         .help(format!("`{resume}` {effect}; --new runs the file as another task"))
 }
@@ -224,8 +235,7 @@ async fn find(
     request: Option<&RunnablePlan>,
     args: &RunArgs,
 ) -> Result<TaskKey, Failure> {
-    let named = args.resumed_id().or_else(|| request.and_then(RunnablePlan::task_id));
-    let entry = match (named, request) {
+    let entry = match (args.resumed_id(), request) {
         (Some(id), _) => {
             let task_id = TaskId::new(id).map_err(Rejection::from)?;
             let key = TaskKey { session_id, task_id };
@@ -234,7 +244,11 @@ async fn find(
                 nothing(&format!("there is no task `{id}`"), &key.session_id, args)
             })?
         }
-        (None, Some(request)) => newest_of(host, session_id, request, args).await?,
+        (None, Some(request)) => {
+            let found = TasksOfFile::of(request).newest(host, &session_id).await?;
+            let message = format!("no task was made from {}", request.origin.file);
+            found.ok_or_else(|| nothing(&message, &session_id, args))?
+        }
         (None, None) => {
             let message = "--resume needs a file, or the id of a task: --resume=TASK_ID";
             return Err(Failure::new(Exit::Usage, message));
@@ -252,25 +266,61 @@ async fn find(
     Ok(entry.key)
 }
 
-/// The newest Task of a file that names none: a live one, or else an ended one.
-async fn newest_of(
-    host: &RunHost,
-    session_id: SessionId,
-    request: &RunnablePlan,
-    args: &RunArgs,
-) -> Result<Entry, Failure> {
-    let prefix = request.id_stem() + "-";
-    let mut entries = host.scheduler().journal().entries(Some(&session_id)).await?;
-    entries.retain(|e| e.key.task_id.as_str().starts_with(&prefix) && !e.damaged);
-    entries.sort_by_key(|entry| (entry.ended.is_some(), std::cmp::Reverse(entry.created_at)));
-    for entry in entries {
-        let origin = origin(host, &entry.key).await?;
-        if origin.is_some_and(|origin| origin.file == request.origin.file) {
-            return Ok(entry);
-        }
+/// How the Tasks of a file are found again.
+struct TasksOfFile {
+    /// The id that the file gives.
+    task_id: Option<String>,
+    /// The beginning of the other ids.
+    prefix: String,
+    origin: Origin,
+}
+
+impl TasksOfFile {
+    fn of(request: &RunnablePlan) -> Self {
+        let task_id = request.task_id().map(str::to_owned);
+        Self { task_id, prefix: request.id_prefix(), origin: request.origin.clone() }
     }
-    let message = format!("no task was made from {}", request.origin.file);
-    Err(nothing(&message, &session_id, args))
+
+    /// The newest unfinished Task of the file, or else the newest that has ended; before others one that
+    /// was made from it as it is now, and with the same variables.
+    async fn newest(
+        &self,
+        host: &RunHost,
+        session_id: &SessionId,
+    ) -> Result<Option<Entry>, Failure> {
+        let mut entries = host.scheduler().journal().entries(Some(session_id)).await?;
+        entries.retain(|e| {
+            self.is_named(e) || e.key.task_id.as_str().starts_with(&self.prefix) && !e.damaged
+        });
+        entries.sort_by_key(|entry| (entry.ended.is_some(), std::cmp::Reverse(entry.created_at)));
+        let mut older = None;
+        for entry in entries {
+            if older.as_ref().is_some_and(|it: &Entry| it.ended.is_none() && entry.ended.is_some())
+            {
+                break;
+            }
+            if entry.damaged {
+                older.get_or_insert(entry); // The file names it.
+                continue;
+            }
+            let made_from = origin(host, &entry.key).await?;
+            match made_from {
+                Some(origin) if origin == self.origin => return Ok(Some(entry)),
+                Some(origin) if origin.file == self.origin.file => {
+                    older.get_or_insert(entry);
+                }
+                _ if self.is_named(&entry) => {
+                    older.get_or_insert(entry);
+                }
+                _ => {}
+            }
+        }
+        Ok(older)
+    }
+
+    fn is_named(&self, entry: &Entry) -> bool {
+        self.task_id.as_deref() == Some(entry.key.task_id.as_str())
+    }
 }
 
 fn nothing(message: &str, session_id: &SessionId, args: &RunArgs) -> Failure {

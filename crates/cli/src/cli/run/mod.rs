@@ -7,6 +7,7 @@
 
 mod args;
 mod follow;
+mod hindrance;
 mod hint;
 mod host;
 mod job;
@@ -16,15 +17,15 @@ mod watch;
 use std::time::Instant;
 
 use tenure_core::Task;
-use tenure_core::id::SessionId;
-use tenure_core::status::StepStatus;
+use tenure_core::id::{Millis, SessionId};
+use tenure_core::status::{Policy, StepStatus};
 use tenure_telemetry::Telemetry;
 
 pub(crate) use self::args::RunArgs;
 use self::host::RunHost;
 use self::job::Job;
 use self::steer::{Steer, SteerEnd};
-use self::watch::Watcher;
+use self::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::request::RunnablePlan;
 use crate::cli::runtime::{StopSignals, one_thread};
@@ -56,9 +57,10 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
             Some(_) => Job::find(&host, session_id, request.as_ref(), &args).await?,
         };
         let (ended, task) = carry_out(&mut host, job, &args, &mut stop).await?;
-        let exit = conclude(&args, ended, &task, begun)?;
+        let now = host.scheduler().now();
+        let exit = conclude(&args, ended, &task, now, begun);
         host.close().await;
-        Ok(exit)
+        exit
     })
 }
 
@@ -83,7 +85,12 @@ async fn carry_out(
         return Ok((SteerEnd::Task, ended));
     }
     greet(&job, args);
-    job.wake(host, args).await?;
+    if let Err(refused) = job.wake(host, args).await {
+        return match job.replica {
+            Some(task) if refused.exit == Exit::Conflict => Ok((SteerEnd::Refused(refused), task)),
+            _ => Err(refused),
+        };
+    }
     let Job { key, follower, replica, is_manual, deadline } = job;
     let watcher = Watcher::start(follower, replica, show)?;
     let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
@@ -112,8 +119,21 @@ fn greet(job: &Job, args: &RunArgs) {
     }
 }
 
+/// Whether `tenure run --resume` would bring a live Task further.
+pub(crate) fn goes_on(task: &Task) -> bool {
+    let is_manual = task.head().spec.completion == Policy::Manual;
+    let moves = !matches!(Progression::of(task), Progression::Still { .. } | Progression::Ended);
+    job::check_runnable(task).is_ok() && (moves || is_manual)
+}
+
 /// Prints the result, and returns the exit code.
-fn conclude(args: &RunArgs, ended: SteerEnd, task: &Task, begun: Instant) -> Result<Exit, Failure> {
+fn conclude(
+    args: &RunArgs,
+    ended: SteerEnd,
+    task: &Task,
+    now: Millis,
+    begun: Instant,
+) -> Result<Exit, Failure> {
     print_end(args.output, task, begun)?;
     match ended {
         SteerEnd::Stopped => {
@@ -121,6 +141,8 @@ fn conclude(args: &RunArgs, ended: SteerEnd, task: &Task, begun: Instant) -> Res
             output::say(format_args!("stopped; go on with: {resume}"));
             Ok(Exit::Interrupted)
         }
+        SteerEnd::Stuck => Err(hindrance::stuck(task, now)),
+        SteerEnd::Refused(why) => Err(why),
         SteerEnd::Task => Ok(exit_of(task)),
     }
 }

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use tenure_core::id::{Millis, TaskId};
+use tenure_core::id::Millis;
 use tenure_core::patch::{Change, Operation, TaskFields};
 use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::journal::TaskKey;
 
 use super::args::RunArgs;
+use super::hindrance::Hindrance;
 use super::hint;
 use super::host::RunHost;
 use super::watch::{Progression, Watcher};
@@ -21,12 +22,16 @@ use crate::cli::show::steps;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How the wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum SteerEnd {
     /// The Task has ended.
     Task,
     /// A signal asked this process to stop; the Task has not ended.
     Stopped,
+    /// Nothing of the Task can run by itself, and it has not ended.
+    Stuck,
+    /// This command cannot run the Task, for this reason.
+    Refused(Failure),
 }
 
 /// The Task that `tenure run` steers, with its scheduler and workers.
@@ -48,18 +53,24 @@ impl Steer<'_> {
         let mut trouble = self.host.scheduler().trouble();
         trouble.mark_changed(); // There may have been trouble since the Task was made.
         let mut left_to_itself_at = None;
+        let mut says_it_waits = true;
         loop {
             match *stage.borrow_and_update() {
                 Progression::Ended => return Ok(SteerEnd::Task),
-                Progression::Still { .. } if self.is_manual => {
+                Progression::Still { .. } | Progression::Waiting if self.is_manual => {
                     left_to_itself_at = Some(self.leave_to_itself().await?);
                 }
                 Progression::Still { version }
                     if left_to_itself_at.is_none_or(|at| version >= at) =>
                 {
-                    return Err(stuck(&self.key.task_id));
+                    return Ok(SteerEnd::Stuck);
                 }
-                Progression::Still { .. } | Progression::Moving => {}
+                Progression::Waiting if says_it_waits => {
+                    says_it_waits = false;
+                    self.say_what_it_waits_for().await?;
+                }
+                Progression::Moving => says_it_waits = true,
+                Progression::Still { .. } | Progression::Waiting => {}
             }
             tokio::select! {
                 changed = stage.changed() => if changed.is_err() {
@@ -77,6 +88,15 @@ impl Steer<'_> {
                 }
             }
         }
+    }
+
+    async fn say_what_it_waits_for(&self) -> Result<(), Failure> {
+        let now = self.host.scheduler().now();
+        let read = self.host.scheduler().read(self.key, move |task| Hindrance::of(task, now));
+        if let Some(hindrance) = read.await? {
+            self.watcher.say(format!("waits for a time limit: {}", hindrance.text));
+        }
+        Ok(())
     }
 
     /// Ends a Task with manual completion by the rules of automatic completion: it completes if its
@@ -127,11 +147,6 @@ impl Steer<'_> {
             "all that was recorded is safe; once the directory can be written again go on with: {resume}"
         ))
     }
-}
-
-fn stuck(id: &TaskId) -> Failure {
-    let message = format!("nothing of task `{id}` can run by itself, and it has not ended");
-    Failure::new(Exit::Conflict, message).help(format!("`tenure task explain {id}` says why"))
 }
 
 /// Changes the Task, and returns its version after that. A Task that has ended meanwhile needs no

@@ -34,6 +34,8 @@ pub(super) enum Progression {
         /// Version of the Task.
         version: u64,
     },
+    /// No Step runs, and none will by itself, but a time limit of the Task or of a Step will end the wait.
+    Waiting,
     /// It has ended.
     Ended,
 }
@@ -47,9 +49,12 @@ impl Progression {
         let view = task.durable();
         let tally = view.tally();
         let moving = tally.of(StepStatus::Ready) + tally.held() + tally.retrying;
-        match view.is_closing() || moving > 0 {
-            true => Self::Moving,
-            false => Self::Still { version: task.version() },
+        if view.is_closing() || moving > 0 {
+            return Self::Moving;
+        }
+        match task.next_due() {
+            Some(_) => Self::Waiting,
+            None => Self::Still { version: task.version() },
         }
     }
 }

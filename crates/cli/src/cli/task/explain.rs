@@ -276,7 +276,7 @@ fn names(group: &Group) -> String {
 }
 
 /// An operation as it would be given: on its own, or as part of a patch.
-fn describe(remedy: &Remedy) -> String {
+pub(crate) fn describe(remedy: &Remedy) -> String {
     let mut out = remedy.operation.to_string();
     if let Some(step) = &remedy.step_id {
         let _ = write!(out, " {step}"); // Writing to a String never fails.

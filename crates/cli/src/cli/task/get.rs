@@ -12,6 +12,7 @@ use crate::cli::answer::{
     toned,
 };
 use crate::cli::place::{Host, OfTask};
+use crate::cli::run;
 use crate::cli::step::{step_rows, value};
 
 /// How many relations to show.
@@ -23,7 +24,14 @@ const STEPS_MAX: usize = 50;
 pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
     let (data, loaded) = args.load()?;
     data.look(&loaded, |view, known| {
-        let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
+        let go_on = || match run::goes_on(&loaded.task) {
+            true => data.resume(&loaded.key),
+            false => {
+                let key = &loaded.key;
+                format!("`tenure task explain {key}` says what it waits for")
+            }
+        };
+        let resume = (data.host == Host::Nobody).then(go_on);
         let page = TaskNotes { host: Some(data.host.clone()), resume, note: None };
         print_task(view, known, &page, args.look.output)
     })
@@ -33,7 +41,7 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
 pub(crate) struct TaskNotes {
     /// What runs it, if its present state is shown.
     pub(crate) host: Option<Host>,
-    /// The command that goes on with it, if nothing runs it.
+    /// How to go on with it, if nothing runs it.
     pub(crate) resume: Option<String>,
     /// The moment whose state is shown, if not the present.
     pub(crate) note: Option<String>,

@@ -17,6 +17,7 @@ mod watch;
 use clap::Subcommand;
 use tenure_core::Command;
 
+pub(crate) use self::explain::describe;
 pub(crate) use self::get::{TaskNotes, print_task};
 pub(crate) use self::watch::{WatchArgs, run as watch};
 use crate::cli::answer::{Exit, Failure};

@@ -1,0 +1,49 @@
+//! What keeps a Task from going on by itself, in words.
+
+use tenure_core::Task;
+use tenure_core::id::Millis;
+use tenure_core::view::explain::{ForWhom, Remedy};
+use tenure_core::view::{Known, View, explain_task};
+
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::task::describe;
+
+/// How many remedies a line names.
+const REMEDIES_MAX: usize = 3;
+
+/// The most decisive of the reasons for which no Step runs.
+#[derive(Debug)]
+pub(super) struct Hindrance {
+    /// The reason.
+    pub(super) text: String,
+    remedies: Vec<Remedy>,
+}
+
+impl Hindrance {
+    /// Finds it; `None` if nothing is in the way, or if it cannot be said.
+    pub(super) fn of(task: &View<'_>, now: Millis) -> Option<Self> {
+        let known = Known::new(now, &|_| None);
+        let told = explain_task(task, ForWhom::default(), &known).ok()?;
+        if let Some(hindrance) = told.hindrances.into_iter().next() {
+            return Some(Self { text: hindrance.text, remedies: hindrance.remedies });
+        }
+        let first = told.groups.into_iter().next()?.example.reasons.into_iter().next()?;
+        Some(Self { text: first.text, remedies: first.remedies })
+    }
+}
+
+/// The failure of a command that ran all it could of a Task that has not ended.
+pub(super) fn stuck(task: &Task, now: Millis) -> Failure {
+    let id = task.task_id();
+    let hindrance = Hindrance::of(&task.durable(), now);
+    let why = hindrance.as_ref().map(|it| format!(": {}", it.text)).unwrap_or_default();
+    let message = format!("nothing of task `{id}` can run by itself, and it has not ended{why}");
+    let remedies = hindrance.map(|it| it.remedies).unwrap_or_default();
+    let ways: Vec<String> = remedies.iter().take(REMEDIES_MAX).map(describe).collect();
+    let ways = match ways.is_empty() {
+        true => String::new(),
+        false => format!("this would change it: {}; ", ways.join("; or ")),
+    };
+    Failure::new(Exit::Conflict, message)
+        .help(format!("{ways}`tenure task explain {id}` says more"))
+}

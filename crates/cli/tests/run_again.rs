@@ -1,0 +1,115 @@
+//! `tenure run FILE --resume` finds the Task that the user means, and says what keeps one from going on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use support::{Place, step};
+
+/// A Task whose last Step waits until somebody makes the file `go`.
+const NAMED: &str = "
+task_id: rel
+vars: {to: eu}
+steps:
+  first: {run: 'echo ${{ vars.to }} >> ran'}
+  gate: {depends_on: first, run: 'echo $$ > pid; until [ -e go ]; do sleep 0.02; done'}
+";
+
+/// Starts a run, kills it as soon as its Step waits, and returns nothing.
+fn interrupted(place: &Place, args: &[&str]) {
+    let running = place.start(args);
+    place.wait_for("pid");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    std::fs::remove_file(place.path("pid")).unwrap();
+}
+
+fn id(report: &Value) -> &str {
+    report["task_id"].as_str().unwrap()
+}
+
+/// A file that names its Task has others too, which `--new` made: the unfinished one goes on, and not the
+/// ended one that has the name.
+#[test]
+fn resume_takes_the_unfinished_task_though_the_file_names_an_ended_one() {
+    let place = Place::new();
+    place.file("rel.yaml", NAMED);
+    place.file("go", "");
+    let (_, first) = place.report(&["run", "rel.yaml"]);
+    assert_eq!(id(&first), "rel");
+    std::fs::remove_file(place.path("go")).unwrap();
+    std::fs::remove_file(place.path("pid")).unwrap();
+    interrupted(&place, &["run", "rel.yaml", "--new"]);
+    place.tenure(&["run", "rel.yaml"]).with(4).saying("goes on with `rel-");
+    place.file("go", "");
+    let (code, resumed) = place.report(&["run", "rel.yaml", "--resume"]);
+    assert_eq!((code, &resumed["status"]), (Some(0), &json!("completed")));
+    assert!(id(&resumed).starts_with("rel-"), "{resumed}");
+    // All have ended: it shows the newest again.
+    let (code, shown) = place.report(&["run", "rel.yaml", "--resume"]);
+    assert_eq!((code, id(&shown)), (Some(0), id(&resumed)));
+    place.tenure(&["run", "rel.yaml"]).with(4).saying("--resume` goes on with `rel-");
+}
+
+/// Of several unfinished Tasks it takes the one that was made with the same variables.
+#[test]
+fn resume_takes_the_task_of_the_same_variables() {
+    let place = Place::new();
+    place.file("many.yaml", NAMED.replace("task_id: rel", "title: many"));
+    interrupted(&place, &["run", "many.yaml", "--var", "to=us"]);
+    interrupted(&place, &["run", "many.yaml"]);
+    place.file("go", "");
+    let (code, _) = place.report(&["run", "many.yaml", "--resume", "--var", "to=us"]);
+    assert_eq!(code, Some(0));
+    let list = place.tenure(&["task", "list", "--all", "-o", "json"]).json();
+    let open = |task: &&Value| task["native_status"] != "completed";
+    assert_eq!(list["tasks"].as_array().unwrap().iter().filter(open).count(), 1, "{list}");
+}
+
+/// Programs get the Task as it is, people what keeps it from going on and what would change it.
+#[test]
+fn a_task_that_cannot_go_on_is_printed_with_the_reason() {
+    let place = Place::new();
+    place.file("rel.yaml", NAMED);
+    interrupted(&place, &["run", "rel.yaml"]);
+    place.tenure(&["step", "fail", "rel", "gate", "--reason", "no room"]).with(0);
+    let ended = place.tenure(&["run", "rel.yaml", "--resume", "-o", "json"]).with(4);
+    assert_eq!(ended.json()["task_id"], "rel");
+    assert_eq!(step(&ended.json(), "gate")["status"], "failed");
+    let told = ended.refusal();
+    assert!(told["message"].as_str().unwrap().contains("no room"), "{told}");
+    assert!(told["help"].as_str().unwrap().contains("reopen_step gate"), "{told}");
+    let got = place.tenure(&["task", "get", "rel"]).with(0).stdout;
+    assert!(got.contains("tenure task explain default/rel"), "{got}");
+
+    place.tenure(&["task", "pause", "rel"]).with(0);
+    let paused = place.tenure(&["run", "rel.yaml", "--resume", "-o", "json"]).with(4);
+    assert_eq!(paused.json()["task_id"], "rel");
+    assert!(paused.refusal()["message"].as_str().unwrap().contains("paused"));
+}
+
+/// A Step that only others may run is refused at once, and not waited for.
+#[test]
+fn a_step_for_other_workers_is_refused() {
+    let place = Place::new();
+    place.file("rel.yaml", NAMED);
+    interrupted(&place, &["run", "rel.yaml"]);
+    let patch =
+        json!([{"op": "update_step", "step_id": "gate", "fields": {"claim_only_by": "bee"}}]);
+    place.file("patch.json", patch.to_string());
+    place.tenure(&["task", "patch", "rel", "patch.json"]).with(0);
+    place.tenure(&["run", "rel.yaml", "--resume"]).with(4).saying("for bee alone");
+}
+
+/// A Task in which only a time limit moves something is waited for, and the reason is said.
+#[test]
+fn a_time_limit_is_waited_for() {
+    let place = Place::new();
+    let gate = "gate: {retry: {blocked_timeout: 1s}, ";
+    place.file("rel.yaml", NAMED.replace("gate: {", gate));
+    interrupted(&place, &["run", "rel.yaml"]);
+    place.tenure(&["step", "block", "rel", "gate", "--reason", "who knows"]).with(0);
+    place.tenure(&["run", "rel.yaml", "--resume"]).with(1).saying("waits for a time limit");
+}
