@@ -149,12 +149,14 @@ pub struct Rejection {
 
 impl Rejection {
     /// A refusal without details.
+    #[cold] // So that what refuses is laid out apart from what decides.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: Map::new() }
     }
 
     /// Adds one detail.
     #[must_use]
+    #[cold]
     pub fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.details.insert(key.to_string(), value.into());
         self
@@ -173,6 +175,7 @@ impl Rejection {
 
     /// A refusal of a command that may have taken effect or not; a repetition with the same id
     /// tells (WAL-09).
+    #[cold]
     pub fn in_doubt(message: impl Into<String>) -> Self {
         let refused = Self::new(Code::Unavailable, message);
         refused.of_kind(RejectionKind::Ambiguous).with("retry_after_ms", 200)
@@ -184,6 +187,7 @@ impl Rejection {
     }
 
     /// A `validation_error` on `field`.
+    #[cold]
     pub fn invalid(field: &str, message: impl Into<String>) -> Self {
         Self::new(Code::ValidationError, message).with("field", field)
     }
