@@ -113,3 +113,48 @@ fn a_time_limit_is_waited_for() {
     place.tenure(&["step", "block", "rel", "gate", "--reason", "who knows"]).with(0);
     place.tenure(&["run", "rel.yaml", "--resume"]).with(1).saying("waits for a time limit");
 }
+
+/// RETRY-15: what completed is taken over with its output, and what failed runs again, also after the file was
+/// mended; a Step that says something else now runs again with all that depends on it.
+#[test]
+fn only_what_failed_and_what_was_changed_runs_again() {
+    let place = Place::new();
+    let file = |lint: &str, test: &str| {
+        let steps = format!(
+            "  fetch: {{run: 'echo fetch >> ran; echo 7'}}\n  \
+               lint: {{depends_on: fetch, run: '{lint}'}}\n  \
+               pack: {{depends_on: lint, run: 'echo pack >> ran'}}\n  \
+               test: {{depends_on: fetch, retries: 0, run: '{test}'}}\n"
+        );
+        place.file("ci.yaml", format!("task_id: ci\nsteps:\n{steps}"));
+    };
+    let ran = || std::fs::read_to_string(place.path("ran")).unwrap().replace('\n', " ");
+    file("echo lint >> ran", "exit 3");
+    let (code, first) = place.report(&["run", "ci.yaml", "--keep-going"]);
+    assert_eq!((code, ran().as_str()), (Some(1), "fetch lint pack "));
+
+    // The test is mended, and the lint is written anew.
+    file("echo lint2 >> ran", "echo test >> ran");
+    let again = place.tenure(&["run", "ci.yaml", "--retry-failed"]).with(0);
+    again.saying("takes over 1 step from ci");
+    let mut lines: Vec<String> = ran().split_whitespace().skip(3).map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["lint2", "pack", "test"]);
+    // Nothing failed in the newest.
+    place.tenure(&["run", "ci.yaml", "--retry-failed"]).with(4).saying("no step of it failed");
+    let (_, newest) = place.report(&["run", "ci.yaml", "--resume"]);
+    assert!(id(&newest).starts_with("ci-"), "{newest}");
+    let kept = step(&newest, "fetch");
+    assert_eq!((&kept["status"], &kept["attempts"]), (&json!("completed"), &json!(0)));
+    assert_eq!(kept["output"], step(&first, "fetch")["output"]);
+}
+
+/// It makes nothing of a Task that has not ended, and nothing of none.
+#[test]
+fn only_an_ended_task_is_run_again() {
+    let place = Place::new();
+    place.file("rel.yaml", NAMED);
+    place.tenure(&["run", "rel.yaml", "--retry-failed"]).with(3).saying("no task was made from");
+    interrupted(&place, &["run", "rel.yaml"]);
+    place.tenure(&["run", "rel.yaml", "--retry-failed"]).with(4).saying("--resume=rel` goes on");
+}

@@ -44,6 +44,23 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.create_in(permit, envelope, input, Policy::Auto).await
     }
 
+    /// Has a Task that is about to be made take over the completed Steps of an ended one that it has
+    /// unchanged (RETRY-15), and gives it their blobs.
+    ///
+    /// # Errors
+    /// The old Task lives or cannot be read, or a blob cannot be copied.
+    pub async fn take_over(
+        &self,
+        old: &TaskKey,
+        mut new: CreateTask,
+    ) -> Result<CreateTask, Rejection> {
+        let read = move |task: &View<'_>| task.take_over_into(&mut new).map(|()| new);
+        let new = self.look(old, read).await??;
+        let to = key(&old.session_id, new.task_id()?);
+        self.copy_blobs(old, &to, new.blobs()).await?;
+        Ok(new)
+    }
+
     /// What a new Task needs to know of its parent. The parent records the child before the child
     /// is made, so that no child is unknown to its parent, whatever breaks off then (REL-05). For a
     /// repetition the parent records nothing again.

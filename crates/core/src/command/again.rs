@@ -31,10 +31,7 @@ impl View<'_> {
         how: &RetryEnded,
         rules: Rules,
     ) -> Result<CreateTask, Rejection> {
-        if !self.status().is_terminal() {
-            let message = "the task is live; retry its failed steps instead";
-            return Err(Rejection::new(Code::InvalidTransition, message));
-        }
+        self.check_ended()?;
         let spec = TaskSpec::clone(&self.head().spec);
         let metadata = spec.metadata.clone();
         let constraints = super::deadline::again(&spec, self.head().created_at, how);
@@ -86,7 +83,7 @@ impl View<'_> {
             scope: spec.scope,
             steps: self.steps().map(|s| as_input(s.spec)).collect(),
             summary: spec.summary,
-            taken_over: if how.keep_completed { self.taken_over() } else { Vec::new() },
+            taken_over: if how.keep_completed { self.taken_over(|_| true) } else { Vec::new() },
             task_family: spec.task_family,
             task_id: Some(task_id),
             task_kind: spec.task_kind,
@@ -100,9 +97,43 @@ impl View<'_> {
         })
     }
 
-    /// The completed Steps whose dependencies are taken over, too, each behind these. One that was changed while
-    /// its Attempt was at work did not do what it says now.
-    pub(super) fn taken_over(&self) -> Vec<(StepId, StepTakenOver)> {
+    /// RETRY-15: has a Task that is written anew, and is not made yet, take over the completed Steps of this one
+    /// that it has unchanged: with the same handler, input and dependencies.
+    ///
+    /// # Errors
+    /// `invalid_transition` while this Task lives.
+    pub fn take_over_into(&self, new: &mut CreateTask) -> Result<(), Rejection> {
+        self.check_ended()?;
+        let by_id: BTreeMap<&StepId, &StepInput> =
+            new.steps.iter().map(|step| (&step.step_id, step)).collect();
+        let is_unchanged = |step: &StepRef<'_>| {
+            let was = as_input(self.task_id(), step.spec);
+            by_id.get(step.id()).is_some_and(|is| {
+                is.handler == was.handler
+                    && is.input == was.input
+                    && is.depends_on_step_ids == was.depends_on_step_ids
+                    && is.inputs_from == was.inputs_from
+            })
+        };
+        new.taken_over = self.taken_over(is_unchanged);
+        new.retry_of = Some(self.task_id().clone());
+        Ok(())
+    }
+
+    fn check_ended(&self) -> Result<(), Rejection> {
+        if self.status().is_terminal() {
+            return Ok(());
+        }
+        let message = "the task is live; retry its failed steps instead";
+        Err(Rejection::new(Code::InvalidTransition, message))
+    }
+
+    /// The completed Steps that fit and whose dependencies are taken over, too, each behind these. One that was
+    /// changed while its Attempt was at work did not do what it says now.
+    pub(super) fn taken_over(
+        &self,
+        fits: impl Fn(&StepRef<'_>) -> bool,
+    ) -> Vec<(StepId, StepTakenOver)> {
         let mut unmet: BTreeMap<Pos, usize> = BTreeMap::new();
         let mut dependents: BTreeMap<Pos, Vec<Pos>> = BTreeMap::new();
         let mut next = BTreeSet::new();
@@ -111,7 +142,7 @@ impl View<'_> {
             last.is_none_or(|last| step.state.redefined_seq < last.fencing_token)
         };
         let done = self.steps().filter(|step| step.status() == StepStatus::Completed);
-        for step in done.filter(is_as_it_ran) {
+        for step in done.filter(is_as_it_ran).filter(fits) {
             let on = &step.spec.depends_on_step_ids;
             unmet.insert(step.pos, on.len());
             if on.is_empty() {

@@ -116,6 +116,26 @@ fn completed_steps_are_taken_over() {
     assert_eq!(refs, ["t/page"]);
 }
 
+/// RETRY-15: a Task that is written anew takes over what it has unchanged, of an ended Task only.
+#[test]
+fn a_task_that_is_written_anew_takes_over_what_is_unchanged() {
+    let mut t = Fixture::manual("a b<-a c<-b d<-a e f");
+    for step in ["a", "b", "c", "e", "f"] {
+        t.do_step(step);
+    }
+    let live = t.task.durable().take_over_into(&mut CreateTask::default()).unwrap_err();
+    assert_eq!(live.code, Code::InvalidTransition);
+    t.ok(Command::TaskFail(Close::default()));
+    let mut new = CreateTask { taken_over: Vec::new(), ..again(&t, "t2") };
+    new.steps[1].input = Some(value("1")); // With it `c` runs again, which depends on it.
+    new.steps[3].title = "it did not complete".into();
+    new.steps[4].title = "words are no definition".into();
+    new.steps[5].depends_on_step_ids = vec![id("a")];
+    t.task.durable().take_over_into(&mut new).unwrap();
+    let taken: Vec<_> = new.taken_over.iter().map(|(id, _)| id.clone()).collect();
+    assert_eq!((taken, new.retry_of), (vec![id("a"), id("e")], Some("t".parse().unwrap())));
+}
+
 /// RETRY-15: without the word, all Steps run again.
 #[test]
 fn without_the_word_nothing_is_taken_over() {

@@ -38,6 +38,11 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) resume: Option<String>,
 
+    /// Run again what failed in the newest task of FILE, as a new task: completed steps that the file has
+    /// unchanged are taken over with what they made, and are not run again
+    #[arg(long, conflicts_with_all = ["resume", "new"])]
+    pub(crate) retry_failed: bool,
+
     /// Start a task of its own even if FILE names a task that exists
     #[arg(long, conflicts_with = "resume")]
     pub(crate) new: bool,

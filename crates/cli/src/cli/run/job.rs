@@ -12,7 +12,7 @@ use tenure_core::event::{Body, Event};
 use tenure_core::id::{Millis, PoolId, SessionId, TaskId};
 use tenure_core::patch::{Change, TaskFields};
 use tenure_core::record::Object;
-use tenure_core::status::Policy;
+use tenure_core::status::{End, Policy};
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_local::JsonlJournal;
 use tenure_ports::Journal as _;
@@ -38,9 +38,20 @@ pub(super) struct Job {
     pub(super) follower: CommitFollower,
     /// Its state so far; none for a new Task.
     pub(super) replica: Option<Box<Task>>,
+    /// What a new Task took over from an older one.
+    pub(super) takes_over: Option<TakesOver>,
     /// Whether this command has to end it, as nothing else will.
     pub(super) is_manual: bool,
     pub(super) deadline: Option<Millis>,
+}
+
+/// What a Task took over.
+#[derive(Debug)]
+pub(super) struct TakesOver {
+    /// From which Task.
+    pub(super) from: TaskId,
+    /// How many Steps.
+    pub(super) steps: usize,
 }
 
 impl Job {
@@ -53,12 +64,23 @@ impl Job {
         args: &RunArgs,
     ) -> Result<Self, Failure> {
         let of_file = TasksOfFile::of(&request);
-        let plan = request.into_plan(args.new, args.when_failing());
+        let retried = match args.retry_failed {
+            true => Some(failed(host, &session_id, &of_file, args).await?),
+            false => None,
+        };
+        let plan = request.into_plan(args.new || args.retry_failed, args.when_failing());
         let mut input = tenure::plan::into_create(plan)?;
         // STORE-17; a directory whose name is no text is that of this command alone.
         let cwd = std::env::current_dir()?.into_os_string().into_string();
         input.cwd = cwd.ok().map(Into::into);
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
+        let takes_over = match &retried {
+            Some(old) => {
+                input = host.scheduler().take_over(old, input).await?;
+                Some(TakesOver { from: old.task_id.clone(), steps: input.taken_over.len() })
+            }
+            None => None,
+        };
         if host.scheduler().journal().entry(&key).await?.is_some() {
             return Err(conflict(host, &key, &of_file, args).await);
         }
@@ -79,7 +101,7 @@ impl Job {
         }
         let deadline = host.scheduler().read(&key, |task| task.head().spec.deadline_at()).await?;
         let follower = CommitFollower::new(host.scheduler().clone(), commits, key.clone(), 1);
-        Ok(Self { key, follower, replica: None, is_manual, deadline })
+        Ok(Self { key, follower, replica: None, takes_over, is_manual, deadline })
     }
 
     /// Finds the Task to go on with, and reads its state. None of its Steps runs before
@@ -102,6 +124,7 @@ impl Job {
         Ok(Self {
             key,
             follower,
+            takes_over: None,
             is_manual: spec.completion == Policy::Manual,
             deadline: spec.deadline_at(),
             replica: Some(Box::new(task)),
@@ -264,6 +287,35 @@ async fn find(
         check_origin(&entry.key, origin.as_ref(), request, args)?;
     }
     Ok(entry.key)
+}
+
+/// The newest Task of the file, if it has failed or was cancelled.
+async fn failed(
+    host: &RunHost,
+    session_id: &SessionId,
+    of_file: &TasksOfFile,
+    args: &RunArgs,
+) -> Result<TaskKey, Failure> {
+    let (key, ended) = match of_file.newest(host, session_id).await? {
+        Some(entry) => (entry.key, entry.ended),
+        None => {
+            let message = format!("no task was made from {}", of_file.origin.file);
+            return Err(nothing(&message, session_id, args));
+        }
+    };
+    let id = &key.task_id;
+    match ended {
+        Some(status) if status != End::Completed => Ok(key),
+        Some(status) => {
+            let message = format!("task `{id}` is {status}: no step of it failed");
+            Err(Failure::new(Exit::Conflict, message).help("--new runs the file as another task"))
+        }
+        None => {
+            let message = format!("task `{id}` has not ended");
+            let resume = hint::resume_task(args, id);
+            Err(Failure::new(Exit::Conflict, message).help(format!("`{resume}` goes on with it")))
+        }
+    }
 }
 
 /// How the Tasks of a file are found again.

@@ -23,7 +23,7 @@ use tenure_telemetry::Telemetry;
 
 pub(crate) use self::args::RunArgs;
 use self::host::RunHost;
-use self::job::Job;
+use self::job::{Job, TakesOver};
 use self::steer::{Steer, SteerEnd};
 use self::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
@@ -91,7 +91,7 @@ async fn carry_out(
             _ => Err(refused),
         };
     }
-    let Job { key, follower, replica, is_manual, deadline } = job;
+    let Job { key, follower, replica, is_manual, deadline, .. } = job;
     let watcher = Watcher::start(follower, replica, show)?;
     let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
     let ended = steer.run_to_end(stop).await;
@@ -110,7 +110,13 @@ fn greet(job: &Job, args: &RunArgs) {
     }
     let id = &job.key.task_id;
     match &job.replica {
-        None => output::say(format_args!("task {id}")),
+        None => match &job.takes_over {
+            None => output::say(format_args!("task {id}")),
+            Some(TakesOver { from, steps: taken }) => {
+                let taken = steps(*taken as u64);
+                output::say(format_args!("task {id} takes over {taken} from {from}"));
+            }
+        },
         Some(task) => {
             let view = task.durable();
             let (done, all) = (view.tally().of(StepStatus::Completed), view.tally().steps());
