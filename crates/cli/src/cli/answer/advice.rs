@@ -15,7 +15,8 @@ pub(crate) const fn advice(code: Code) -> &'static str {
         C::DependencyCycle => "take one of the named edges out",
         C::StepHasDependents => "delete or change those in the same patch",
         C::TaskTerminal => {
-            "what has ended stays as it is; `tenure task retry TASK_ID --as NEW_ID` makes it again"
+            "what has ended stays as it is; `tenure task retry TASK_ID --as NEW_ID` makes it again, with \
+             --keep-completed only what is not done; `tenure run FILE --retry-failed` does that for a file"
         }
         C::StepAlreadyClaimed => "ask for another Step",
         C::StepAlreadyClaimedByRun => "ask for a new Run",

@@ -13,6 +13,15 @@ pub(super) fn resume_task(args: &RunArgs, task_id: &TaskId) -> String {
 
 /// The command that goes on with the Task of the file.
 pub(super) fn resume_file(args: &RunArgs) -> String {
+    run_file(args, "--resume")
+}
+
+/// The command that runs again what failed in the Task of the file.
+pub(super) fn retry_failed(args: &RunArgs) -> String {
+    run_file(args, "--retry-failed")
+}
+
+fn run_file(args: &RunArgs, option: &str) -> String {
     let file = args.file.as_deref().unwrap_or(Path::new("FILE")).to_string_lossy();
     let vars = args
         .vars
@@ -20,7 +29,7 @@ pub(super) fn resume_file(args: &RunArgs) -> String {
         .map(|(key, value)| format!(" --var {}", quoted(&format!("{key}={value}"))));
     let scale = args.time_scale.map(|scale| format!(" --time-scale {scale}")).unwrap_or_default();
     format!(
-        "{} run {} --resume{}{}{scale}",
+        "{} run {} {option}{}{}{scale}",
         program(),
         quoted(&file),
         vars.collect::<String>(),

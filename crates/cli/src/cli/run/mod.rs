@@ -149,6 +149,14 @@ fn conclude(
         }
         SteerEnd::Stuck => Err(hindrance::stuck(task, now)),
         SteerEnd::Refused(why) => Err(why),
-        SteerEnd::Task => Ok(exit_of(task)),
+        SteerEnd::Task => {
+            let exit = exit_of(task);
+            let is_told = args.output == OutputFormat::Table && args.file.is_some();
+            if exit == Exit::TaskFailed && is_told {
+                let again = hint::retry_failed(args);
+                output::say(format_args!("what is not done runs again with: {again}"));
+            }
+            Ok(exit)
+        }
     }
 }
