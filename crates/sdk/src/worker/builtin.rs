@@ -102,20 +102,28 @@ async fn run_command(
     }
     match exec::run(&spec, &paths, &environment(ctx), ctx.cancellation()).await {
         Ok(outcome) => report(ctx, &paths, &outcome),
-        Err(error) if error.is_of_worker() => {
-            let cause = std::error::Error::source(&error).map(|why| format!(": {why}"));
-            Ok(lacking(ctx, &format!("{error}{}", cause.unwrap_or_default()))?)
-        }
+        Err(error) if error.is_of_worker() => Ok(lacking(ctx, &with_cause(&spec, &error))?),
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
         }
         Err(error) => {
-            let message = error.to_string();
+            let message = with_cause(&spec, &error);
             match error.is_retryable() {
                 true => Ok(ctx.fail("exec_failed", &message, None)?),
                 false => Ok(ctx.reject(&message)?),
             }
         }
+    }
+}
+
+/// The error with what the system said.
+fn with_cause(spec: &ExecSpec, error: &ExecError) -> String {
+    match error {
+        ExecError::Start { source, .. } => {
+            format!("{error}: {}", exec::why_not_started(spec, source))
+        }
+        _ => std::error::Error::source(error)
+            .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
     }
 }
 
