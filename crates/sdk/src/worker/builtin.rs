@@ -11,6 +11,7 @@ use tenure_core::id::{ArtifactId, BadId, HandlerName};
 use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 
+use super::attempt_files::AttemptFiles;
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
@@ -84,24 +85,16 @@ async fn run_command(
         Ok(spec) => cwd.into_iter().fold(spec, ExecSpec::within),
         Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
     };
-    let dir = directory_of(ctx, files);
-    if let Err(error) = tokio::fs::create_dir_all(&dir).await {
-        return Ok(lacking(
-            ctx,
-            &format!("cannot create the directory {}: {error}", dir.display()),
-        )?);
-    }
-    let paths = ExecPaths {
-        stdout: dir.join("stdout.log"),
-        stderr: dir.join("stderr.log"),
-        output: dir.join("output.json"),
-        inputs: dir.join("inputs.json"),
+    let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
+    let files = match AttemptFiles::make(ctx, files, inputs).await {
+        Ok(files) => files,
+        Err(why) => return Ok(lacking(ctx, &why)?),
     };
-    if let Err(error) = tokio::fs::write(&paths.inputs, inputs_of(ctx)?).await {
-        return Ok(lacking(ctx, &format!("cannot write {}: {error}", paths.inputs.display()))?);
-    }
-    match exec::run(&spec, &paths, &environment(ctx), ctx.cancellation()).await {
-        Ok(outcome) => report(ctx, &paths, &outcome),
+    let paths = &files.paths;
+    let ended = exec::run(&spec, paths, &environment(ctx), ctx.cancellation()).await;
+    files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
+    match ended {
+        Ok(outcome) => report(ctx, paths, &outcome),
         Err(error) if error.is_of_worker() => Ok(lacking(ctx, &with_cause(&spec, &error))?),
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
@@ -135,12 +128,6 @@ fn lacking(ctx: &StepContext, what: &str) -> Result<(), super::context::Refused>
     ctx.give_back(None)
 }
 
-/// One directory per Attempt, so that no try overwrites what an earlier one wrote.
-fn directory_of(ctx: &StepContext, files: &std::path::Path) -> PathBuf {
-    let attempt = ctx.attempt().to_string();
-    files.join(ctx.session_id()).join(ctx.task_id()).join(ctx.step_id().as_str()).join(attempt)
-}
-
 /// The outputs that other steps hand on, as one JSON object, by step id. An output that is not JSON
 /// becomes a text.
 fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
@@ -170,8 +157,13 @@ fn environment(ctx: &StepContext) -> Vec<(String, String)> {
 }
 
 fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result<(), HandlerError> {
-    ctx.attach(log(&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes)?);
-    ctx.attach(log(&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes)?);
+    let logs = [
+        (&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes),
+        (&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes),
+    ];
+    for (path, kind, size) in logs.into_iter().filter(|(.., size)| *size > 0) {
+        ctx.attach(log(path, kind, size)?);
+    }
     match outcome.ended {
         CommandEnd::Exited(0) => {
             ctx.complete(outcome.output.as_ref().map(|data| Value::json(data.clone())))?;
@@ -199,7 +191,7 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
     Ok(())
 }
 
-fn log(path: &std::path::Path, kind: ArtifactKind, size: u64) -> Result<ArtifactInput, BadId> {
+fn log(path: &Path, kind: ArtifactKind, size: u64) -> Result<ArtifactInput, BadId> {
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(ArtifactInput {
         artifact_id: ArtifactId::new(uuid::Uuid::now_v7().to_string())?,
