@@ -88,3 +88,16 @@ steps:
         assert_eq!(step(&report, id)["stopped_by"]["step_id"], "worse", "{report:#}");
     }
 }
+
+/// TERM-23: what a Step has printed until it was stopped can be found.
+#[test]
+fn the_logs_of_a_stopped_step_are_recorded() {
+    let place = Place::new();
+    place.file("build.yaml", STOPPED);
+    place.tenure(&["run", "build.yaml", "--fail-fast", "-o", "quiet"]).with(1);
+    let shown = place.tenure(&["step", "get", "build", "compile", "-o", "json"]).with(0).json();
+    let logs = shown["artifacts"].as_array().unwrap();
+    let [log] = &logs[..] else { panic!("{shown:#}") };
+    let text = std::fs::read_to_string(log["uri"].as_str().unwrap()).unwrap();
+    assert_eq!(text, "compiling\n");
+}

@@ -23,6 +23,9 @@ pub const SLEEP: &str = "sleep";
 /// Name of the handler that runs a command.
 pub const EXEC: &str = "exec";
 
+/// How long a command that was stopped waits until its logs are recorded. They are a courtesy.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+
 impl Handlers {
     /// Adds `noop`, `sleep` and `exec`. The output files of commands go below `files`.
     ///
@@ -94,7 +97,7 @@ async fn run_command(
     let ended = exec::run(&spec, paths, &environment(ctx), ctx.cancellation()).await;
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
-        Ok(outcome) => report(ctx, paths, &outcome),
+        Ok(outcome) => report(ctx, paths, &outcome).await,
         Err(error) if error.is_of_worker() => Ok(lacking(ctx, &with_cause(&spec, &error))?),
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
@@ -156,7 +159,11 @@ fn environment(ctx: &StepContext) -> Vec<(String, String)> {
     own.into_iter().chain(trace).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result<(), HandlerError> {
+async fn report(
+    ctx: &StepContext,
+    paths: &ExecPaths,
+    outcome: &ExecOutcome,
+) -> Result<(), HandlerError> {
     let logs = [
         (&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes),
         (&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes),
@@ -183,7 +190,12 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
         CommandEnd::TimedOut => {
             ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;
         }
-        CommandEnd::Cancelled => return Ok(()), // No final report: the Run ends as cancelled (CANCEL-08).
+        CommandEnd::Cancelled => {
+            // No final report: the Run ends as cancelled (CANCEL-08). What was printed is told before that, if
+            // the scheduler still takes it (TERM-23).
+            let _ = tokio::time::timeout(LAST_WORDS_MAX, ctx.send_attached()).await;
+            return Ok(());
+        }
     }
     if !outcome.tail.is_empty() {
         ctx.summarise(&outcome.tail)?;
