@@ -65,6 +65,20 @@ steps:
 }
 
 #[test]
+fn a_command_is_told_where_it_runs() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("real")).unwrap();
+    std::os::unix::fs::symlink("real", place.path("link")).unwrap();
+    place.file("t.yaml", "task_id: t\nsteps: {a: {command: [printenv, PWD], cwd: link}}");
+    let (_, report) = place.report(&["run", "t.yaml"]);
+    let here = place.dir.path().canonicalize().unwrap();
+    let there = here.join("link").display().to_string();
+    assert_eq!(step(&report, "a")["result_summary"], there.as_str());
+    let shown = place.tenure(&["task", "get", "t"]).with(0).stdout;
+    assert!(shown.contains(&format!("cwd      {}\n", here.display())), "{shown}");
+}
+
+#[test]
 fn a_command_that_does_not_start_says_why() {
     let place = Place::new();
     place.file("script", "#!/no/such/interpreter\n");
