@@ -101,3 +101,32 @@ fn the_logs_of_a_stopped_step_are_recorded() {
     let text = std::fs::read_to_string(log["uri"].as_str().unwrap()).unwrap();
     assert_eq!(text, "compiling\n");
 }
+
+/// POL-06: a Task may complete although optional Steps did not, and says so.
+#[test]
+fn optional_steps_are_counted_apart() {
+    let place = Place::new();
+    let text = "
+task_id: release
+steps:
+  deploy: {noop: true}
+  notify: {depends_on: deploy, run: 'exit 1', optional: true, retries: 0}
+  log: {depends_on: notify, noop: true, optional: true}
+";
+    place.file("release.yaml", text);
+    let ended = place.tenure(&["run", "release.yaml"]).with(0);
+    let waits =
+        "all required steps are completed; the task waits for 2 optional steps: notify, log\n";
+    assert_eq!(ended.stderr.matches(waits).count(), 1, "{}", ended.stderr);
+    let out = &ended.stdout;
+    assert!(out.contains("not run because notify failed"), "{out}");
+    let last = out.lines().last().unwrap();
+    assert!(last.starts_with("release completed: 1 of 3 steps in "), "{last}");
+    assert!(last.ends_with("; optional: 1 failed, 1 not run"), "{last}");
+    let (_, report) = place.report(&["run", "release.yaml", "--new"]);
+    assert_eq!(
+        (&report["culprit"], &step(&report, "deploy")["required"]),
+        (&json!(null), &json!(true))
+    );
+    assert_eq!(step(&report, "notify")["required"], json!(false));
+}

@@ -10,6 +10,7 @@ mod format;
 mod jsonl;
 mod live;
 mod news;
+mod optional;
 mod plain;
 mod replica;
 mod report;

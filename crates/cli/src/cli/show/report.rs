@@ -34,6 +34,8 @@ pub(super) struct RunReport<'a> {
 struct StepOutcome<'a> {
     step_id: &'a StepId,
     status: StepStatus,
+    /// Whether the Task needs it.
+    required: bool,
     /// Attempts that failed, as retry policies count them.
     attempt_count: u32,
     /// Attempts in all.
@@ -83,6 +85,7 @@ impl<'a> StepOutcome<'a> {
         Self {
             step_id: step.id(),
             status: step.status(),
+            required: step.spec.required,
             attempt_count: step.state.attempt_count,
             attempts: step.state.ordinal,
             output: facts.output.as_ref().map(Output::of),

@@ -50,9 +50,13 @@ fn summary(view: &View<'_>, causes: &EndCauses<'_>, elapsed: Millis, paint: Pain
     let status = paint.text(tone, head.status);
     let all = steps(tally.steps());
     let mut line = format!("{} {status}: {done} of {all} in {}", view.task_id(), duration(elapsed));
-    let counts = StepEndCounts::of(view.steps()).to_string();
-    if !counts.is_empty() {
-        let _ = write!(line, "; {counts}");
+    let counts = |required| {
+        StepEndCounts::of(view.steps().filter(|step| step.spec.required == required)).to_string()
+    };
+    for (what, counts) in [("", counts(true)), ("optional: ", counts(false))] {
+        if !counts.is_empty() {
+            let _ = write!(line, "; {what}{counts}");
+        }
     }
     if let Some(reason) = head.status_reason.as_deref().filter(|_| head.status.is_terminal()) {
         let _ = write!(line, "; {}", in_words(reason));
