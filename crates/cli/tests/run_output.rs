@@ -28,7 +28,7 @@ fn json_is_one_object_with_everything_in_it() {
     let keys: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(
         keys.join(" "),
-        "counts elapsed_ms native_status session_id status status_reason steps task_id"
+        "counts culprit elapsed_ms native_status outcomes session_id status status_reason steps task_id"
     );
     assert_eq!((&report["status"], &report["native_status"]), (&json!("failed"), &json!("failed")));
     assert_eq!(report["session_id"], "default");

@@ -190,3 +190,33 @@ fn a_worker_without_a_place_for_files_does_not_start() {
     let ended = place.tenure(&["worker", "--files", "taken/files", "--nats", nowhere]).with(2);
     ended.saying("cannot leave their output below").saying("--files");
 }
+
+/// What cannot be written is named: "No space left on device" alone could be about the log.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_stdout_is_named() {
+    let place = Place::new();
+    place.file("t.yaml", "steps: {a: {noop: true}}");
+    for format in ["json", "jsonl", "table"] {
+        let mut command = place.command(&["run", "t.yaml", "-o", format]);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("cannot write to stdout: No space left"), "{said}");
+        assert_eq!(output.status.code(), Some(6), "{said}");
+    }
+}
+
+#[test]
+fn a_working_directory_that_was_removed_is_named() {
+    let place = Place::new();
+    let file = place.file("t.yaml", "steps: {a: {noop: true}}");
+    let data = place.path("data");
+    let run =
+        format!("mkdir gone; cd gone; rmdir ../gone; {} run {}", support::TENURE, file.display());
+    for more in [String::new(), format!(" --data {}", data.display())] {
+        let mut command = place.program("sh", &["-c", &(run.clone() + &more)]);
+        let ended = support::Running::run_to_end(&mut command).with(6);
+        ended.saying("cannot find the working directory (was it removed?): No such file");
+    }
+}

@@ -1,7 +1,5 @@
 //! `tenure inbox`: lists what waits for a person, with the command that answers it.
 
-use std::io;
-
 use clap::Args;
 use serde::Serialize;
 use tenure_core::id::{AgentId, SessionId, StepId, TaskId};
@@ -91,7 +89,7 @@ pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
         .answer(&inbox, Shape::many("waiting", "task_id step_id"), || print(args, &inbox))
 }
 
-fn print(args: &InboxArgs, inbox: &InboxList) -> io::Result<()> {
+fn print(args: &InboxArgs, inbox: &InboxList) -> Result<(), Failure> {
     if inbox.waiting.is_empty() {
         let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
         output::say(format_args!("nothing in session {} waits for {whom}", args.look.at.session));

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
 use crate::cli::place::{CallerSession, OfTask};
-use crate::cli::runtime::unless_stopped;
+use crate::cli::runtime::{START, unless_stopped};
 
 /// A Task, and how to command it.
 #[derive(Debug, Args)]
@@ -78,7 +78,8 @@ impl OnTask {
         work: impl AsyncFnOnce(&CallerSession) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(1).enable_all().build()?;
+        let runtime =
+            runtime.worker_threads(1).enable_all().build().map_err(Failure::cannot(START))?;
         runtime.block_on(async {
             let mut session = CallerSession::open(&self.of.look.at, self.of.key()?).await?;
             if session.find_last().await? && self.command_id.is_some() {

@@ -121,7 +121,7 @@ impl Origin {
 fn stdin() -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let most = taskfile::limits::FILE_BYTES_MAX + 1; // One more than allowed, so that it shows.
-    std::io::stdin().take(most).read_to_end(&mut bytes)?;
+    std::io::stdin().take(most).read_to_end(&mut bytes).map_err(Failure::cannot("read stdin"))?;
     Ok(bytes)
 }
 

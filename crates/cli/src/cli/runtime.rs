@@ -1,16 +1,21 @@
 //! The runtime of commands that wait, and the signals that ask them to stop.
 
-use std::io;
-
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::answer::{Exit, Failure, output};
 
+/// What a system without threads or file descriptors does not allow: completes "cannot ...".
+pub(crate) const START: &str = "start the runtime of this command";
+
+/// What cannot be done in a working directory that was removed: completes "cannot ...".
+pub(crate) const NO_CWD: &str = "find the working directory (was it removed?)";
+
 /// Makes a runtime of one thread: a command mostly waits, for others or for a disk, and computes
 /// little.
-pub(crate) fn one_thread() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+pub(crate) fn one_thread() -> Result<Runtime, Failure> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(Failure::cannot(START))
 }
 
 /// Waits for something that goes on without this process. If a signal stops the wait, the message
@@ -40,11 +45,12 @@ pub(crate) struct StopSignals {
 
 impl StopSignals {
     /// Starts listening: from here on none of them ends the process by itself.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         const SIGXFSZ: i32 = 25;
+        let listen = |kind| signal(kind).map_err(Failure::cannot("listen for signals"));
         Ok(Self {
-            signals: [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?],
-            _size: signal(SignalKind::from_raw(SIGXFSZ))?,
+            signals: [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?],
+            _size: listen(SignalKind::from_raw(SIGXFSZ))?,
         })
     }
 

@@ -11,6 +11,7 @@ use tenure_core::id::{ArtifactId, BadId, HandlerName};
 use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 
+use super::attempt_files::AttemptFiles;
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
@@ -21,6 +22,9 @@ pub const NOOP: &str = HandlerName::NOOP;
 pub const SLEEP: &str = "sleep";
 /// Name of the handler that runs a command.
 pub const EXEC: &str = "exec";
+
+/// How long a command that was stopped waits until its logs are recorded. They are a courtesy.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 impl Handlers {
     /// Adds `noop`, `sleep` and `exec`. The output files of commands go below `files`.
@@ -84,38 +88,38 @@ async fn run_command(
         Ok(spec) => cwd.into_iter().fold(spec, ExecSpec::within),
         Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
     };
-    let dir = directory_of(ctx, files);
-    if let Err(error) = tokio::fs::create_dir_all(&dir).await {
-        return Ok(lacking(
-            ctx,
-            &format!("cannot create the directory {}: {error}", dir.display()),
-        )?);
-    }
-    let paths = ExecPaths {
-        stdout: dir.join("stdout.log"),
-        stderr: dir.join("stderr.log"),
-        output: dir.join("output.json"),
-        inputs: dir.join("inputs.json"),
+    let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
+    let files = match AttemptFiles::make(ctx, files, inputs).await {
+        Ok(files) => files,
+        Err(why) => return Ok(lacking(ctx, &why)?),
     };
-    if let Err(error) = tokio::fs::write(&paths.inputs, inputs_of(ctx)?).await {
-        return Ok(lacking(ctx, &format!("cannot write {}: {error}", paths.inputs.display()))?);
-    }
-    match exec::run(&spec, &paths, &environment(ctx), ctx.cancellation()).await {
-        Ok(outcome) => report(ctx, &paths, &outcome),
-        Err(error) if error.is_of_worker() => {
-            let cause = std::error::Error::source(&error).map(|why| format!(": {why}"));
-            Ok(lacking(ctx, &format!("{error}{}", cause.unwrap_or_default()))?)
-        }
+    let paths = &files.paths;
+    let ended = exec::run(&spec, paths, &environment(ctx), ctx.cancellation()).await;
+    files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
+    match ended {
+        Ok(outcome) => report(ctx, paths, &outcome).await,
+        Err(error) if error.is_of_worker() => Ok(lacking(ctx, &with_cause(&spec, &error))?),
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
         }
         Err(error) => {
-            let message = error.to_string();
+            let message = with_cause(&spec, &error);
             match error.is_retryable() {
                 true => Ok(ctx.fail("exec_failed", &message, None)?),
                 false => Ok(ctx.reject(&message)?),
             }
         }
+    }
+}
+
+/// The error with what the system said.
+fn with_cause(spec: &ExecSpec, error: &ExecError) -> String {
+    match error {
+        ExecError::Start { source, .. } => {
+            format!("{error}: {}", exec::why_not_started(spec, source))
+        }
+        _ => std::error::Error::source(error)
+            .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
     }
 }
 
@@ -125,12 +129,6 @@ fn lacking(ctx: &StepContext, what: &str) -> Result<(), super::context::Refused>
     let (task, step) = (ctx.task_id(), ctx.step_id());
     tracing::warn!(task, %step, "the step goes back, as this worker cannot run it: {what}");
     ctx.give_back(None)
-}
-
-/// One directory per Attempt, so that no try overwrites what an earlier one wrote.
-fn directory_of(ctx: &StepContext, files: &std::path::Path) -> PathBuf {
-    let attempt = ctx.attempt().to_string();
-    files.join(ctx.session_id()).join(ctx.task_id()).join(ctx.step_id().as_str()).join(attempt)
 }
 
 /// The outputs that other steps hand on, as one JSON object, by step id. An output that is not JSON
@@ -161,9 +159,18 @@ fn environment(ctx: &StepContext) -> Vec<(String, String)> {
     own.into_iter().chain(trace).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result<(), HandlerError> {
-    ctx.attach(log(&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes)?);
-    ctx.attach(log(&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes)?);
+async fn report(
+    ctx: &StepContext,
+    paths: &ExecPaths,
+    outcome: &ExecOutcome,
+) -> Result<(), HandlerError> {
+    let logs = [
+        (&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes),
+        (&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes),
+    ];
+    for (path, kind, size) in logs.into_iter().filter(|(.., size)| *size > 0) {
+        ctx.attach(log(path, kind, size)?);
+    }
     match outcome.ended {
         CommandEnd::Exited(0) => {
             ctx.complete(outcome.output.as_ref().map(|data| Value::json(data.clone())))?;
@@ -183,7 +190,12 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
         CommandEnd::TimedOut => {
             ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;
         }
-        CommandEnd::Cancelled => return Ok(()), // No final report: the Run ends as cancelled (CANCEL-08).
+        CommandEnd::Cancelled => {
+            // No final report: the Run ends as cancelled (CANCEL-08). What was printed is told before that, if
+            // the scheduler still takes it (TERM-23).
+            let _ = tokio::time::timeout(LAST_WORDS_MAX, ctx.send_attached()).await;
+            return Ok(());
+        }
     }
     if !outcome.tail.is_empty() {
         ctx.summarise(&outcome.tail)?;
@@ -191,7 +203,7 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
     Ok(())
 }
 
-fn log(path: &std::path::Path, kind: ArtifactKind, size: u64) -> Result<ArtifactInput, BadId> {
+fn log(path: &Path, kind: ArtifactKind, size: u64) -> Result<ArtifactInput, BadId> {
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(ArtifactInput {
         artifact_id: ArtifactId::new(uuid::Uuid::now_v7().to_string())?,

@@ -433,6 +433,16 @@ impl StepContext {
         self.shared.artifacts.lock().push(artifact);
     }
 
+    /// Sends what is attached at once, as there will be no final report.
+    pub(in crate::worker) async fn send_attached(&self) -> Result<(), Refused> {
+        let mut report = self.report();
+        report.artifacts.append(&mut self.shared.artifacts.lock());
+        match report.artifacts.is_empty() {
+            true => Ok(()),
+            false => self.send(report).await,
+        }
+    }
+
     async fn emit(&self, artifact: ArtifactInput) -> Result<(), Refused> {
         let mut report = self.report();
         report.artifacts.push(artifact);

@@ -5,6 +5,7 @@
 //! each report until it is recorded. Handlers see a [`StepContext`], but no leases, tokens or
 //! versions (CTX-13).
 
+mod attempt_files;
 pub mod builtin;
 mod capacity;
 pub mod context;

@@ -115,6 +115,15 @@ impl Failure {
         self
     }
 
+    /// For `map_err`: `what` completes "cannot ...". An error of the system does not say what it is about, so
+    /// none becomes a failure without such words.
+    pub(crate) fn cannot(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| {
+            let message = format!("cannot {what}: {}", chain(&error));
+            Self::new(Exit::Unavailable, message)
+        }
+    }
+
     /// An error with all its causes in one line.
     pub(crate) fn caused(exit: Exit, error: &dyn StdError) -> Self {
         Self::new(exit, chain(error))
@@ -259,12 +268,6 @@ impl From<ReadError> for Failure {
             | ReadError::Failed(_) => Exit::Unavailable,
         };
         Self::caused(exit, &error)
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::caused(Exit::Unavailable, &error)
     }
 }
 

@@ -8,6 +8,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+use super::exit::{Exit, Failure};
+
 /// One of the two streams of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
@@ -87,28 +89,38 @@ pub(crate) fn warn(line: impl std::fmt::Display) {
     say(format_args!("{} {line}", Paint::of(Stream::Stderr).text(Tone::Caution, "warning:")));
 }
 
+/// The failure of a write to stdout, such as that to a full disk.
+pub(crate) fn unwritten(error: io::Error) -> Failure {
+    Failure::cannot("write to stdout")(error)
+}
+
 /// Prints text on stdout. A reader that has closed the pipe (`| head`) is no failure.
-pub(crate) fn print(text: impl std::fmt::Display) -> io::Result<()> {
+pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    unless_closed(write!(out, "{text}").and_then(|()| out.flush()))
+    unless_closed(write!(out, "{text}").and_then(|()| out.flush())).map_err(unwritten)
 }
 
 /// Prints one JSON value on stdout, indented if stdout is a terminal.
-pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = match Stream::Stdout.is_terminal() {
-        true => serde_json::to_string_pretty(value)?,
-        false => serde_json::to_string(value)?,
+        true => serde_json::to_string_pretty(value),
+        false => serde_json::to_string(value),
     };
-    print(text + "\n")
+    print(text.map_err(unwritable)? + "\n")
 }
 
 /// Prints one JSON value on a line of stdout, at once. Returns whether the pipe is still open.
-pub(crate) fn print_line(value: &impl Serialize) -> io::Result<bool> {
-    let line = serde_json::to_string(value)? + "\n";
+pub(crate) fn print_line(value: &impl Serialize) -> Result<bool, Failure> {
+    let line = serde_json::to_string(value).map_err(unwritable)? + "\n";
     match stdout(|out| out.write_all(line.as_bytes()).and_then(|()| out.flush())) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true),
+        written => written.map(|()| true).map_err(unwritten),
     }
+}
+
+/// The failure of an answer that cannot be written as JSON.
+fn unwritable(error: serde_json::Error) -> Failure {
+    Failure::caused(Exit::Unavailable, &error)
 }
 
 /// Turns the error of a closed pipe into success: the reader has read enough.
@@ -126,11 +138,14 @@ pub(crate) fn stdout(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -
 
 /// Prints a long text on stdout, as it is made. A reader that closes the pipe ends it, and is no
 /// failure.
-pub(crate) fn stream(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
-    unless_closed(self::stdout(|stdout| {
+pub(crate) fn stream(
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let written = self::stdout(|stdout| {
         let mut out = io::BufWriter::new(stdout);
         let written = write(&mut out).and_then(|()| out.flush());
         let _ = out.into_parts(); // Dropping the buffer would try to write the rest once more.
         written
-    }))
+    });
+    unless_closed(written).map_err(unwritten)
 }

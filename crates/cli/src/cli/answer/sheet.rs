@@ -1,10 +1,10 @@
 //! Tables without lines, whose columns fit the terminal if there is one.
 
 use std::fmt::Write as _;
-use std::io;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
+use super::exit::Failure;
 use super::output::{self, Paint, Stream, Tone};
 
 /// A table under construction.
@@ -118,7 +118,7 @@ impl Sheet {
     }
 
     /// Writes the table to stdout.
-    pub(crate) fn print(self) -> io::Result<()> {
+    pub(crate) fn print(self) -> Result<(), Failure> {
         output::print(self.render())
     }
 }

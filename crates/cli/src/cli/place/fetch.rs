@@ -67,8 +67,9 @@ pub(crate) struct Fetched {
 
 impl Cluster {
     /// A cluster with this session for Tasks that are named without one.
-    pub(crate) fn new(caller: ClusterUser, session: SessionId) -> std::io::Result<Self> {
-        let dir = TempDir::with_prefix("tenure-")?;
+    pub(crate) fn new(caller: ClusterUser, session: SessionId) -> Result<Self, Failure> {
+        let dir = TempDir::with_prefix("tenure-")
+            .map_err(Failure::cannot("make a temporary directory"))?;
         let (clients, stands) = Default::default();
         Ok(Self { caller, session, dir, clients, stands })
     }
@@ -147,11 +148,17 @@ impl Fetched {
         self,
         key: &TaskKey,
         data: &Path,
-    ) -> std::io::Result<(std::path::PathBuf, WalName)> {
+    ) -> Result<(std::path::PathBuf, WalName), Failure> {
         let path = file_of(data, key);
-        self.file.persist(&path).map_err(|error| error.error)?;
+        let kept = self.file.persist(&path).map_err(|error| error.error);
+        kept.map_err(unwritten(&path))?;
         Ok((path, WalName::from(&key.task_id)))
     }
+}
+
+/// For `map_err`: the failure of a write to this file or directory.
+pub(crate) fn unwritten(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+    Failure::cannot(format!("write {}", path.display()))
 }
 
 /// Where the log of a Task of a cluster is kept in a data directory: its name is that of the Task, which no
@@ -181,15 +188,16 @@ pub(crate) async fn fetch(
         let out = match &mut file {
             Some(out) => out,
             None => {
-                fs::create_dir_all(&dir)?;
-                file.insert(BufWriter::new(NamedTempFile::new_in(&dir)?))
+                fs::create_dir_all(&dir).map_err(unwritten(&dir))?;
+                let new = NamedTempFile::new_in(&dir).map_err(unwritten(&dir))?;
+                file.insert(BufWriter::new(new))
             }
         };
         for commit in &page.commits {
             lines.clear();
             encode(commit, &key.session_id, &key.task_id, &mut lines)
                 .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
-            out.write_all(&lines)?;
+            out.write_all(&lines).map_err(unwritten(&dir))?;
             bytes += lines.len() as u64;
             blobs.extend(commit.events.iter().flat_map(|event| event.body.blobs()));
             after = commit.last_seq();
@@ -199,7 +207,7 @@ pub(crate) async fn fetch(
             continue;
         }
         let file = file.take().map(BufWriter::into_inner).transpose();
-        let file = file.map_err(std::io::IntoInnerError::into_error)?;
+        let file = file.map_err(std::io::IntoInnerError::into_error).map_err(unwritten(&dir))?;
         let Some(file) = file.filter(|_| after > 0) else {
             let message = format!("the log of task {key} has nothing in it");
             return Err(tenure_core::Rejection::new(Code::StorageError, message).into());

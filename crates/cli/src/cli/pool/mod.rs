@@ -2,8 +2,6 @@
 
 mod facts;
 
-use std::io;
-
 use clap::Subcommand;
 use serde::Serialize;
 use tenure_core::id::PoolId;
@@ -51,7 +49,7 @@ fn list(args: &FleetArgs) -> Result<Exit, Failure> {
     args.output.answer(&listing, Shape::many("pools", "pool"), || print(&listing))
 }
 
-fn print(listing: &PoolListing) -> io::Result<()> {
+fn print(listing: &PoolListing) -> Result<(), Failure> {
     if listing.pools.is_empty() {
         output::say("no pool: there is no worker, and nothing waits for one");
         return Ok(());

@@ -11,6 +11,7 @@ use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::Failure;
 use crate::cli::place::open_here;
+use crate::cli::runtime::NO_CWD;
 
 /// The folder below the data directory for the output of commands.
 const FILES: &str = "files";
@@ -29,7 +30,7 @@ impl RunHost {
     /// Opens the data directory, and reports what an earlier crash left there.
     pub(super) async fn open(data: &Path, telemetry: Option<&Telemetry>) -> Result<Self, Failure> {
         // Absolute, because commands run in other directories.
-        let data = std::path::absolute(data)?;
+        let data = std::path::absolute(data).map_err(Failure::cannot(NO_CWD))?;
         let tenure = open_here(&data, telemetry).await?;
         Ok(Self { tenure, files: data.join(FILES), cwd: None, workers: Vec::new() })
     }

@@ -24,6 +24,7 @@ use super::host::RunHost;
 use super::{hint, steer};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::request::{HANDLERS, Origin, RunnablePlan};
+use crate::cli::runtime::NO_CWD;
 use crate::cli::show::{Show, show_all};
 use crate::cli::telemetry::trace_of_caller;
 
@@ -71,7 +72,10 @@ impl Job {
         let plan = request.into_plan(args.new || args.retry_failed, args.when_failing());
         let mut input = tenure::plan::into_create(plan)?;
         // STORE-17; a directory whose name is no text is that of this command alone.
-        let cwd = std::env::current_dir()?.into_os_string().into_string();
+        let cwd = std::env::current_dir()
+            .map_err(Failure::cannot(NO_CWD))?
+            .into_os_string()
+            .into_string();
         input.cwd = cwd.ok().map(Into::into);
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
         let takes_over = match &retried {
@@ -144,7 +148,8 @@ impl Job {
         show: &mut dyn Show,
     ) -> Result<(), Failure> {
         let (journal, key) = (host.scheduler().journal(), &self.key);
-        let published = journal.published(key).map_or(Ok(0), |mark| mark.read())?;
+        let published = journal.published(key).map_or(Ok(0), |mark| mark.read());
+        let published = published.map_err(Failure::cannot("read which events were printed"))?;
         let failed = |error| unreadable(key, error);
         let mut replica = match published {
             0 => None,

@@ -92,7 +92,8 @@ async fn carry_out(
         };
     }
     let Job { key, follower, replica, is_manual, deadline, .. } = job;
-    let watcher = Watcher::start(follower, replica, show)?;
+    let watcher =
+        Watcher::start(follower, replica, show).map_err(Failure::cannot("start a thread"))?;
     let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
     let ended = steer.run_to_end(stop).await;
     let replica = watcher.leave().await;

@@ -8,7 +8,7 @@ use tenure_core::view::public_events;
 use tenure_local::PublishedMark;
 
 use super::seen::{SeenCommit, Show};
-use crate::cli::answer::{Failure, output};
+use crate::cli::answer::{Exit, Failure, output};
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 64 * 1024;
@@ -29,7 +29,7 @@ impl EventWriter {
         Self { buffer: Vec::with_capacity(BUFFER), has_reader: true, mark, last_seq: 0 }
     }
 
-    fn write_out(&mut self) -> io::Result<()> {
+    fn write_out(&mut self) -> Result<(), Failure> {
         let written = output::stdout(|out| out.write_all(&self.buffer).and_then(|()| out.flush()));
         self.buffer.clear();
         match written {
@@ -37,7 +37,7 @@ impl EventWriter {
                 self.has_reader = false;
                 Ok(())
             }
-            written => written,
+            written => written.map_err(output::unwritten),
         }
     }
 }
@@ -48,7 +48,8 @@ impl Show for EventWriter {
             return Ok(());
         }
         for event in public_events(&seen.view, seen.commit, seen.stages) {
-            serde_json::to_writer(&mut self.buffer, &event).map_err(io::Error::from)?;
+            serde_json::to_writer(&mut self.buffer, &event)
+                .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
             self.buffer.push(b'\n');
         }
         self.last_seq = seen.commit.last_seq();

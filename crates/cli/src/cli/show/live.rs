@@ -7,6 +7,7 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::View;
 
 use super::news::{StepNews, news};
+use super::optional::OptionalWait;
 use super::seen::{SeenCommit, Show};
 use super::words::{duration, steps};
 use crate::cli::answer::{Failure, Paint, Stream, Tone, human, output};
@@ -31,6 +32,7 @@ pub(super) struct Live {
     paint: Paint,
     bar: ProgressBar,
     born: Instant,
+    optional: OptionalWait,
 }
 
 impl Live {
@@ -41,7 +43,8 @@ impl Live {
             ProgressStyle::with_template("{msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        Self { paint: Paint::of(Stream::Stderr), bar, born: Instant::now() }
+        let (paint, optional) = (Paint::of(Stream::Stderr), OptionalWait::default());
+        Self { paint, bar, born: Instant::now(), optional }
     }
 
     fn picture(&self, view: &View<'_>) -> String {
@@ -76,6 +79,9 @@ impl Show for Live {
     fn commit(&mut self, seen: &SeenCommit<'_>) -> Result<(), Failure> {
         for item in news(seen).filter(StepNews::is_bad) {
             self.say(&item.line(self.paint));
+        }
+        if let Some(line) = self.optional.begins(&seen.view) {
+            self.say(&line);
         }
         Ok(())
     }

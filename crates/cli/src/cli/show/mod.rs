@@ -2,12 +2,15 @@
 //! `task watch`.
 //!
 //! [`format`] chooses how: [`live`] on a terminal, [`plain`] in a log, [`jsonl`] for programs, and
-//! at the end a [`table`] or a [`report`]. [`to_end`] shows a Task that another process runs.
+//! at the end a [`table`] or a [`report`]. [`ended`] says which Steps failed and which were only
+//! stopped. [`to_end`] shows a Task that another process runs.
 
+mod ended;
 mod format;
 mod jsonl;
 mod live;
 mod news;
+mod optional;
 mod plain;
 mod replica;
 mod report;

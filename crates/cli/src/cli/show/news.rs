@@ -1,11 +1,15 @@
 //! Makes the lines for people about a commit.
 
+use std::cell::OnceCell;
+
 use tenure_core::Commit;
 use tenure_core::event::{Body, Event, LeaseEnd, ReleaseReason};
 use tenure_core::id::{Millis, StepId};
 use tenure_core::record::Reason;
+use tenure_core::status::StepStatus;
 use tenure_core::view::View;
 
+use super::ended::{EndCauses, is_end_of_task};
 use super::seen::SeenCommit;
 use super::words::duration;
 use crate::cli::answer::{Paint, Tone};
@@ -43,16 +47,27 @@ impl StepNews {
 
 /// The changes of Steps in a commit that are worth a line.
 pub(super) fn news<'a>(seen: &'a SeenCommit<'_>) -> impl Iterator<Item = StepNews> + 'a {
-    seen.commit.events.iter().filter_map(move |event| of(seen, event))
+    let causes = OnceCell::new();
+    seen.commit.events.iter().filter_map(move |event| of(seen, &causes, event))
 }
 
-fn of(seen: &SeenCommit<'_>, event: &Event) -> Option<StepNews> {
+/// The news of one event. `causes` are those of the Task after the commit, once they are needed.
+fn of<'a>(
+    seen: &SeenCommit<'a>,
+    causes: &OnceCell<EndCauses<'a>>,
+    event: &Event,
+) -> Option<StepNews> {
     let step_id = event.step_id.clone()?;
     let (tone, word, text) = match &event.body {
         Body::StepCompleted(_) => (Tone::Good, "completed", took(&seen.view, &step_id)),
-        // A Step that failed only because its Task did is no news.
-        Body::StepFailed(p) if p.attempt_id.is_none() && p.reason.code == "task_failed" => {
-            return None;
+        // The end of the Task is news only for a Step that ran.
+        Body::StepFailed(p) if is_end_of_task(StepStatus::Failed, Some(&p.reason)) => {
+            p.attempt_id?;
+            (Tone::Caution, "stopped", stopped(&seen.view, causes, &step_id))
+        }
+        Body::StepCancelled(p) if is_end_of_task(StepStatus::Cancelled, p.reason.as_ref()) => {
+            p.attempt_id?;
+            (Tone::Caution, "stopped", stopped(&seen.view, causes, &step_id))
         }
         Body::StepFailed(p) => failed(seen.commit, &step_id, &p.reason),
         Body::StepCancelled(p) => {
@@ -75,6 +90,13 @@ fn of(seen: &SeenCommit<'_>, event: &Event) -> Option<StepNews> {
         _ => return None,
     };
     Some(StepNews { tone, word, step_id, text })
+}
+
+/// Why the end of the Task stopped a Step.
+fn stopped<'a>(view: &View<'a>, causes: &OnceCell<EndCauses<'a>>, step_id: &StepId) -> String {
+    let causes = causes.get_or_init(|| EndCauses::of(view));
+    let cause = view.step(step_id).and_then(|step| causes.stopped_by(step));
+    cause.map(|cause| format!("because {cause}")).unwrap_or_default()
 }
 
 /// How long the newest Attempt took.

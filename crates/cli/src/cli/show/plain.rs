@@ -6,6 +6,7 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::View;
 
 use super::news::news;
+use super::optional::OptionalWait;
 use super::seen::{SeenCommit, Show};
 use crate::cli::answer::{Failure, Paint, Stream, output};
 
@@ -21,11 +22,13 @@ pub(super) struct Plain {
     paint: Paint,
     lines: String,
     last_said: Option<u32>,
+    optional: OptionalWait,
 }
 
 impl Plain {
     pub(super) fn new() -> Self {
-        Self { paint: Paint::of(Stream::Stderr), lines: String::new(), last_said: None }
+        let (lines, last_said, optional) = Default::default();
+        Self { paint: Paint::of(Stream::Stderr), lines, last_said, optional }
     }
 }
 
@@ -34,6 +37,10 @@ impl Show for Plain {
         let is_large = seen.view.tally().steps() > LINE_PER_STEP_MAX;
         for item in news(seen).filter(|item| !is_large || item.is_bad()) {
             self.lines.push_str(&item.line(self.paint));
+            self.lines.push('\n');
+        }
+        if let Some(line) = self.optional.begins(&seen.view) {
+            self.lines.push_str(&line);
             self.lines.push('\n');
         }
         Ok(())

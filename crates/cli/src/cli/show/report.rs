@@ -1,6 +1,5 @@
 //! The end of a run as one JSON object.
 
-use crate::cli::answer::human;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tenure_core::id::{Millis, SessionId, StepId, TaskId};
@@ -10,6 +9,9 @@ use tenure_core::view::normal::Normal;
 use tenure_core::view::summary::StepCounts;
 use tenure_core::view::{Known, StepRef, TaskSummary, View};
 
+use super::ended::{EndCauses, StepEnd, StepEndCounts, StopCause};
+use crate::cli::answer::human;
+
 /// What `-o json` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct RunReport<'a> {
@@ -18,8 +20,12 @@ pub(super) struct RunReport<'a> {
     status: Normal,
     native_status: TaskStatus,
     status_reason: Option<Reason>,
+    /// Why the Task ended, unless it completed.
+    culprit: Option<StopCause<'a>>,
     steps: Vec<StepOutcome<'a>>,
     counts: StepCounts,
+    /// Steps by what became of them.
+    outcomes: StepEndCounts,
     elapsed_ms: u64,
 }
 
@@ -28,6 +34,8 @@ pub(super) struct RunReport<'a> {
 struct StepOutcome<'a> {
     step_id: &'a StepId,
     status: StepStatus,
+    /// Whether the Task needs it.
+    required: bool,
     /// Attempts that failed, as retry policies count them.
     attempt_count: u32,
     /// Attempts in all.
@@ -35,6 +43,8 @@ struct StepOutcome<'a> {
     output: Option<Output<'a>>,
     result_summary: Option<&'a str>,
     status_reason: Option<&'a Reason>,
+    /// Why it was stopped or never ran, if its status is only that of its Task.
+    stopped_by: Option<StopCause<'a>>,
     started_at: Option<Millis>,
     ended_at: Option<Millis>,
 }
@@ -52,30 +62,36 @@ impl<'a> RunReport<'a> {
     pub(super) fn of(view: &View<'a>, elapsed_ms: u64) -> Self {
         let known = Known::new(human::now(), &|_| None);
         let task = TaskSummary::of(view, &known);
+        let causes = EndCauses::of(view);
         Self {
             task_id: task.task_id,
             session_id: task.session_id,
             status: task.status,
             native_status: task.native_status,
             status_reason: task.status_reason,
-            steps: view.steps().map(|step| StepOutcome::of(view, step)).collect(),
+            culprit: causes.cause(),
+            steps: view.steps().map(|step| StepOutcome::of(view, &causes, step)).collect(),
             counts: task.counts,
+            outcomes: StepEndCounts::of(view.steps()),
             elapsed_ms,
         }
     }
 }
 
 impl<'a> StepOutcome<'a> {
-    fn of(view: &View<'a>, step: StepRef<'a>) -> Self {
+    fn of(view: &View<'a>, causes: &EndCauses<'a>, step: StepRef<'a>) -> Self {
+        let has_spoken = !matches!(StepEnd::of(step), StepEnd::Stopped | StepEnd::NotRun);
         let (facts, times) = (step.facts(), Times::of(view, step));
         Self {
             step_id: step.id(),
             status: step.status(),
+            required: step.spec.required,
             attempt_count: step.state.attempt_count,
             attempts: step.state.ordinal,
             output: facts.output.as_ref().map(Output::of),
-            result_summary: facts.result_summary.as_deref(),
+            result_summary: facts.result_summary.as_deref().filter(|_| has_spoken),
             status_reason: facts.status_reason.as_ref(),
+            stopped_by: causes.stopped_by(step),
             started_at: times.started_at,
             ended_at: times.ended_at,
         }

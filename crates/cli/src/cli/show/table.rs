@@ -4,9 +4,11 @@
 use std::fmt::Write as _;
 
 use tenure_core::id::Millis;
+use tenure_core::record::Reason;
 use tenure_core::status::{ArtifactKind, StepStatus, TaskStatus};
 use tenure_core::view::{StepRef, View};
 
+use super::ended::{EndCauses, StepEnd, StepEndCounts, StopCause};
 use super::report::Times;
 use super::words::{duration, one_line, printable, steps};
 use crate::cli::answer::{Paint, Tone, human};
@@ -27,16 +29,17 @@ const NOTE_CHARS: usize = 60;
 
 /// The whole output when a run has ended.
 pub(super) fn end(view: &View<'_>, elapsed: Millis, paint: Paint) -> String {
-    let mut text = table(view, paint);
-    tails(view, paint, &mut text);
+    let causes = EndCauses::of(view);
+    let mut text = table(view, &causes, paint);
+    tails(view, &causes, paint, &mut text);
     text.push('\n');
-    text.push_str(&summary(view, elapsed, paint));
+    text.push_str(&summary(view, &causes, elapsed, paint));
     text.push('\n');
     text
 }
 
-/// `build completed: 12 of 12 steps in 3.4 s`.
-fn summary(view: &View<'_>, elapsed: Millis, paint: Paint) -> String {
+/// `build failed: 9 of 12 steps in 3.4 s; 1 failed, 2 stopped; step_failed: lint`.
+fn summary(view: &View<'_>, causes: &EndCauses<'_>, elapsed: Millis, paint: Paint) -> String {
     let (head, tally) = (view.head(), view.tally());
     let done = tally.of(StepStatus::Completed);
     let tone = match head.status {
@@ -47,18 +50,36 @@ fn summary(view: &View<'_>, elapsed: Millis, paint: Paint) -> String {
     let status = paint.text(tone, head.status);
     let all = steps(tally.steps());
     let mut line = format!("{} {status}: {done} of {all} in {}", view.task_id(), duration(elapsed));
-    if let Some(reason) = head.status_reason.as_deref().filter(|_| head.status.is_terminal()) {
-        let _ = write!(line, "; {}", reason.code);
-        if reason.message != reason.code.as_str() && !reason.message.is_empty() {
-            let _ = write!(line, ": {}", one_line(&reason.message));
+    let counts = |required| {
+        StepEndCounts::of(view.steps().filter(|step| step.spec.required == required)).to_string()
+    };
+    for (what, counts) in [("", counts(true)), ("optional: ", counts(false))] {
+        if !counts.is_empty() {
+            let _ = write!(line, "; {what}{counts}");
         }
+    }
+    if let Some(reason) = head.status_reason.as_deref().filter(|_| head.status.is_terminal()) {
+        let _ = write!(line, "; {}", in_words(reason));
+    }
+    if let Some(StopCause::Deadline) = causes.cause() {
+        let _ = write!(line, ": {}", StopCause::Deadline);
     }
     line
 }
 
-fn table(view: &View<'_>, paint: Paint) -> String {
-    let (chosen, left_out) = chosen(view);
-    let rows: Vec<[String; 5]> = chosen.iter().map(|&step| row(view, step)).collect();
+/// `code: message`, and the code once only.
+fn in_words(reason: &Reason) -> String {
+    let (code, message) = (reason.code.as_str(), one_line(&reason.message));
+    match message.strip_prefix(code) {
+        Some(rest) if rest.is_empty() || rest.starts_with(": ") => message,
+        _ if message.is_empty() => code.to_owned(),
+        _ => format!("{code}: {message}"),
+    }
+}
+
+fn table(view: &View<'_>, causes: &EndCauses<'_>, paint: Paint) -> String {
+    let (chosen, left_out) = chosen(view, causes);
+    let rows: Vec<[String; 5]> = chosen.iter().map(|&step| row(view, causes, step)).collect();
     let titles = ["STEP", "STATUS", "TRIES", "TIME", ""].map(str::to_owned);
     let width = |at: usize| {
         let cells = rows.iter().chain([&titles]).map(|row| row[at].chars().count());
@@ -78,7 +99,7 @@ fn table(view: &View<'_>, paint: Paint) -> String {
     text
 }
 
-fn row(view: &View<'_>, step: StepRef<'_>) -> [String; 5] {
+fn row(view: &View<'_>, causes: &EndCauses<'_>, step: StepRef<'_>) -> [String; 5] {
     let time = Times::of(view, step).duration().map(duration);
     let tries = step.state.ordinal;
     [
@@ -86,19 +107,25 @@ fn row(view: &View<'_>, step: StepRef<'_>) -> [String; 5] {
         step.status().to_string(),
         if tries == 0 { String::new() } else { tries.to_string() },
         time.unwrap_or_default(),
-        note(step),
+        note(causes, step),
     ]
 }
 
 /// Why a Step did not complete, or the end of its output.
-fn note(step: StepRef<'_>) -> String {
+fn note(causes: &EndCauses<'_>, step: StepRef<'_>) -> String {
     let facts = step.facts();
-    let note = match (&facts.status_reason, &facts.result_summary) {
-        (Some(reason), _) if step.status() != StepStatus::Completed => human::said(reason),
-        (_, Some(summary)) => summary.trim_end().lines().last().unwrap_or_default(),
-        _ => "",
+    let because = |what: &str| match causes.stopped_by(step) {
+        Some(cause) => format!("{what} because {cause}"),
+        None => what.to_owned(),
     };
-    human::cut(&one_line(note), NOTE_CHARS)
+    let note = match (StepEnd::of(step), &facts.status_reason, &facts.result_summary) {
+        (StepEnd::Stopped, ..) => because("stopped"),
+        (StepEnd::NotRun, ..) => because("not run"),
+        (ended, Some(reason), _) if ended != StepEnd::Completed => human::said(reason).to_owned(),
+        (.., Some(summary)) => summary.trim_end().lines().last().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    };
+    human::cut(&one_line(&note), NOTE_CHARS)
 }
 
 fn line(cells: &[String; 5], widths: [usize; 4], status: Option<(Paint, Tone)>) -> String {
@@ -126,16 +153,19 @@ fn tone(status: StepStatus) -> Tone {
     }
 }
 
-/// The Steps worth a line, in creation order, and how many others there are.
-fn chosen<'a>(view: &View<'a>) -> (Vec<StepRef<'a>>, usize) {
+/// The Steps worth a line, in creation order, and how many others there are. If there is no room for all
+/// that did not complete, those that failed by themselves go first, and before all the one that failed the
+/// Task.
+fn chosen<'a>(view: &View<'a>, causes: &EndCauses<'a>) -> (Vec<StepRef<'a>>, usize) {
     let all: Vec<StepRef<'a>> = view.steps().collect();
     if all.len() <= ALL_MAX {
         return (all, 0);
     }
-    let mut chosen: Vec<StepRef<'a>> = Vec::new();
-    let ran = |step: &&StepRef<'_>| step.state.ordinal > 0;
     let is_completed = |step: &&StepRef<'_>| step.status() == StepStatus::Completed;
-    chosen.extend(all.iter().filter(|s| !is_completed(s) && ran(s)).take(NOT_COMPLETED_MAX));
+    let mut chosen: Vec<StepRef<'a>> =
+        all.iter().filter(|s| !is_completed(s) && s.state.ordinal > 0).copied().collect();
+    chosen.sort_by_key(|step| (!causes.is_culprit(*step), StepEnd::of(*step) == StepEnd::Stopped));
+    chosen.truncate(NOT_COMPLETED_MAX);
     let mut slowest: Vec<_> = all.iter().filter(is_completed).collect();
     slowest.sort_by_key(|step| std::cmp::Reverse(Times::of(view, **step).duration()));
     chosen.extend(slowest.into_iter().take(SLOWEST));
@@ -144,24 +174,39 @@ fn chosen<'a>(view: &View<'a>) -> (Vec<StepRef<'a>>, usize) {
     (chosen, left_out)
 }
 
-/// The last lines of output of failed Steps.
-fn tails(view: &View<'_>, paint: Paint, text: &mut String) {
-    let spoke = view.failed().filter(|s| s.state.ordinal > 0 && s.facts().result_summary.is_some());
-    for step in spoke.take(TAILS) {
+/// The last lines of output of Steps that failed by themselves, the one that failed the Task first.
+fn tails(view: &View<'_>, causes: &EndCauses<'_>, paint: Paint, text: &mut String) {
+    let is_told = |s: &StepRef<'_>| {
+        StepEnd::of(*s) == StepEnd::Failed
+            && s.state.ordinal > 0
+            && s.facts().result_summary.is_some()
+    };
+    let mut told: Vec<StepRef<'_>> = view.failed().filter(is_told).collect();
+    told.sort_by_key(|step| !causes.is_culprit(*step));
+    for step in told.into_iter().take(TAILS) {
         let summary = step.facts().result_summary.as_deref().unwrap_or_default();
         let lines: Vec<&str> = summary.trim_end().lines().collect();
-        let place = log_of(view, step).map(|path| format!(", all of it in {path}"));
+        let logs = logs_of(view, step).join(" and ");
+        let place = if logs.is_empty() { logs } else { format!(", all of it in {logs}") };
         let id = paint.text(Tone::Strong, step.id());
-        let _ = writeln!(text, "\n{id} said last{}:", place.unwrap_or_default());
+        let _ = writeln!(text, "\n{id} said last{place}:");
         for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
             let _ = writeln!(text, "  {} {}", paint.text(Tone::Faint, "|"), printable(line));
         }
     }
 }
 
-/// The file with the standard error of a Step's last Attempt.
-fn log_of<'a>(view: &View<'a>, step: StepRef<'a>) -> Option<&'a str> {
-    let artifacts = step.facts().artifact_ids.iter().rev().filter_map(|id| view.artifact(id));
-    let mut logs = artifacts.filter(|artifact| artifact.given.kind == ArtifactKind::Stderr);
-    logs.next()?.given.uri.as_deref()
+/// The files with what a Step's last Attempt has printed: of standard output and standard error those that
+/// are not empty.
+fn logs_of<'a>(view: &View<'a>, step: StepRef<'a>) -> Vec<&'a str> {
+    let newest = view.attempts_of(step).next().map(|attempt| attempt.attempt_id);
+    let artifacts = step.facts().artifact_ids.iter().filter_map(|id| view.artifact(id));
+    let artifacts: Vec<_> = artifacts.filter(|artifact| artifact.attempt_id == newest).collect();
+    let last = |kind: ArtifactKind| {
+        let of_kind =
+            artifacts.iter().rev().copied().find(|artifact| artifact.given.kind == kind)?;
+        let is_empty = of_kind.given.size_bytes == Some(0);
+        of_kind.given.uri.as_deref().filter(|_| !is_empty)
+    };
+    [ArtifactKind::Stdout, ArtifactKind::Stderr].into_iter().filter_map(last).collect()
 }

@@ -62,7 +62,7 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
 fn events_of(
     log: LogFile,
     after: u64,
-) -> std::io::Result<impl Stream<Item = Result<TaskEvent, Failure>>> {
+) -> Result<impl Stream<Item = Result<TaskEvent, Failure>>, Failure> {
     let mut follower = Follower::default();
     let events = follow(log)?.map(move |commit| {
         let told = follower.take(&commit?);

@@ -1,7 +1,6 @@
 //! Follows a log in a data directory, while another process may be writing it.
 
 use std::cell::OnceCell;
-use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// item.
 ///
 /// A thread of its own reads them, and ends when the stream is dropped.
-pub(super) fn follow(log: LogFile) -> io::Result<impl Stream<Item = Result<Commit, Failure>>> {
+pub(super) fn follow(log: LogFile) -> Result<impl Stream<Item = Result<Commit, Failure>>, Failure> {
     let (to, commits) = mpsc::channel(AHEAD);
     let read = move || {
         let (mut spot, mut has_ended) = (CommitBoundary::default(), false);
@@ -46,7 +45,8 @@ pub(super) fn follow(log: LogFile) -> io::Result<impl Stream<Item = Result<Commi
             std::thread::sleep(LOOK);
         }
     };
-    std::thread::Builder::new().name("follow".into()).spawn(read)?;
+    let thread = std::thread::Builder::new().name("follow".into()).spawn(read);
+    thread.map_err(Failure::cannot("start a thread"))?;
     Ok(stream::unfold(commits, async |mut commits| Some((commits.recv().await?, commits))))
 }
 

@@ -191,6 +191,7 @@ fn fields(task: &TaskView, known: &Known<'_>, page: &TaskNotes) -> Sheet {
         sheet.field("  host", page.host.as_ref().map(Host::describe).unwrap_or_default());
         sheet.field("  go on", page.resume.as_deref().unwrap_or_default());
     }
+    sheet.field("  cwd", task.cwd.as_deref().map(human::one_line).unwrap_or_default());
     sheet.field("  log", head.wal_path.clone().unwrap_or_default());
     sheet.field("  version", format!("{}{}", head.version, page.note.as_deref().unwrap_or("")));
     sheet

@@ -156,7 +156,7 @@ impl PatchPlan {
     fn print(&self) -> Result<(), Failure> {
         print_graph(&self.graph, false)?;
         let paint = Paint::of(Stream::Stdout);
-        let line = |what: &str, tone: Tone, steps: Vec<String>| -> std::io::Result<()> {
+        let line = |what: &str, tone: Tone, steps: Vec<String>| -> Result<(), Failure> {
             if steps.is_empty() {
                 return Ok(());
             }

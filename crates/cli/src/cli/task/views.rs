@@ -56,7 +56,7 @@ pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
 }
 
 /// Prints the main views for people; JSON has all of them.
-fn print(all: &Snapshot, data: &TaskReader) -> std::io::Result<()> {
+fn print(all: &Snapshot, data: &TaskReader) -> Result<(), Failure> {
     if let Some(totals) = &all.task_summary {
         let mut sheet = Sheet::bare();
         sheet.field("live", totals.active);
@@ -127,7 +127,7 @@ fn print(all: &Snapshot, data: &TaskReader) -> std::io::Result<()> {
 }
 
 /// Prints a view under its name, unless it is empty.
-fn heading(name: &str, sheet: Sheet) -> std::io::Result<()> {
+fn heading(name: &str, sheet: Sheet) -> Result<(), Failure> {
     match sheet.is_empty() {
         true => Ok(()),
         false => output::print(format_args!("{name}\n{}\n", sheet.render())),

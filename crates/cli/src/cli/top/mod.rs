@@ -154,20 +154,22 @@ async fn live(
     stop: &mut StopSignals,
 ) -> Result<Exit, Failure> {
     let has_colour = Stream::Stdout.has_colour();
-    let mut screen = Screen::open()?;
+    let mut screen = Screen::open().map_err(Failure::cannot(DRAW))?;
     let mut events = terminal::events();
     let mut ui = Ui::new();
     let mut snapshot = model.now();
     loop {
         let mut shown = ui.shown;
         let view = ScreenInput { snapshot: &snapshot, ui: &ui, every: Some(every), has_colour };
-        screen.draw(|frame| shown = screen::draw(frame, &view))?;
+        let drawn = screen.draw(|frame| shown = screen::draw(frame, &view));
+        drawn.map_err(Failure::cannot(DRAW))?;
         ui.shown = shown;
         tokio::select! {
             () = stop.asked() => return Ok(Exit::Ok),
             event = events.recv() => {
                 let Some(event) = event else { return Ok(Exit::Ok) };
-                if ui.take(&event?) == Wish::Leave {
+                let event = event.map_err(Failure::cannot("read from the terminal"))?;
+                if ui.take(&event) == Wish::Leave {
                     return Ok(Exit::Ok);
                 }
             }
@@ -203,6 +205,9 @@ async fn once(
     }
     Ok(Exit::Ok)
 }
+
+/// What a broken terminal does not allow: completes "cannot ...".
+const DRAW: &str = "draw on the terminal";
 
 const SERVE: &str = "does a node serve the cluster? `tenure serve` runs one";
 

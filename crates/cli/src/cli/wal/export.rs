@@ -22,7 +22,9 @@ use tenure_sdk::client::get_blob;
 
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
-use crate::cli::place::{Fetched, Host, TaskReader, ViewArgs, fetch, file_of, nobody_answers};
+use crate::cli::place::{
+    Fetched, Host, TaskReader, ViewArgs, fetch, file_of, nobody_answers, unwritten,
+};
 
 /// Write logs of a cluster into a data directory.
 #[derive(Debug, Args)]
@@ -171,12 +173,12 @@ fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Expo
     let unchanged = match File::open(&file) {
         Ok(there) => goes_on(there, &fetched, &file)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(unread(&file)(error)),
     };
     if !unchanged {
-        fetched.file.as_file().sync_all()?;
+        fetched.file.as_file().sync_all().map_err(unwritten(&file))?;
         fetched.keep(key, to)?;
-        File::open(&dir)?.sync_all()?;
+        File::open(&dir).and_then(|dir| dir.sync_all()).map_err(unwritten(&dir))?;
     }
     let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
     Ok(ExportedLog { session_id, task_id, file, native_status, events, bytes, unchanged })
@@ -184,14 +186,19 @@ fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Expo
 
 /// Whether the existing file equals the fetched log. It must at least be the beginning of it.
 fn goes_on(there: File, fetched: &Fetched, path: &Path) -> Result<bool, Failure> {
-    let len = there.metadata()?.len();
-    let (mut old, mut new) = (BufReader::new(there), BufReader::new(fetched.file.reopen()?));
-    if len > fetched.bytes || !begins_with(&mut new, &mut old)? {
+    let len = there.metadata().map_err(unread(path))?.len();
+    let fetched_file = fetched.file.reopen().map_err(unread(fetched.file.path()))?;
+    let (mut old, mut new) = (BufReader::new(there), BufReader::new(fetched_file));
+    if len > fetched.bytes || !begins_with(&mut new, &mut old).map_err(unread(path))? {
         let message = format!("{} has another history than the cluster", path.display());
         let help = "name an empty directory with --to, or move the file away";
         return Err(Failure::new(Exit::Conflict, message).help(help));
     }
     Ok(len == fetched.bytes)
+}
+
+fn unread(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    Failure::cannot(format!("read {}", path.display()))
 }
 
 fn begins_with(long: &mut impl Read, short: &mut impl Read) -> io::Result<bool> {

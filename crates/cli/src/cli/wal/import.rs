@@ -112,7 +112,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
 }
 
 impl ImportReport {
-    fn add(&mut self, brought: Brought, format: Format) -> std::io::Result<()> {
+    fn add(&mut self, brought: Brought, format: Format) -> Result<(), Failure> {
         if format == Format::Table {
             let how = if brought.unchanged { "was there already" } else { "is there now" };
             let (session, task) = (&brought.session_id, &brought.task_id);
@@ -189,15 +189,12 @@ fn whole(log: &LogFile) -> Result<WholeLog, Failure> {
         Ok(ControlFlow::Continue(()))
     })?;
     let mut lines = Vec::new();
-    let mut file = File::open(&log.path)?;
-    match ended {
-        LogEnd::Torn { at, .. } => {
-            file.take(at.offset).read_to_end(&mut lines)?; // The rest was never acknowledged.
-        }
-        LogEnd::Whole | LogEnd::Left => {
-            file.read_to_end(&mut lines)?;
-        }
-    }
+    let most = match ended {
+        LogEnd::Torn { at, .. } => at.offset, // The rest was never acknowledged.
+        LogEnd::Whole | LogEnd::Left => u64::MAX,
+    };
+    let read = File::open(&log.path).and_then(|file| file.take(most).read_to_end(&mut lines));
+    read.map_err(Failure::cannot(format_args!("read {}", log.path.display())))?;
     match task {
         Some(_) => Ok(WholeLog { lines, commits, blobs }),
         None => Err(log.empty().into()),

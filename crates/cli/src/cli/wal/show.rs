@@ -64,7 +64,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
     })?;
     let ended = match ended {
         Err(Broken::Refused(error)) => {
-            output::unless_closed(Err(error))?; // A closed pipe means that the reader has seen enough.
+            // A closed pipe means that the reader has seen enough.
+            output::unless_closed(Err(error)).map_err(output::unwritten)?;
             LogEnd::Left
         }
         ended => ended?,

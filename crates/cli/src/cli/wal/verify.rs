@@ -127,7 +127,10 @@ fn every_log_far(
         match data.find_named(&entry.key) {
             Ok(log) => {
                 report.add(verdict_far(data, &log));
-                std::fs::remove_file(&log.path)?; // It was fetched only for this check.
+                // It was fetched only for this check.
+                let removed = std::fs::remove_file(&log.path);
+                let name = log.path.display();
+                removed.map_err(Failure::cannot(format_args!("remove {name}")))?;
             }
             Err(failure) => report.failed.add(&entry.key, failure),
         }
@@ -186,14 +189,15 @@ fn unborn(data: &TaskReader, session: &SessionId, wal_name: WalName) -> Result<L
 }
 
 /// The names of the files in a directory. A missing directory counts as empty.
-fn names(dir: &std::path::Path) -> io::Result<Vec<String>> {
+fn names(dir: &std::path::Path) -> Result<Vec<String>, Failure> {
+    let unread = || Failure::cannot(format!("read the directory {}", dir.display()));
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
+        entries => entries.map_err(unread())?,
     };
     let mut names = Vec::new();
     for entry in entries {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
+        names.push(entry.map_err(unread())?.file_name().to_string_lossy().into_owned());
     }
     names.sort_unstable();
     Ok(names)

@@ -1,7 +1,5 @@
 //! `tenure worker list`: the workers of a cluster, as its nodes know them.
 
-use std::io;
-
 use clap::Args;
 use serde::Serialize;
 use tenure_core::id::PoolId;
@@ -45,7 +43,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     args.fleet.output.answer(&listing, Shape::many("workers", "principal"), || print(&listing))
 }
 
-fn print(listing: &WorkerListing) -> io::Result<()> {
+fn print(listing: &WorkerListing) -> Result<(), Failure> {
     if listing.workers.is_empty() && listing.refused.is_empty() {
         output::say("no worker: `tenure worker --pool POOL` runs one");
         return Ok(());

@@ -16,7 +16,7 @@ use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::NatsArgs;
-use crate::cli::runtime::{StopSignals, one_thread};
+use crate::cli::runtime::{NO_CWD, StopSignals, one_thread};
 use crate::cli::telemetry::LogArgs;
 
 /// Run steps of a pool.
@@ -83,7 +83,7 @@ async fn begin(
     args: &RunArgs,
     telemetry: Option<&Telemetry>,
 ) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
-    let files = std::path::absolute(&args.files)?;
+    let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
     let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
     let can_run = handlers.names().cloned().collect();

@@ -25,7 +25,7 @@ pub(super) struct Launch {
 
 impl Launch {
     /// Makes the launch of a `spec`. Later variables win, and ours come last, so that a step cannot
-    /// redirect them.
+    /// redirect them. The first is `PWD`: that of the starter would name another directory than the spec.
     pub(super) fn new(
         spec: &ExecSpec,
         paths: &ExecPaths,
@@ -33,7 +33,11 @@ impl Launch {
     ) -> Result<Self, ExecError> {
         spec::check_env(env_extra.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
         let (program, args) = words(spec.program());
-        let mut env: Vec<_> = spec.env().clone().into_iter().collect();
+        let cwd = spec
+            .cwd()
+            .and_then(|cwd| std::path::absolute(cwd).ok()?.into_os_string().into_string().ok());
+        let pwd = cwd.map(|cwd| ("PWD".to_owned(), cwd));
+        let mut env: Vec<_> = pwd.into_iter().chain(spec.env().clone()).collect();
         env.extend_from_slice(env_extra);
         env.push((OUTPUT_ENV.to_owned(), absolute(&paths.output)?));
         env.push((INPUTS_ENV.to_owned(), absolute(&paths.inputs)?));

@@ -46,6 +46,7 @@ mod output;
 mod spec;
 mod supervise;
 mod unguarded;
+mod why;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -61,6 +62,7 @@ pub use self::output::OUTPUT_BYTES_MAX;
 pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
 use self::supervise::{ExecLimits, supervise};
 use self::unguarded::Unguarded;
+pub(super) use self::why::why_not_started;
 
 /// The files of one command. Their directories exist already.
 #[derive(Debug, Clone)]

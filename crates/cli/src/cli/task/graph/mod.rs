@@ -47,7 +47,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
 }
 
 /// Draws the DAG for people; with `full`, every Step.
-pub(crate) fn print(drawn: &Graph, full: bool) -> std::io::Result<()> {
+pub(crate) fn print(drawn: &Graph, full: bool) -> Result<(), Failure> {
     let layers = layers::Layers::of(drawn);
     stream(|out| text::write(out, drawn, &layers, full))
 }
