@@ -1,5 +1,6 @@
 //! Built-in handlers: `noop`, `sleep`, `exec`.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ pub const NOOP: &str = HandlerName::NOOP;
 pub const SLEEP: &str = "sleep";
 /// Name of the handler that runs a command.
 pub const EXEC: &str = "exec";
+
+/// After this time a command or a wait is long enough to be called running.
+const LONG: Duration = Duration::from_millis(100);
 
 /// How long a command that was stopped waits until its logs are recorded. They are a courtesy.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
@@ -64,9 +68,24 @@ async fn sleep(ctx: StepContext) -> Result<(), HandlerError> {
         Ok(input) => input,
         Err(error) => return Ok(bad_input(&ctx, "sleep takes {\"ms\": N}", &error)?),
     };
+    let waits = said_if_long(&ctx, tokio::time::sleep(Duration::from_millis(ms)));
     tokio::select! {
-        () = tokio::time::sleep(Duration::from_millis(ms)) => Ok(ctx.complete(None)?),
+        () = waits => Ok(ctx.complete(None)?),
         () = ctx.cancellation().cancelled() => Ok(()),
+    }
+}
+
+/// Does work, and reports that it has begun (S05) if it lasts: for shorter work the event would cost more than
+/// it says.
+async fn said_if_long<T>(ctx: &StepContext, work: impl Future<Output = T>) -> T {
+    let says = async {
+        tokio::time::sleep(LONG).await;
+        let _ = ctx.start().await; // Whoever cannot be told yet learns of the end.
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        done = work => done,
+        never = says => match never {},
     }
 }
 
@@ -94,7 +113,9 @@ async fn run_command(
         Err(why) => return Ok(lacking(ctx, &why)?),
     };
     let paths = &files.paths;
-    let ended = exec::run(&spec, paths, &environment(ctx), ctx.cancellation()).await;
+    let environment = environment(ctx);
+    let run = exec::run(&spec, paths, &environment, ctx.cancellation());
+    let ended = said_if_long(ctx, run).await;
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
         Ok(outcome) => report(ctx, paths, &outcome).await,
