@@ -6,7 +6,7 @@ mod support;
 
 use support::Place;
 
-/// STEP-05: the built-in handlers report that work has begun, of work that lasts and of no other.
+/// S05: the built-in handlers report that work has begun, of work that lasts and of no other.
 #[test]
 fn long_work_is_said_to_run_and_short_work_costs_no_event() {
     let place = Place::new();
