@@ -77,7 +77,7 @@ fn a_step_that_never_ran_names_the_step_that_it_waited_for() {
 steps:
   bad: {run: 'exit 1', retries: 0}
   worse: {depends_on: slow, run: 'exit 2', retries: 0}
-  slow: {sleep: 200ms}
+  slow: {sleep: 2s}
   far: {depends_on: near, noop: true}
   near: {depends_on: worse, noop: true}
 ";

@@ -12,7 +12,7 @@ fn long_work_is_said_to_run_and_short_work_costs_no_event() {
     let place = Place::new();
     place.file(
         "task.yaml",
-        "steps:\n  a: {run: 'true'}\n  b: {run: 'sleep 0.5'}\n  c: {sleep: 500ms}\n",
+        "steps:\n  a: {sleep: 1ms}\n  b: {run: 'sleep 0.5'}\n  c: {sleep: 500ms}\n",
     );
     let told = place.tenure(&["run", "task.yaml", "-o", "jsonl"]).with(0).lines();
     let mut begun: Vec<&str> = told

@@ -19,6 +19,9 @@ const FILE_KEY: &str = "tenure.file";
 /// Metadata key of a Task: the digest of that file.
 const DIGEST_KEY: &str = "tenure.digest";
 
+/// The name of the standard input, where a file is named.
+pub(crate) const STDIN: &str = "-";
+
 /// Handlers that this command has.
 pub(crate) const HANDLERS: [&str; 3] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP];
 
@@ -50,8 +53,8 @@ impl RunnablePlan {
     ) -> Result<Self, Failure> {
         let options =
             ReadOptions { format: None, vars: vars.iter().cloned().collect(), time_scale };
-        let plan = match file == Path::new("-") {
-            true => taskfile::parse(&stdin()?, "-", &options)?,
+        let plan = match file == Path::new(STDIN) {
+            true => taskfile::parse(&stdin()?, STDIN, &options)?,
             false => taskfile::read(file, &options)?,
         };
         let origin = Origin { file: place(file), digest: digest(&plan)? };
@@ -163,8 +166,8 @@ fn check_claimers(plan: &Plan) -> Result<(), Failure> {
 
 /// The file without links and dots, so that the same file is the same text.
 fn place(file: &Path) -> String {
-    if file == Path::new("-") {
-        return "-".into();
+    if file == Path::new(STDIN) {
+        return STDIN.into();
     }
     let absolute = || std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file));
     file.canonicalize().unwrap_or_else(|_| absolute()).display().to_string()

@@ -12,11 +12,20 @@ use crate::event::{Body, StepTakenOver};
 use crate::id::{AgentId, StepId, TaskId};
 use crate::patch::StepInput;
 use crate::read::{StepRef, View};
-use crate::record::{Acceptance, RetryPolicy, StepSpec, TaskSpec};
+use crate::record::{Acceptance, RetryPolicy, StepSpec, TaskSpec, Value};
 use crate::reject::{Code, Rejection};
 use crate::rules::Rules;
 use crate::status::{AcceptanceState, OnFailure, Policy, StepStatus};
 use crate::table::Pos;
+use crate::value::Blob;
+
+/// Whether a Step that is about to be made gets the input that another got, which may be a blob by now.
+fn is_same_input(new: Option<&Value>, old: Option<&Value>) -> bool {
+    let (Some(new), Some(old)) = (new, old) else { return new.is_none() && old.is_none() };
+    let is_alike = new.content_type == old.content_type && new.encoding == old.encoding;
+    let is_same_blob = || old.blob().is_some_and(|blob| Some(blob) == new.data().map(Blob::of));
+    new == old || (is_alike && is_same_blob())
+}
 
 impl View<'_> {
     /// RETRY-12: the input that creates the same DAG again, with all Steps pending. With
@@ -110,7 +119,7 @@ impl View<'_> {
             let was = as_input(self.task_id(), step.spec);
             by_id.get(step.id()).is_some_and(|is| {
                 is.handler == was.handler
-                    && is.input == was.input
+                    && is_same_input(is.input.as_ref(), step.spec.input.as_ref())
                     && is.depends_on_step_ids == was.depends_on_step_ids
                     && is.inputs_from == was.inputs_from
             })

@@ -46,7 +46,7 @@ pub(crate) fn next_due(world: &World) -> Option<Input> {
     Some(Input { caller: system(), command: Command::Due, at: Some(at) })
 }
 
-/// All inputs on this state.
+/// All inputs on this state, the ordinary ones first.
 pub(crate) fn all(world: &World) -> Vec<Input> {
     let mut found = Vec::new();
     found.extend(ordinary(world));

@@ -1,4 +1,4 @@
-//! The search: breadth first from every shape, and walks by a seed beyond.
+//! The search: breadth first from every shape, and histories that a seed draws, which go deeper.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -221,7 +221,7 @@ pub(crate) fn deep(shapes: &[Shape], seed: u64, time: Duration) -> Found {
 /// what has happened before, as only what happens again and again reaches a limit.
 fn drawn(world: &World, path: Option<&Path>, dice: &mut Dice) -> Vec<Input> {
     let all = inputs::all(world);
-    let ordinary = inputs::ordinary(world).len();
+    let ordinary = inputs::ordinary(world).len(); // They come first in `all`.
     let before: Vec<_> = iter::successors(path, |path| path.before.as_deref()).collect();
     let draw = |_| {
         let again: Vec<&Input> = match dice.below(3) {

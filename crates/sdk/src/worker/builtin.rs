@@ -84,6 +84,7 @@ async fn said_if_long<T>(ctx: &StepContext, work: impl Future<Output = T>) -> T 
         std::future::pending::<Infallible>().await
     };
     tokio::select! {
+        biased; // Work that is done is not reported as begun.
         done = work => done,
         never = says => match never {},
     }

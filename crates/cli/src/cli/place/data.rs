@@ -298,6 +298,12 @@ impl TaskReader {
         format!("tenure run --resume={}{at}", key.task_id)
     }
 
+    /// The command that says why a Task does not go on.
+    pub(crate) fn explain(&self, key: &TaskKey) -> String {
+        let at = run_from_text(&self.path, &key.session_id);
+        format!("tenure task explain {}{at}", key.task_id)
+    }
+
     /// The Tasks in the index. As the index is derived and disposable, it serves only for what the
     /// logs cannot say: that one of them is gone.
     pub(crate) fn indexed(&self) -> Vec<Indexed> {

@@ -5,6 +5,8 @@ use tenure_core::id::Millis;
 use tenure_core::view::explain::{ForWhom, Remedy};
 use tenure_core::view::{Known, View, explain_task};
 
+use super::args::RunArgs;
+use super::hint;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::task::describe;
 
@@ -30,20 +32,34 @@ impl Hindrance {
         let first = told.groups.into_iter().next()?.example.reasons.into_iter().next()?;
         Some(Self { text: first.text, remedies: first.remedies })
     }
+
+    /// The operations that would change it, as the beginning of a sentence.
+    fn ways(&self) -> String {
+        let ways: Vec<String> = self.remedies.iter().take(REMEDIES_MAX).map(describe).collect();
+        match ways.is_empty() {
+            true => String::new(),
+            false => format!("this would change it: {}; ", ways.join("; or ")),
+        }
+    }
 }
 
 /// The failure of a command that ran all it could of a Task that has not ended.
-pub(super) fn stuck(task: &Task, now: Millis) -> Failure {
+pub(super) fn stuck(args: &RunArgs, task: &Task, now: Millis) -> Failure {
     let id = task.task_id();
     let hindrance = Hindrance::of(&task.durable(), now);
     let why = hindrance.as_ref().map(|it| format!(": {}", it.text)).unwrap_or_default();
     let message = format!("nothing of task `{id}` can run by itself, and it has not ended{why}");
-    let remedies = hindrance.map(|it| it.remedies).unwrap_or_default();
-    let ways: Vec<String> = remedies.iter().take(REMEDIES_MAX).map(describe).collect();
-    let ways = match ways.is_empty() {
-        true => String::new(),
-        false => format!("this would change it: {}; ", ways.join("; or ")),
-    };
-    Failure::new(Exit::Conflict, message)
-        .help(format!("{ways}`tenure task explain {id}` says more"))
+    let explain = hint::explain(args, id);
+    let ways = hindrance.as_ref().map(Hindrance::ways).unwrap_or_default();
+    Failure::new(Exit::Conflict, message).help(format!("{ways}`{explain}` says more"))
+}
+
+/// Adds to a refusal to run a Task what would change that, if the refusal does not say it.
+pub(super) fn with_ways(refused: Failure, args: &RunArgs, task: &Task, now: Millis) -> Failure {
+    if refused.help.is_some() {
+        return refused;
+    }
+    let ways = Hindrance::of(&task.durable(), now).as_ref().map(Hindrance::ways);
+    let explain = hint::explain(args, task.task_id());
+    refused.help(format!("{}`{explain}` says more", ways.unwrap_or_default()))
 }

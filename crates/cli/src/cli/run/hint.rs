@@ -37,6 +37,11 @@ fn run_file(args: &RunArgs, option: &str) -> String {
     )
 }
 
+/// The command that says why a Task does not go on.
+pub(super) fn explain(args: &RunArgs, task_id: &TaskId) -> String {
+    format!("{} task explain {task_id}{}", program(), place(args))
+}
+
 /// The name under which this program was called.
 fn program() -> String {
     std::env::args().next().map_or_else(|| "tenure".into(), |name| quoted(&name))

@@ -1,5 +1,6 @@
 //! Makes the Task of `tenure run`, or finds one that an earlier run left.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -13,6 +14,7 @@ use tenure_core::id::{Millis, PoolId, SessionId, TaskId};
 use tenure_core::patch::{Change, TaskFields};
 use tenure_core::record::Object;
 use tenure_core::status::{End, Policy};
+use tenure_core::view::View;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_local::JsonlJournal;
 use tenure_ports::Journal as _;
@@ -23,10 +25,13 @@ use super::follow::CommitFollower;
 use super::host::RunHost;
 use super::{hint, steer};
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::request::{HANDLERS, Origin, RunnablePlan};
+use crate::cli::request::{HANDLERS, Origin, RunnablePlan, STDIN};
 use crate::cli::runtime::NO_CWD;
 use crate::cli::show::{Show, show_all};
 use crate::cli::telemetry::trace_of_caller;
+
+/// How many Tasks are read at most in search of one that was made from a file.
+const LOOKED_AT_MAX: usize = 1_000;
 
 /// How many commits to read at a time before showing them.
 const AT_ONCE: usize = 1000;
@@ -80,6 +85,9 @@ impl Job {
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
         let takes_over = match &retried {
             Some(old) => {
+                let made_in = |task: &View<'_>| task.head().spec.cwd.clone();
+                input.cwd = host.scheduler().read(old, made_in).await?.or(input.cwd);
+                host.cwd = working_directory(&old.task_id, input.cwd.as_deref())?;
                 input = host.scheduler().take_over(old, input).await?;
                 Some(TakesOver { from: old.task_id.clone(), steps: input.taken_over.len() })
             }
@@ -173,7 +181,7 @@ impl Job {
     pub(super) async fn wake(&mut self, host: &mut RunHost, args: &RunArgs) -> Result<(), Failure> {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
         check_runnable(task)?;
-        host.cwd = working_directory(task)?;
+        host.cwd = working_directory(task.task_id(), task.head().spec.cwd.as_deref())?;
         if let Some(when_failing) = args.when_failing() {
             let on_failure = Change::Set(tenure::plan::on_failure(when_failing));
             let fields = TaskFields { on_failure, ..TaskFields::default() };
@@ -189,10 +197,9 @@ impl Job {
 }
 
 /// STORE-17: the directory in which the Task was made.
-fn working_directory(task: &Task) -> Result<Option<String>, Failure> {
-    match task.head().spec.cwd.as_deref() {
+fn working_directory(id: &TaskId, cwd: Option<&str>) -> Result<Option<String>, Failure> {
+    match cwd {
         Some(cwd) if !Path::new(cwd).is_dir() => {
-            let id = task.task_id();
             let message = format!("task `{id}` was made in {cwd}, which is no directory now");
             Err(Failure::new(Exit::Conflict, message).help("its steps run there: make it again"))
         }
@@ -240,7 +247,8 @@ async fn conflict(host: &RunHost, key: &TaskKey, of_file: &TasksOfFile, args: &R
     let resume = hint::resume_file(args);
     let (state, effect) = match found.ok().flatten() {
         Some(other) if other.key != *key => {
-            (String::new(), format!("goes on with `{}`", other.key.task_id))
+            let verb = if other.ended.is_some() { "shows the result of" } else { "goes on with" };
+            (String::new(), format!("{verb} `{}`", other.key.task_id))
         }
         Some(Entry { damaged: true, .. }) => {
             let message = format!("task `{id}` exists and its log cannot be read");
@@ -282,11 +290,7 @@ async fn find(
             return Err(Failure::new(Exit::Usage, message));
         }
     };
-    if entry.damaged {
-        let damage = host.tenure.report().damaged.iter().find(|damage| damage.task == entry.key);
-        let error = damage.map_or(ReadError::Failed("it is damaged".into()), |d| d.error.clone());
-        return Err(unreadable(&entry.key, error));
-    }
+    check_readable(host, &entry)?;
     if let Some(request) = request {
         let origin = origin(host, &entry.key).await?;
         check_origin(&entry.key, origin.as_ref(), request, args)?;
@@ -294,25 +298,33 @@ async fn find(
     Ok(entry.key)
 }
 
-/// The newest Task of the file, if it has failed or was cancelled.
+fn check_readable(host: &RunHost, entry: &Entry) -> Result<(), Failure> {
+    if !entry.damaged {
+        return Ok(());
+    }
+    let damage = host.tenure.report().damaged.iter().find(|damage| damage.task == entry.key);
+    let error = damage.map_or(ReadError::Failed("it is damaged".into()), |d| d.error.clone());
+    Err(unreadable(&entry.key, error))
+}
+
+/// The last Task of the file, if it has failed or was cancelled.
 async fn failed(
     host: &RunHost,
     session_id: &SessionId,
     of_file: &TasksOfFile,
     args: &RunArgs,
 ) -> Result<TaskKey, Failure> {
-    let (key, ended) = match of_file.newest(host, session_id).await? {
-        Some(entry) => (entry.key, entry.ended),
-        None => {
-            let message = format!("no task was made from {}", of_file.origin.file);
-            return Err(nothing(&message, session_id, args));
-        }
+    let Some(entry) = of_file.last(host, session_id).await? else {
+        let message = format!("no task was made from {}", of_file.origin.file);
+        return Err(nothing(&message, session_id, args));
     };
+    check_readable(host, &entry)?;
+    let Entry { key, ended, .. } = entry;
     let id = &key.task_id;
     match ended {
         Some(status) if status != End::Completed => Ok(key),
         Some(status) => {
-            let message = format!("task `{id}` is {status}: no step of it failed");
+            let message = format!("task `{id}` is {status}: nothing that it needs is left to run");
             Err(Failure::new(Exit::Conflict, message).help("--new runs the file as another task"))
         }
         None => {
@@ -345,13 +357,10 @@ impl TasksOfFile {
         host: &RunHost,
         session_id: &SessionId,
     ) -> Result<Option<Entry>, Failure> {
-        let mut entries = host.scheduler().journal().entries(Some(session_id)).await?;
-        entries.retain(|e| {
-            self.is_named(e) || e.key.task_id.as_str().starts_with(&self.prefix) && !e.damaged
-        });
-        entries.sort_by_key(|entry| (entry.ended.is_some(), std::cmp::Reverse(entry.created_at)));
+        let mut entries = self.entries(host, session_id).await?;
+        entries.sort_by_key(|entry| (entry.ended.is_some(), Reverse(entry.created_at)));
         let mut older = None;
-        for entry in entries {
+        for entry in entries.into_iter().take(LOOKED_AT_MAX) {
             if older.as_ref().is_some_and(|it: &Entry| it.ended.is_none() && entry.ended.is_some())
             {
                 break;
@@ -375,6 +384,36 @@ impl TasksOfFile {
         Ok(older)
     }
 
+    /// The last Task that was made from the file, whether it has ended or not. Of Tasks from stdin, it is the
+    /// last with the same text.
+    async fn last(&self, host: &RunHost, session_id: &SessionId) -> Result<Option<Entry>, Failure> {
+        let mut entries = self.entries(host, session_id).await?;
+        entries.sort_by_key(|entry| Reverse(entry.created_at));
+        for entry in entries.into_iter().take(LOOKED_AT_MAX) {
+            if entry.damaged {
+                return Ok(Some(entry)); // The file names it.
+            }
+            let made_from = origin(host, &entry.key).await?;
+            let is_of_file = |from: Origin| {
+                from == self.origin || (from.file == self.origin.file && from.file != STDIN)
+            };
+            if made_from.is_some_and(is_of_file) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The Tasks that may be of the file, by their ids.
+    async fn entries(&self, host: &RunHost, session_id: &SessionId) -> Result<Vec<Entry>, Failure> {
+        let mut entries = host.scheduler().journal().entries(Some(session_id)).await?;
+        entries.retain(|entry| {
+            let is_of_prefix = entry.key.task_id.as_str().starts_with(&self.prefix);
+            self.is_named(entry) || (is_of_prefix && !entry.damaged)
+        });
+        Ok(entries)
+    }
+
     fn is_named(&self, entry: &Entry) -> bool {
         self.task_id.as_deref() == Some(entry.key.task_id.as_str())
     }
@@ -384,7 +423,7 @@ fn nothing(message: &str, session_id: &SessionId, args: &RunArgs) -> Failure {
     let data = args.data.path.display();
     let message = format!("{message} in session `{session_id}` of {data}");
     Failure::new(Exit::NotFound, message)
-        .help("without --resume a new task is made; `tenure task list` shows those there are")
+        .help("`tenure run FILE` alone makes a new task; `tenure task list` shows those there are")
 }
 
 /// Refuses to go on with a Task whose file has changed, as it would run Steps that the file no

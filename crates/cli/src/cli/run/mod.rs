@@ -14,6 +14,7 @@ mod job;
 mod steer;
 mod watch;
 
+use std::path::Path;
 use std::time::Instant;
 
 use tenure_core::Task;
@@ -27,7 +28,7 @@ use self::job::{Job, TakesOver};
 use self::steer::{Steer, SteerEnd};
 use self::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::request::RunnablePlan;
+use crate::cli::request::{RunnablePlan, STDIN};
 use crate::cli::runtime::{StopSignals, one_thread};
 use crate::cli::show::{OutputFormat, exit_of, print_end, show_as, steps};
 
@@ -148,11 +149,13 @@ fn conclude(
             output::say(format_args!("stopped; go on with: {resume}"));
             Ok(Exit::Interrupted)
         }
-        SteerEnd::Stuck => Err(hindrance::stuck(task, now)),
-        SteerEnd::Refused(why) => Err(why),
+        SteerEnd::Stuck => Err(hindrance::stuck(args, task, now)),
+        SteerEnd::Refused(why) => Err(hindrance::with_ways(why, args, task, now)),
         SteerEnd::Task => {
             let exit = exit_of(task);
-            let is_told = args.output == OutputFormat::Table && args.file.is_some();
+            let from_file = args.file.as_deref().is_some_and(|file| file != Path::new(STDIN));
+            let is_told =
+                args.output == OutputFormat::Table && from_file && args.resumed_id().is_none();
             if exit == Exit::TaskFailed && is_told {
                 let again = hint::retry_failed(args);
                 output::say(format_args!("what is not done runs again with: {again}"));

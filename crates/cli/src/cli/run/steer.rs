@@ -55,7 +55,8 @@ impl Steer<'_> {
         let mut left_to_itself_at = None;
         let mut says_it_waits = true;
         loop {
-            match *stage.borrow_and_update() {
+            let progression = *stage.borrow_and_update();
+            match progression {
                 Progression::Ended => return Ok(SteerEnd::Task),
                 Progression::Still { .. } | Progression::Waiting if self.is_manual => {
                     left_to_itself_at = Some(self.leave_to_itself().await?);
@@ -94,7 +95,7 @@ impl Steer<'_> {
         let now = self.host.scheduler().now();
         let read = self.host.scheduler().read(self.key, move |task| Hindrance::of(task, now));
         if let Some(hindrance) = read.await? {
-            self.watcher.say(format!("waits for a time limit: {}", hindrance.text));
+            self.watcher.say(format!("{}; only a time limit ends this wait", hindrance.text));
         }
         Ok(())
     }

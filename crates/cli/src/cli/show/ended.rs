@@ -1,14 +1,14 @@
 //! What became of each Step, as people count it. The end of a Task gives its status to all Steps that
 //! are unfinished then (TERM-14). Such a Step has not failed by itself: it was stopped, or it never ran.
 
-use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use serde::Serialize;
 use tenure_core::id::StepId;
 use tenure_core::record::Reason;
-use tenure_core::status::{OnFailure, StepStatus, TaskStatus};
+use tenure_core::status::{OnFailure, Outcome, StepStatus, TaskStatus};
 use tenure_core::table::Pos;
 use tenure_core::task::Head;
 use tenure_core::view::{StepRef, View};
@@ -78,7 +78,7 @@ pub(super) enum StopCause<'a> {
     },
     /// The deadline of the Task passed.
     Deadline,
-    /// Somebody ended the Task.
+    /// A command, or another rule of the Task, ended it.
     Command,
     /// The Task completed, and did not wait for this Step any longer.
     Completion,
@@ -102,7 +102,7 @@ impl fmt::Display for StopCause<'_> {
         match self {
             Self::Step { step_id, how } => write!(f, "{step_id} {how}"),
             Self::Deadline => f.write_str("the deadline passed"),
-            Self::Command => f.write_str("somebody ended the task"),
+            Self::Command => f.write_str("the task was ended"),
             Self::Completion => f.write_str("the task completed without it"),
         }
     }
@@ -115,12 +115,20 @@ pub(super) struct EndCauses<'a> {
     cause: Option<StopCause<'a>>,
     /// For each Step behind one that failed or was cancelled: the nearest of those.
     behind: BTreeMap<Pos, StopCause<'a>>,
+    /// The Steps whose last Attempt was stopped, and had not ended before.
+    cut_off: BTreeSet<Pos>,
 }
 
 impl<'a> EndCauses<'a> {
     pub(super) fn of(view: &View<'a>) -> Self {
         let behind = behind(view);
-        Self { head: view.head(), cause: cause(view, &behind), behind }
+        let is_cut_off = |step: &StepRef<'_>| {
+            let last = view.attempts_of(*step).next().and_then(|last| last.outcome);
+            StepEnd::of(*step) == StepEnd::Stopped
+                && matches!(last, Some(Outcome::Cancelled | Outcome::Abandoned | Outcome::TimedOut))
+        };
+        let cut_off = view.steps().filter(is_cut_off).map(|step| step.pos).collect();
+        Self { head: view.head(), cause: cause(view, &behind), behind, cut_off }
     }
 
     /// Why the Task ended; none if it completed or has not ended.
@@ -137,19 +145,19 @@ impl<'a> EndCauses<'a> {
     pub(super) fn stopped_by(&self, step: StepRef<'_>) -> Option<StopCause<'a>> {
         match StepEnd::of(step) {
             StepEnd::NotRun => self.behind.get(&step.pos).copied().or(self.cause),
-            StepEnd::Stopped => self.cause.map(|cause| self.of_stop(cause)),
+            StepEnd::Stopped => self.cause.map(|cause| self.of_stop(step, cause)),
             StepEnd::Completed | StepEnd::Failed | StepEnd::Cancelled | StepEnd::Open => None,
         }
     }
 
     /// A failed Step stops what runs only if the Task says so (POL-05). Under the other policies, the
     /// deadline did it, although the Task then names the failed Step as its reason (POL-08).
-    fn of_stop(&self, cause: StopCause<'a>) -> StopCause<'a> {
+    fn of_stop(&self, step: StepRef<'_>, cause: StopCause<'a>) -> StopCause<'a> {
         let stops = self.head.on_failure() == OnFailure::Stop;
+        let may_be_late =
+            self.head.spec.deadline_at().is_some() && self.cut_off.contains(&step.pos);
         match cause {
-            StopCause::Step { .. } if !stops && self.head.spec.deadline_at().is_some() => {
-                StopCause::Deadline
-            }
+            StopCause::Step { .. } if !stops && may_be_late => StopCause::Deadline,
             cause => cause,
         }
     }

@@ -26,10 +26,7 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
     data.look(&loaded, |view, known| {
         let go_on = || match run::goes_on(&loaded.task) {
             true => data.resume(&loaded.key),
-            false => {
-                let key = &loaded.key;
-                format!("`tenure task explain {key}` says what it waits for")
-            }
+            false => format!("`{}` says what it waits for", data.explain(&loaded.key)),
         };
         let resume = (data.host == Host::Nobody).then(go_on);
         let page = TaskNotes { host: Some(data.host.clone()), resume, note: None };
