@@ -210,6 +210,9 @@ fn logs_go_out_as_files_and_come_back() {
     cluster.tenure(&["wal", "export", "two", "--to", "out"]).with(4).saying("another history");
     std::fs::write(&file, &lines).unwrap();
     cluster.tenure(&["wal", "export", "nope", "--to", "out"]).with(3);
+    let nowhere = ["wal", "export", "--all", "--to", "out", "--session", "nope"];
+    cluster.tenure(&nowhere).with(3).saying("no session `nope`");
+    cluster.tenure(&["wal", "verify", "--session", "nope"]).with(3).saying("no session `nope`");
 
     // In the cluster that they came from they are there.
     cluster.tenure(&["wal", "import", "out", "two"]).with(0);

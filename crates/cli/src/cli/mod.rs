@@ -26,6 +26,7 @@ mod runs;
 mod runtime;
 mod schema;
 mod serve;
+mod session;
 mod show;
 mod step;
 mod submit;
@@ -83,6 +84,9 @@ enum CliCommand {
     /// Look at the attempts of a task
     #[command(subcommand)]
     Attempt(attempt::AttemptCommand),
+    /// Look at the sessions of a directory
+    #[command(subcommand)]
+    Session(session::SessionCommand),
     /// Look at runs, the licences to claim a step, or cancel one
     #[command(subcommand)]
     Runs(runs::RunsCommand),
@@ -133,6 +137,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Step(command) => step::run(command),
         CliCommand::Attempt(command) => attempt::run(command),
         CliCommand::Runs(command) => runs::run(command),
+        CliCommand::Session(command) => session::run(command),
         CliCommand::Inbox(args) => inbox::run(&args),
         CliCommand::Wal(command) => wal::run(command),
         CliCommand::Pool(command) => pool::run(command),
