@@ -178,6 +178,7 @@ impl CliCommand {
                 service: Some("tenure-scheduler"),
                 instance: Some(args.node.boot_name()),
                 variables: args.node.telemetry(),
+                ..TelemetryArgs::default()
             },
             Self::Worker(args) => TelemetryArgs {
                 log: Some("warn"),
@@ -189,6 +190,7 @@ impl CliCommand {
             Self::Run(_) => {
                 TelemetryArgs { service: Some("tenure-run"), ..TelemetryArgs::default() }
             }
+            Self::Top(_) => TelemetryArgs { shows_silences: true, ..TelemetryArgs::default() },
             // All other commands print something, or do one thing, and end.
             _ => TelemetryArgs::default(),
         }
