@@ -219,6 +219,9 @@ impl ClusterUser {
 
 const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 
+const TRUST: &str = "see that --nats is an address of NATS, and that both sides agree on TLS: --nats-ca \
+     (TENURE_NATS_CA) is the certificate of the authority that signed the server's own";
+
 /// Help: how NATS learns which user connects.
 pub(crate) const LOGIN: &str = "the user is in the address of --nats, or in --nats-creds; --name \
      (TENURE_PRINCIPAL) must be the name of that user, and --session or --pool one that it is let into";
@@ -228,6 +231,9 @@ impl From<ConnectError> for Failure {
         let refused = |code| Self::refused(code, &error);
         match &error {
             ConnectError::Address { .. } => Self::caused(Exit::Usage, &error).help(NAMES_SERVER),
+            ConnectError::Certificates { .. } | ConnectError::Settings { .. } => {
+                Self::caused(Exit::Usage, &error).help(TRUST)
+            }
             ConnectError::Credentials { .. } => {
                 Self::caused(Exit::Unavailable, &error).help(NAMES_SERVER)
             }
