@@ -149,6 +149,10 @@ fn a_task_is_watched_waited_for_and_stopped() {
     assert_eq!(events.first().unwrap()["event"], "task.created");
     assert_eq!(events.last().unwrap()["event"], "task.cancelled");
     let after = events[2]["wal_seq"].to_string();
+    cluster
+        .tenure(&["task", "events", "long", "--after", "9999"])
+        .with(2)
+        .saying("ends with event");
     let rest = cluster.tenure(&["task", "events", "long", "--after", &after]).with(0).lines();
     assert!(!rest.is_empty() && rest.len() < events.len() && events.ends_with(&rest), "{rest:#?}");
     let ended = cluster.tenure(&["task", "wait", "long", "-o", "json"]).with(1).json();

@@ -159,6 +159,7 @@ fn a_directory_is_followed_until_its_task_has_ended() {
     run.end().with(0);
 
     let all = place.tenure(&["task", "events", "gated"]).with(0).lines();
+    place.tenure(&["task", "events", "gated", "--after", "9999"]).with(2).saying("ends with event");
     for format in ["json", "jsonl"] {
         assert_eq!(place.tenure(&["task", "events", "gated", "-o", format]).with(0).lines(), all);
     }
