@@ -337,7 +337,7 @@ fn a_plan_is_judged_by_the_limits_of_the_owner() {
     let patch = ["task", "patch", "small", "patch.yaml", "-o", "json"];
     let refused = cluster.tenure(&patch).with(2).saying("at most 2 fit a task");
     let plan = cluster.tenure(&[&patch[..], &["--plan"]].concat()).with(2);
-    assert_eq!((plan.stdout, plan.stderr), (refused.stdout, refused.stderr));
+    assert_eq!((plan.refusal(), plan.stdout), (refused.refusal(), refused.stdout));
 }
 
 #[test]
