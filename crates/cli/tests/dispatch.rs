@@ -43,6 +43,18 @@ fn a_file_is_the_same_task_from_wherever_it_is_handed_in() {
     assert_eq!(at.as_i64().unwrap() - made.as_i64().unwrap(), 2 * 3_600_000, "{shown}");
 }
 
+/// DISP-08: a Run may be dispatched for a Step that is not ready; the user is told what the Step waits for.
+#[test]
+fn a_run_for_a_step_that_is_not_ready_comes_with_a_warning() {
+    let cluster = Cluster::start();
+    let steps = "steps: {a: {noop: true}, b: {noop: true, needs: a}}";
+    cluster.submit("chain", &format!("dispatch: manual\ncompletion: manual\n{steps}"), &[]).with(0);
+    let told = cluster.tenure(&["dispatch", "chain", "--step", "b"]).with(0);
+    told.saying("warning: step b waits for a (ready): no run can claim it now");
+    let told = cluster.tenure(&["dispatch", "chain", "--step", "a"]).with(0);
+    assert!(!told.stderr.contains("warning"), "{told:#?}");
+}
+
 /// DISP-01: where no pool is named, a Run is for that of its Steps, and else for the Task's.
 #[test]
 fn a_run_is_for_the_pool_of_its_steps() {

@@ -100,8 +100,7 @@ error: validation_error: limit is 501; it goes from 1 to 500
     );
 }
 
-/// LIST-05: ended Tasks need `--all` also where a status names them; LIST-09: archived ones are
-/// put away.
+/// LIST-05: the name of a status of ended Tasks brings them in; LIST-09: archived ones are put away.
 #[test]
 fn a_list_goes_by_status_and_leaves_archived_tasks_out() {
     let bench = Bench::new();
@@ -116,13 +115,21 @@ fn a_list_goes_by_status_and_leaves_archived_tasks_out() {
 
     assert_eq!(ids(&bench.json(&["task", "list", "--status", "paused"])), ["paused"]);
     assert_eq!(ids(&bench.json(&["task", "list", "--status", "paused,running"])).len(), 2);
-    bench.look(&["task", "list", "--status", "completed"]).is("").notes(
+    bench.look(&["task", "list", "--status", "draft"]).is("").notes(
         "
 no such task in session default of <data>
 2 ended tasks there: tenure task list --all
 ",
     );
-    assert_eq!(ids(&bench.json(&["task", "list", "--status", "completed", "--all"])), ["done"]);
+    for args in [&["--status", "completed"][..], &["--status", "completed", "--all"]] {
+        assert_eq!(ids(&bench.json(&[&["task", "list"], args].concat())), ["done"]);
+    }
+    assert_eq!(ids(&bench.json(&["task", "list", "--status", "archived"])), ["away"]);
+    bench.look(&["task", "list", "--status", "failed"]).is("").notes(
+        "
+no such task in session default of <data>
+",
+    );
     let archived = bench.json(&["task", "list", "--archived", "--status", "completed"]);
     assert_eq!(ids(&archived), ["away", "done"]);
     assert_eq!(archived["tasks"][0]["status"], "archived");
@@ -147,6 +154,16 @@ sessions with tasks: main, other
     for args in [&["task", "get", "main/task"][..], &["task", "get", "task", "--session", "main"]] {
         assert_eq!(bench.json(args)["session_id"], "main");
     }
+    let listed = bench.json(&["session", "list"]);
+    let of = |at: usize| (&listed["sessions"][at]["session_id"], &listed["sessions"][at]["live"]);
+    assert_eq!([of(0), of(1)], [(&json!("main"), &json!(1)), (&json!("other"), &json!(1))]);
+    bench.look(&["wal", "verify", "--session", "nope"]).fails(
+        3,
+        "
+error: no session `nope` in <data>: it has no task
+ = help: `tenure session list` shows what there is
+",
+    );
     bench.look(&["task", "get", "task"]).fails(
         3,
         "
@@ -299,11 +316,14 @@ fn steps_are_listed_by_status_and_pool() {
     assert_eq!(ids(&[]), ["c-asks", "d-runs", "e-waits", "f-in-vain"]);
     assert_eq!(ids(&["--all"]).len(), 6);
     assert_eq!(ids(&["--status", "pending"]), ["e-waits", "f-in-vain"]);
-    assert_eq!(ids(&["--status", "failed,completed", "--all"]), ["a-done", "b-failed"]);
+    for all in [&[][..], &["--all"]] {
+        let args = [&["--status", "failed,completed"], all].concat();
+        assert_eq!(ids(&args), ["a-done", "b-failed"]);
+    }
     assert_eq!(ids(&["--limit", "1", "--offset", "1"]), ["d-runs"]);
     assert!(ids(&["--pool", "gpu"]).is_empty());
     bench
-        .look(&["step", "list", "mixed", "--status", "failed"])
+        .look(&["step", "list", "mixed", "--status", "ready"])
         .is("")
         .notes("no such step; completed, failed and cancelled ones are shown with --all\n");
 }

@@ -159,6 +159,7 @@ fn a_directory_is_followed_until_its_task_has_ended() {
     run.end().with(0);
 
     let all = place.tenure(&["task", "events", "gated"]).with(0).lines();
+    place.tenure(&["task", "events", "gated", "--after", "9999"]).with(2).saying("ends with event");
     for format in ["json", "jsonl"] {
         assert_eq!(place.tenure(&["task", "events", "gated", "-o", format]).with(0).lines(), all);
     }
@@ -248,6 +249,12 @@ fn tasks_are_shown_in_few_words_and_all_at_once() {
     assert_eq!(one.as_object().unwrap().keys().collect::<Vec<_>>(), ["tasks"]);
     let shown = place.tenure(&["task", "views"]).with(0).stdout;
     assert!(shown.contains("task_summary") && shown.contains("long"), "{shown}");
+    for (status, count) in [("running", 1), ("lost", 1), ("retrying", 0)] {
+        let args = ["task", "views", "attempts", "--status", status, "-o", "json"];
+        let some = place.tenure(&args).with(0).json();
+        assert_eq!(some["attempts"]["active"].as_array().unwrap().len(), count, "{status}");
+        assert!(some.get("tasks").is_none(), "only what was asked for: {some}");
+    }
     place.tenure(&["task", "views", "nonsense"]).with(2).saying("blocked_tasks");
 }
 

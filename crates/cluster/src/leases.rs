@@ -163,10 +163,9 @@ impl RedisLeases {
     /// # Errors
     /// See [`RedisOpenError`].
     pub async fn open(at: &RedisAt, name: &str, owned: Arc<Owned>) -> Result<Self, RedisOpenError> {
-        let client =
-            at.client(TIMEOUT).map_err(|error| RedisOpenError::Refused(error.to_string()))?;
-        let mut redis = client.connect().await.map_err(|error| RedisOpenError::of(&error))?;
-        refuse_eviction(&mut redis).await?;
+        let refused = |error| RedisOpenError::of(at, &error);
+        let mut redis = at.client(TIMEOUT).map_err(refused)?.connect().await.map_err(refused)?;
+        refuse_eviction(at, &mut redis).await?;
         let keys: Arc<[Keys]> = (0..owned.partitions()).map(|at| Keys::of(name, at)).collect();
         let writer = |partition: u32| {
             let (requests, waiting) = mpsc::channel(REQUESTS_MAX);

@@ -29,9 +29,12 @@ impl From<String> for RedisAt {
 impl std::fmt::Debug for RedisAt {
     /// Without the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let servers = rest.rsplit_once('@').map_or(rest, |(_, servers)| servers);
-        write!(f, "{scheme}://{servers}")
+        match scheme {
+            "" => f.write_str(servers),
+            _ => write!(f, "{scheme}://{servers}"),
+        }
     }
 }
 
@@ -59,6 +62,19 @@ impl RedisAt {
             (None, None) => RedisKind::One(redis::Client::open(self.url.as_str())?),
         };
         Ok(RedisClient { which, patience })
+    }
+
+    /// Whether the login has a character that means something else in an address, and so must be written as
+    /// `%` and its number.
+    pub(crate) fn has_bare_login(&self) -> bool {
+        let (_, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let login = rest.rsplit_once('@').map_or("", |(login, _)| login);
+        let is_hex = |text: Option<&str>| {
+            text.is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        };
+        let is_bare = |at: usize| !is_hex(login.get(at + 1..at + 3));
+        login.contains(['/', '#', '?', '[', ']', ' '])
+            || login.match_indices('%').any(|(at, _)| is_bare(at))
     }
 
     /// The named servers of a Redis Cluster, each as an address of its own.
@@ -112,14 +128,38 @@ impl RedisClient {
     }
 }
 
-/// Whether an error stays until somebody changes the settings: the server refuses the login, or its
-/// certificate is not trusted. This looks at the text, as the client of a Redis Cluster keeps
-/// nothing else of why it has no connection.
+/// Whether an error stays until somebody changes the settings: the server refuses the login, its
+/// certificate is not trusted, or it is something else than Redis. This looks at the text, as the
+/// client of a Redis Cluster keeps nothing else of why it has no connection.
 pub(crate) fn stays(error: &RedisError) -> bool {
     const SIGNS: [&str; 5] =
         ["NOAUTH", "WRONGPASS", "NOPERM", "uthentication failed", "certificate"];
     let text = error.to_string();
-    error.kind() == ErrorKind::InvalidClientConfig || SIGNS.iter().any(|sign| text.contains(sign))
+    error.kind() == ErrorKind::InvalidClientConfig
+        || is_foreign(error)
+        || is_plain(error)
+        || SIGNS.iter().any(|sign| text.contains(sign))
+}
+
+/// What is wrong, in one line.
+pub(crate) fn words(error: &RedisError) -> String {
+    if is_plain(error) {
+        return "the server there has no TLS, and the address asks for it".into();
+    }
+    if is_foreign(error) {
+        return "the server there is no Redis".into();
+    }
+    error.to_string().lines().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the answer is none of Redis.
+fn is_foreign(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Parse
+}
+
+/// Whether the answer is none of TLS.
+fn is_plain(error: &RedisError) -> bool {
+    error.to_string().contains("corrupt message")
 }
 
 /// A connection. Clones share it.
@@ -186,5 +226,17 @@ mod tests {
     fn no_secret_is_shown() {
         assert_eq!(format!("{:?}", at("redis://u:p@ss@host:6379/0")), "redis://host:6379/0");
         assert_eq!(format!("{:?}", at("redis-cluster://:p@a:1,b:2")), "redis-cluster://a:1,b:2");
+        assert_eq!(format!("{:?}", at("u:p@host")), "host");
+    }
+
+    #[test]
+    fn a_login_that_must_be_escaped_is_seen() {
+        for bare in ["redis://:a/b@host", "redis://:a#b@host", "redis://:a%b@host", "redis://:%@h"]
+        {
+            assert!(at(bare).has_bare_login(), "{bare}");
+        }
+        for right in ["redis://host/0", "redis://u:p@ss@host", "redis://:a%2Fb@host/0"] {
+            assert!(!at(right).has_bare_login(), "{right}");
+        }
     }
 }

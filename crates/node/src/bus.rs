@@ -2,6 +2,8 @@
 //! its server would wait for ever.
 
 use std::future::{Ready, ready};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -13,6 +15,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tenure_cluster::request::{RequestError, within};
+pub use tenure_wire::bus::fault::Fault;
+use tenure_wire::bus::fault::{check_certificates, is_of_tls, why};
 use tenure_wire::bus::subject::Token;
 use tenure_wire::bus::turns::ServerTurns;
 use tenure_wire::bus::{address, encode};
@@ -33,17 +37,6 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// How many messages of a subscription may wait for this process.
 const WAITING_MAX: usize = 65_536;
-
-/// Why there is no connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// No server can be reached; that may pass.
-    Away,
-    /// No server accepts this login.
-    Denied,
-    /// The address, a certificate or a credentials file is wrong.
-    Settings,
-}
 
 /// There is no connection to NATS; with the reason.
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +70,15 @@ pub(crate) async fn options(
         .ping_interval(PING)
         .connection_timeout(TIMEOUT)
         .reconnect_to_server_callback(in_turn());
+    let unusable = |path: &Path, error: io::Error| NoConnection {
+        fault: Fault::Settings,
+        why: format!("{}: {error}", path.display()),
+    };
     let options = match &nats.ca {
-        Some(ca) => options.add_root_certificates(ca.clone()),
+        Some(ca) => {
+            check_certificates(tokio::fs::read(ca).await).map_err(|error| unusable(ca, error))?;
+            options.add_root_certificates(ca.clone())
+        }
         None => options,
     };
     Ok(match login {
@@ -95,10 +95,7 @@ pub(crate) async fn options(
         }
         Login::File(path) => {
             let read = options.credentials_file(path).await;
-            read.map_err(|error| {
-                let why = format!("{}: {error}", path.display());
-                NoConnection { fault: Fault::Settings, why }
-            })?
+            read.map_err(|error| unusable(path, error))?
         }
     })
 }
@@ -121,7 +118,7 @@ pub(crate) async fn connect_with(
     let servers: Vec<String> = address::servers(&nats.url).collect();
     match timeout(CONNECT, options.connect(servers)).await {
         Ok(connected) => {
-            connected.map_err(|error| NoConnection { fault: fault(&error), why: error.to_string() })
+            connected.map_err(|error| NoConnection { fault: fault(&error), why: why(&error) })
         }
         Err(_) => Err(NoConnection { fault: Fault::Away, why: "it does not answer".into() }),
     }
@@ -140,15 +137,6 @@ fn fault(error: &ConnectError) -> Fault {
         | ConnectErrorKind::Io
         | ConnectErrorKind::MaxReconnects => Fault::Away,
     }
-}
-
-/// Whether the two sides disagree on TLS: the client does not trust the server's certificate, or
-/// the server has none. The library reports this as a read error with invalid data.
-fn is_of_tls(error: &ConnectError) -> bool {
-    let first: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
-    std::iter::successors(first, |error| error.source())
-        .filter_map(|error| error.downcast_ref::<std::io::Error>())
-        .any(|error| error.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// Sends a message. A message that cannot be sent in time is lost, as any message may be.

@@ -17,7 +17,7 @@ use tenure_core::id::SessionId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
-use crate::bus::{NoConnection, connect_with, options};
+use crate::bus::{Fault, NoConnection, connect_with, options};
 use crate::settings::{Login, Settings, without_secrets};
 
 /// How long a server may take to report what it refuses.
@@ -73,11 +73,7 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
             Ok(connected) => parts.push(connected),
             Err(why) => {
                 examined.is_cut_off = true;
-                examined.findings.push(Finding::bad(
-                    "nats",
-                    format!("{at} does not let {part} in: {why}"),
-                    "see that it runs, that --nats names it, and that user and password are its own",
-                ));
+                examined.findings.push(no_connection(&at, part, &why));
                 return;
             }
         }
@@ -109,6 +105,28 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
     examined.findings.extend(log.findings);
     let replicas = log.kept.unwrap_or(settings.replicas);
     examined.findings.extend(syncs(settings, monitors, &info, replicas).await);
+}
+
+/// Why a part of a node has no connection, and what to do about it.
+fn no_connection(at: &str, part: &str, NoConnection { fault, why }: &NoConnection) -> Finding {
+    match fault {
+        Fault::Away => Finding::bad(
+            "nats",
+            format!("{at} cannot be reached: {why}"),
+            "see that it runs, and that --nats names it",
+        ),
+        Fault::Denied => Finding::bad(
+            "nats",
+            format!("{at} does not let {part} in: {why}"),
+            "see that user and password are its own",
+        ),
+        Fault::Settings => Finding::bad(
+            "nats",
+            format!("there is no connection to {at} for {part}: {why}"),
+            "see that --nats is an address of NATS, and that both sides agree on TLS: the options for \
+             certificates say whom a node trusts",
+        ),
+    }
 }
 
 async fn connect(

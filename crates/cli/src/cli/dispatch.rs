@@ -8,6 +8,7 @@ use clap::Args;
 use smol_str::SmolStr;
 use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunTtl};
+use tenure_core::eligibility::Obstacle;
 use tenure_core::event::Bindings;
 use tenure_core::id::{CommandId, PoolId, RunId, StepId};
 use tenure_core::status::EndReason;
@@ -66,6 +67,7 @@ pub(crate) fn run(args: &DispatchArgs) -> Result<Exit, Failure> {
     }
     args.on.at(async |session| {
         let command = Command::DispatchWorker(args.command(args.pool(session).await?));
+        args.warn_of_waits(session).await;
         if args.wait {
             return args.wait_for_end(session, command).await;
         }
@@ -98,6 +100,26 @@ impl DispatchArgs {
             ttl_ms: self.ttl,
             wait: Some(self.wait),
             worker_pool_id,
+        }
+    }
+
+    /// Warns of Steps that no Run can claim before something else happens. To dispatch a Run for them is allowed
+    /// (DISP-08), and may be a mistake. If nobody says whether they wait, the command goes on.
+    async fn warn_of_waits(&self, session: &CallerSession) {
+        for step in &self.steps {
+            let Ok(why) = session.explain(step).await else { continue };
+            let waits = matches!(
+                why.headline,
+                Obstacle::DependencyPending
+                    | Obstacle::DependencyUnsatisfiable
+                    | Obstacle::NotBefore
+                    | Obstacle::StepBlocked
+                    | Obstacle::StepFailed
+                    | Obstacle::StepTerminal
+            );
+            if waits {
+                output::warn(format_args!("{}: no run can claim it now", why.text));
+            }
         }
     }
 

@@ -49,6 +49,24 @@ impl<S: Copy + PartialEq + Display> StatusFilter<S> {
         asked.iter().any(|one| one.fits(native, normal))
     }
 
+    /// Whether one of these is this status of tables.
+    pub(crate) fn name(asked: &[Self], normal: Normal) -> bool {
+        asked.iter().any(|one| one.normal == Some(normal))
+    }
+
+    /// Whether one of these is a status that only what has ended has. To ask for one is to ask for what has
+    /// ended.
+    pub(crate) fn name_ended(asked: &[Self]) -> bool {
+        let ended = [
+            Normal::Completed,
+            Normal::Cancelled,
+            Normal::TimedOut,
+            Normal::Failed,
+            Normal::Archived,
+        ];
+        ended.into_iter().any(|normal| Self::name(asked, normal))
+    }
+
     /// The native statuses that select exactly these. None if no native statuses do: what is
     /// `running` or `blocked` in a table may have another status in the log, and some names are
     /// only those of tables.

@@ -9,7 +9,7 @@ use tenure_core::view::snapshot::BlockedTask;
 use tenure_core::view::{ViewName, ViewsInput};
 
 use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, output, text, toned};
-use crate::cli::place::{PlaceArgs, TaskReader, ViewArgs, warn_of_missing};
+use crate::cli::place::{PlaceArgs, TaskReader, ViewArgs, exit_without};
 
 /// Show what waits for somebody.
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let data = TaskReader::open(place)?;
     let (snapshot, missing_partitions) =
         data.snapshot(&place.session, ViewsInput::of(&[ViewName::BlockedTasks]))?;
-    warn_of_missing(&missing_partitions);
+    let exit = exit_without(&missing_partitions);
     let blocked = snapshot.blocked_tasks.unwrap_or_default();
     let all = blocked.into_iter().flat_map(|task| waiting(task, place));
     let waiting =
@@ -86,13 +86,17 @@ pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let inbox = InboxList { waiting, missing_partitions };
     args.look
         .output
-        .answer(&inbox, Shape::many("waiting", "task_id step_id"), || print(args, &inbox))
+        .answer(&inbox, Shape::many("waiting", "task_id step_id"), || print(args, &inbox))?;
+    Ok(exit)
 }
 
 fn print(args: &InboxArgs, inbox: &InboxList) -> Result<(), Failure> {
     if inbox.waiting.is_empty() {
-        let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
-        output::say(format_args!("nothing in session {} waits for {whom}", args.look.at.session));
+        if inbox.missing_partitions.is_empty() {
+            let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
+            let session = &args.look.at.session;
+            output::say(format_args!("nothing in session {session} waits for {whom}"));
+        }
         return Ok(());
     }
     let mut sheet = Sheet::new(&["TASK", "STEP", "WAITS FOR", "WHOSE", "WHY", "ANSWER WITH"]);

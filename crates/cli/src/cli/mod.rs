@@ -26,6 +26,7 @@ mod runs;
 mod runtime;
 mod schema;
 mod serve;
+mod session;
 mod show;
 mod step;
 mod submit;
@@ -83,6 +84,9 @@ enum CliCommand {
     /// Look at the attempts of a task
     #[command(subcommand)]
     Attempt(attempt::AttemptCommand),
+    /// Look at the sessions of a directory
+    #[command(subcommand)]
+    Session(session::SessionCommand),
     /// Look at runs, the licences to claim a step, or cancel one
     #[command(subcommand)]
     Runs(runs::RunsCommand),
@@ -133,6 +137,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Step(command) => step::run(command),
         CliCommand::Attempt(command) => attempt::run(command),
         CliCommand::Runs(command) => runs::run(command),
+        CliCommand::Session(command) => session::run(command),
         CliCommand::Inbox(args) => inbox::run(&args),
         CliCommand::Wal(command) => wal::run(command),
         CliCommand::Pool(command) => pool::run(command),
@@ -173,6 +178,7 @@ impl CliCommand {
                 service: Some("tenure-scheduler"),
                 instance: Some(args.node.boot_name()),
                 variables: args.node.telemetry(),
+                ..TelemetryArgs::default()
             },
             Self::Worker(args) => TelemetryArgs {
                 log: Some("warn"),
@@ -184,6 +190,7 @@ impl CliCommand {
             Self::Run(_) => {
                 TelemetryArgs { service: Some("tenure-run"), ..TelemetryArgs::default() }
             }
+            Self::Top(_) => TelemetryArgs { shows_silences: true, ..TelemetryArgs::default() },
             // All other commands print something, or do one thing, and end.
             _ => TelemetryArgs::default(),
         }

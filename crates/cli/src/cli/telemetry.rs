@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
 use smol_str::SmolStr;
@@ -11,7 +12,7 @@ use tenure_telemetry::trace::ParentSpan;
 use tenure_telemetry::{ExportSettings, Telemetry};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
@@ -51,6 +52,8 @@ pub(crate) struct TelemetryArgs {
     pub(crate) service: Option<&'static str>,
     /// The instance in telemetry, by the name that it has elsewhere; none if it has no such name.
     pub(crate) instance: Option<String>,
+    /// Whether the command itself shows on its screen that nobody answers.
+    pub(crate) shows_silences: bool,
     /// Values of OpenTelemetry's variables that the environment does not set.
     pub(crate) variables: BTreeMap<String, String>,
 }
@@ -82,6 +85,7 @@ impl Telling {
 pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
     let (is_logged, format) = (asked.is_some(), told.format);
+    let shows_silences = told.shows_silences;
     let telemetry = connect(told);
     let outside = telemetry.as_ref();
     let outside = outside.and_then(|it| it.log_layer(asked.as_deref().unwrap_or("info")));
@@ -97,24 +101,33 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
         log.with_filter(EnvFilter::new(filter))
     });
     // A waiting user learns that no scheduler answers, even without a log (CTRL-11).
-    let silences = (!is_logged).then(|| silences(|said| output::say(said)));
+    let silences = (!is_logged && !shows_silences).then(|| silences(|said| output::say(said)));
     tracing_subscriber::registry().with(stderr).with(outside).with(silences).init();
     Telling { telemetry, is_logged }
 }
 
-/// Prints the messages of waits about schedulers that do not answer, for users without a log.
+/// Prints the messages of waits about schedulers that do not answer, for users without a log. Waits may be inside of
+/// other waits, and beside them: only the first silence is printed, and only the first answer after it.
 fn silences<S>(say: impl Fn(&str) + Send + Sync + 'static) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    Silences(say).with_filter(Targets::new().with_target(WAITS, LevelFilter::INFO))
+    let is_silent = AtomicBool::new(false);
+    Silences { say, is_silent }.with_filter(Targets::new().with_target(WAITS, LevelFilter::INFO))
 }
 
-struct Silences<F>(F);
+struct Silences<F> {
+    say: F,
+    /// Whether a silence was printed, and no answer after it.
+    is_silent: AtomicBool,
+}
 
 impl<S: Subscriber, F: Fn(&str) + 'static> Layer<S> for Silences<F> {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        event.record(&mut Said(&self.0));
+        let begins = *event.metadata().level() == Level::WARN;
+        if self.is_silent.swap(begins, Ordering::Relaxed) != begins {
+            event.record(&mut Said(&self.say));
+        }
     }
 }
 
@@ -182,10 +195,21 @@ mod tests {
         runtime.block_on(async {
             let scheduler = Embedded::open(dir.path()).await.unwrap();
             let client = scheduler.client("default").unwrap();
+            let outer = || async {
+                tracing::warn!(target: WAITS, "a wait inside of this one; it is waited for");
+                ask().await
+            };
             patiently(client.port(), ask).await.unwrap();
+            questions.set(0);
+            patiently(client.port(), outer).await.unwrap();
         });
-        let words =
-            ["unavailable: nobody serves this now; it is waited for", "there is an answer again"];
+        let again = "there is an answer again";
+        let words = [
+            "unavailable: nobody serves this now; it is waited for",
+            again,
+            "a wait inside of this one; it is waited for",
+            again,
+        ];
         assert_eq!(*heard.lock(), words);
     }
 }

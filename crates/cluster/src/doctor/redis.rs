@@ -9,7 +9,7 @@ use tenure_core::id::SessionId;
 
 use super::{Finding, bytes, clock, latency, partitions, percent, version};
 use crate::leases::{self, RedisOpenError};
-use crate::redis_at::RedisConnection;
+use crate::redis_at::{RedisConnection, words};
 use crate::request::{RequestError, within};
 use crate::{Owned, RedisAt, RedisLeases, ownership};
 
@@ -54,8 +54,8 @@ async fn examine_into(
     name: &str,
     count: u32,
 ) -> Result<(), RequestError> {
-    let client = at.client(PATIENCE).map_err(RequestError::failed)?;
-    let mut redis = client.connect().await.map_err(RequestError::failed)?;
+    let refused = |error| RequestError::failed(words(&error));
+    let mut redis = at.client(PATIENCE).map_err(refused)?.connect().await.map_err(refused)?;
     let Examined { findings, sessions, holders } = examined;
     findings.extend(judge_all(&infos(&mut redis).await?));
     let mut times = Vec::new();

@@ -6,16 +6,20 @@ use redis::{ErrorKind, RedisError};
 use tokio::time::timeout;
 
 use super::TIMEOUT;
-use crate::redis_at::{RedisConnection, stays};
+use crate::redis_at::{RedisAt, RedisConnection, stays, words};
+
+/// The hint where the login in the address may have been read wrong.
+const ESCAPE: &str =
+    "; a character such as / # ? % in the password is written as % and its number, %2F for /";
 
 /// Why Redis cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisOpenError {
     /// Redis does not answer, or cannot yet.
-    #[error("redis: {0}")]
+    #[error("{0}")]
     Unavailable(String),
     /// Redis refuses this node, or the settings are wrong: waiting does not help.
-    #[error("redis: {0}")]
+    #[error("{0}")]
     Refused(String),
     /// Redis drops keys when memory runs short: leases would vanish silently.
     #[error(
@@ -31,14 +35,21 @@ impl RedisOpenError {
         matches!(self, Self::Unavailable(_))
     }
 
-    pub(super) fn of(error: &RedisError) -> Self {
-        let how = if stays(error) { Self::Refused } else { Self::Unavailable };
-        how(error.to_string())
+    pub(super) fn of(at: &RedisAt, error: &RedisError) -> Self {
+        let what = format!("{at:?}: {}", words(error));
+        match stays(error) {
+            false => Self::Unavailable(what),
+            true if at.has_bare_login() => Self::Refused(format!("{what}{ESCAPE}")),
+            true => Self::Refused(what),
+        }
     }
 }
 
 /// Makes sure that Redis never evicts a key.
-pub(super) async fn refuse_eviction(redis: &mut RedisConnection) -> Result<(), RedisOpenError> {
+pub(super) async fn refuse_eviction(
+    at: &RedisAt,
+    redis: &mut RedisConnection,
+) -> Result<(), RedisOpenError> {
     let mut ask = redis::cmd("INFO");
     ask.arg("memory");
     let of_each = async {
@@ -53,7 +64,7 @@ pub(super) async fn refuse_eviction(redis: &mut RedisConnection) -> Result<(), R
     let of_each: Result<Vec<String>, RedisError> = timeout(TIMEOUT, of_each)
         .await
         .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
-    for info in of_each.map_err(|error| RedisOpenError::of(&error))? {
+    for info in of_each.map_err(|error| RedisOpenError::of(at, &error))? {
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         match policy.map(str::trim) {
             Some("noeviction") => {}
@@ -62,4 +73,66 @@ pub(super) async fn refuse_eviction(redis: &mut RedisConnection) -> Result<(), R
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::{Owned, RedisLeases};
+
+    /// A server that says this to everybody, at once or after it has heard something.
+    async fn other(says: &'static [u8], after_a_question: bool) -> String {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = server.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut caller, _)) = server.accept().await {
+                if after_a_question {
+                    let _ = caller.read(&mut [0; 1024]).await;
+                }
+                let _ = caller.write_all(says).await;
+                let _ = caller.read(&mut [0; 1024]).await;
+            }
+        });
+        at
+    }
+
+    async fn refused(url: String) -> RedisOpenError {
+        let owned = Arc::new(Owned::none(1));
+        RedisLeases::open(&RedisAt::from(url), "tenure", owned).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn what_is_no_redis_is_named_and_does_not_pass() {
+        let nats = other(b"INFO {\"server_id\":\"N\"}\r\n", false).await;
+        let http = other(b"HTTP/1.1 400 Bad Request\r\n\r\n", true).await;
+        for (url, why) in [
+            (format!("redis://:s3cret@{nats}"), "the server there is no Redis"),
+            (format!("redis://{http}"), "the server there is no Redis"),
+            (format!("rediss://{nats}"), "the server there has no TLS"),
+        ] {
+            let refused = refused(url.clone()).await;
+            let said = refused.to_string();
+            assert!(!refused.passes() && said.contains(why), "{url}: {said}");
+            assert!(said.starts_with("redis") && said.contains("://127.0.0.1:"), "{said}");
+            assert!(!said.contains("s3cret") && said.lines().count() == 1, "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redis_that_is_away_is_named_and_may_come() {
+        let away = refused("redis://127.0.0.1:9".into()).await;
+        assert!(away.passes(), "{away:?}");
+        assert!(away.to_string().starts_with("redis://127.0.0.1:9: "), "{away}");
+    }
+
+    #[tokio::test]
+    async fn a_password_that_breaks_the_address_comes_with_a_hint() {
+        let said = refused("redis://:a/b@127.0.0.1:9".into()).await.to_string();
+        assert!(said.contains("%2F for /") && !said.contains("a/b"), "{said}");
+    }
 }

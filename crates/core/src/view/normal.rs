@@ -311,12 +311,12 @@ fn awaits_completion(head: &Head, tally: &Tally) -> bool {
     tally.is_completeable() && !head.waits_for_optional(tally)
 }
 
-/// The state of a Task right after one event, for the public events of that event (7.1).
+/// What the public events of one event of the log say of the Task (7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// Normalized status.
+    /// Normalized status after the commit (EVENT-10).
     pub status: Normal,
-    /// Native status.
+    /// Native status after the event.
     pub native: TaskStatus,
     /// Whether the event was the first claim of the Task (EVENT-06).
     pub first_claim: bool,
@@ -337,8 +337,10 @@ impl Stage {
 impl Task {
     /// Applies a commit that is in the log, and returns the stages for its public events (RECOVER-08).
     pub fn replay_traced(&mut self, commit: &Commit) -> Result<Vec<Stage>, Illegal> {
+        let before = Facts::after_event(self).status();
         let mut stages = Vec::with_capacity(commit.events.len());
         self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;
+        settle(&mut stages, before, commit);
         Ok(stages)
     }
 
@@ -348,6 +350,18 @@ impl Task {
         let stages = task.replay_traced(first)?;
         Ok((task, stages))
     }
+}
+
+/// EVENT-10: a commit takes effect as a whole, so its events have the status after it. Those before the event
+/// that ends the Task have the status before the commit: no event says that the Task has ended before that one.
+fn settle(stages: &mut [Stage], before: Normal, commit: &Commit) {
+    let Some(after) = stages.last().map(|stage| stage.status) else { return };
+    let end = commit.events.iter().position(|event| event.body.end().is_some()).unwrap_or(0);
+    let (earlier, rest) = stages.split_at_mut(end);
+    // Before its first event there is no Task, and so no status.
+    let before = earlier.first().filter(|_| commit.first_seq == 1).map_or(before, |it| it.status);
+    earlier.iter_mut().for_each(|stage| stage.status = before);
+    rest.iter_mut().for_each(|stage| stage.status = after);
 }
 
 /// Normalized status of a Step (7.2, Step level).

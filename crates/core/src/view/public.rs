@@ -1,8 +1,7 @@
 //! The public events of a Task: the events of its log under the 23 names that clients know (7.1, EVENT).
 //!
-//! The mapping is total, and done commit by commit. The statuses after each event come in as
-//! [`Stage`]s, which a replay makes when it applies the event; so the cost of an event does not
-//! depend on the size of its Task.
+//! The mapping is total, and done commit by commit. The statuses come in as [`Stage`]s, which a replay
+//! makes when it applies the commit; so the cost of an event does not depend on the size of its Task.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -121,7 +120,7 @@ pub struct PublicEvent<'a> {
     pub attempt_id: Option<AttemptId>,
     /// The place of that event in the log.
     pub wal_seq: u64,
-    /// Normalized status after that event.
+    /// Normalized status after the commit of that event (EVENT-10).
     pub status: Normal,
     /// Native status after that event.
     pub native_status: TaskStatus,

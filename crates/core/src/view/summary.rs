@@ -172,7 +172,8 @@ impl Diagnostics {
         if head.status.is_terminal() || head.status == TaskStatus::Draft {
             return Self::default();
         }
-        let moving = tally.of(StepStatus::Ready) + tally.held();
+        // A Step that waits for its next try moves by itself, once its time has come.
+        let moving = tally.of(StepStatus::Ready) + tally.held() + tally.backing_off;
         let stuck = [StepStatus::Failed, StepStatus::Blocked, StepStatus::Pending];
         Self {
             stalled: moving == 0 && stuck.iter().any(|&s| tally.of(s) > 0),

@@ -1,12 +1,16 @@
 //! The input of `task_views`, and which Tasks a view shows.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 use super::Known;
+use super::normal::Normal;
 use super::snapshot::Snapshot;
 use super::view_name::ViewName;
+use crate::id::Ref;
 use crate::read::View;
 use crate::reject::Rejection;
 use crate::status::TaskStatus;
@@ -24,6 +28,35 @@ pub struct ViewsInput {
     /// Whether the views are for users: then they leave out internal and hidden Tasks (VIEW-10).
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub user_facing: bool,
+}
+
+impl Snapshot {
+    /// Leaves out Tasks whose statuses do not fit, by the view `tasks`, which must be there. The counts of
+    /// `task_summary` do not depend on it.
+    pub fn keep(&mut self, fits: impl Fn(TaskStatus, Normal) -> bool) {
+        let records = self.tasks.iter_mut();
+        records.for_each(|all| all.retain(|task| fits(task.native_status, task.status)));
+        let records = self.tasks.iter().flatten();
+        let kept: BTreeSet<SmolStr> = records.map(|task| task.task_id.as_str().into()).collect();
+        if let Some(totals) = &mut self.task_summary {
+            totals.recent_terminal.retain(|task| kept.contains(task.task_id.as_str()));
+        }
+        if let Some(graph) = &mut self.task_graph {
+            // The Task at one end stores the relation.
+            let is_kept = |of: &Ref| kept.contains(of.as_str());
+            graph.retain(|it| is_kept(if it.derived { &it.edge.to } else { &it.edge.from }));
+        }
+        if let Some(attempts) = &mut self.attempts {
+            attempts.active.retain(|attempt| kept.contains(attempt.task_id.as_str()));
+            attempts.recent.retain(|attempt| kept.contains(attempt.task_id.as_str()));
+        }
+        if let Some(blocked) = &mut self.blocked_tasks {
+            blocked.retain(|task| kept.contains(task.task_id.as_str()));
+        }
+        if let Some(delivery) = &mut self.delivery_state {
+            delivery.retain(|task, _| kept.contains(task.as_str()));
+        }
+    }
 }
 
 impl ViewsInput {

@@ -81,17 +81,35 @@ fn a_marked_step_is_updated_and_progresses() {
     }
 }
 
-/// 7.1, N23: the status in each event is that after its own WAL event, not after the commit.
+/// The statuses in the events of the last commit, as `normalized/native`.
+fn statuses(t: &Fixture) -> Vec<String> {
+    let both = |e: &Json| {
+        format!("{}/{}", e["status"].as_str().unwrap(), e["native_status"].as_str().unwrap())
+    };
+    last(t).iter().map(both).collect()
+}
+
+/// EVENT-10: events say the status after their commit, and never one in between, as it would be while a
+/// Step has completed and the next one is not ready yet.
 #[test]
-fn every_event_shows_the_status_of_its_own_moment() {
-    let t = Fixture::manual("a b<-a");
-    let seen: Vec<_> = last(&t)
-        .iter()
-        .map(|e| {
-            format!("{}/{}", e["status"].as_str().unwrap(), e["native_status"].as_str().unwrap())
-        })
-        .collect();
-    assert_eq!(seen, ["accepted/pending", "accepted/pending", "queued/pending", "queued/running"]);
+fn every_event_shows_the_status_after_its_commit() {
+    let mut t = Fixture::manual("a b<-a");
+    assert_eq!(
+        statuses(&t),
+        ["queued/pending", "queued/pending", "queued/pending", "queued/running"]
+    );
+    t.do_step("a");
+    assert_eq!(names(&t), "task.attempt.completed task.progress task.queued");
+    assert_eq!(statuses(&t), ["queued/running"; 3]);
+}
+
+/// EVENT-10: before the event that ends the Task, events say the status before the commit.
+#[test]
+fn no_event_says_that_the_task_has_ended_before_the_one_that_ends_it() {
+    let mut t = Fixture::auto("a");
+    t.do_step("a");
+    assert_eq!(names(&t), "task.attempt.completed task.progress task.completed");
+    assert_eq!(statuses(&t), ["preparing/running", "preparing/running", "completed/completed"]);
 }
 
 /// 7.1: `task_updated` also announces the graph if an edge, Step or dependency changed, and only
@@ -436,6 +454,9 @@ proptest! {
         let count = |test: &dyn Fn(&Json) -> bool| events.iter().filter(|e| test(e)).count();
         let terminal = count(&|e| e["terminal"] == true);
         prop_assert_eq!(terminal, usize::from(t.task.is_terminal()));
+        let mut before = events.iter().take_while(|e| e["terminal"] == false);
+        let ended = ["completed", "failed", "cancelled", "timed_out"];
+        prop_assert!(before.all(|e| ended.iter().all(|status| e["status"] != *status)));
         let attempts = t.task.durable().attempts().count();
         prop_assert_eq!(count(&|e| e["event"] == "task.started"), attempts.min(1));
         prop_assert_eq!(count(&|e| e["event"] == "task.attempt.started"), attempts);

@@ -278,6 +278,21 @@ fn diagnostics_follow_from_the_state() {
     assert_eq!(at(&t, START + 2_000), (false, false, false), "said of live tasks only");
 }
 
+/// TASK-18: a Step that is tried again later moves by itself. What waits for a Step that failed does not.
+#[test]
+fn a_task_that_waits_for_its_next_try_is_not_stalled() {
+    let policy = json!({"max_attempts": 2, "backoff": {"initial_ms": 500, "jitter": 0.0}});
+    let retry_policy = serde_json::from_value(policy).unwrap();
+    let given = CreateTask { retry_policy: Some(retry_policy), ..create_input("a b<-a") };
+    let mut t = Fixture::create(given, Policy::Manual);
+    let is_stalled = |t: &Fixture| TaskSummary::of(&t.task.durable(), &known()).diagnostics.stalled;
+    let held = t.claim("a");
+    t.report(&held, StepStatus::Failed);
+    assert!(t.step("a").state.not_before.is_some() && !is_stalled(&t));
+    t.write("a", StepStatus::Failed);
+    assert!(is_stalled(&t));
+}
+
 /// P30: what a report lists is bounded, at the limit and over, so that a message holds a claim that has it.
 #[test]
 fn what_a_report_lists_is_bounded() {

@@ -81,6 +81,25 @@ fn totals_count_every_task_where_it_belongs() {
     assert_eq!(shown.as_object().unwrap().len(), 1, "only what was asked for: {shown}");
 }
 
+/// VIEW-01 to VIEW-06: every view keeps the Tasks whose statuses fit; the counts do not depend on it.
+#[test]
+fn a_snapshot_keeps_the_tasks_whose_statuses_fit() {
+    let mut all = Snapshot::asking(&[]);
+    some_tasks().iter().for_each(|t| all.add(&t.task.durable(), &known()));
+    all.keep(|_, normal| normal == Normal::WaitingInput);
+    let shown = as_json(&all.finish());
+    let ids = |view: &str| -> Vec<Json> {
+        shown[view].as_array().unwrap().iter().map(|task| task["task_id"].clone()).collect()
+    };
+    assert_eq!(
+        (ids("tasks"), ids("blocked_tasks")),
+        (vec!["waiting".into()], vec!["waiting".into()])
+    );
+    assert_eq!(shown["delivery_state"].as_object().unwrap().len(), 1);
+    assert_eq!(shown["task_summary"]["terminal"], 4);
+    assert!(shown["task_summary"]["recent_terminal"].as_array().unwrap().is_empty());
+}
+
 /// VIEW-01, VIEW-07: what an index knows of ended Tasks counts as their logs would, and one that
 /// cannot be read is neither live nor ended.
 #[test]

@@ -28,7 +28,7 @@ impl<P: ClientPort> Client<P> {
     /// continue, give the `wal_seq` of the last event that you have handled. Up to three events
     /// share a `wal_seq`: if you were interrupted between them, give the one before, and recognise
     /// events that come again by their `event_id`. The stream waits while no scheduler answers,
-    /// however long that takes. An error is the last item.
+    /// however long that takes. An error is the last item; an `after` behind the end of the log is one.
     pub fn events(
         &self,
         task: &TaskId,
@@ -61,6 +61,18 @@ impl<P: ClientPort> Client<P> {
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
         self.port().runtime(task).await
     }
+}
+
+/// Refuses an event behind the end of the log: nobody has seen it, so the caller means another log.
+///
+/// # Errors
+/// `validation_error` with the version of the Task.
+pub fn check_after(after: u64, version: u64) -> Result<(), Rejection> {
+    if after <= version {
+        return Ok(());
+    }
+    let message = format!("after is {after}, and the log of the task ends with event {version}");
+    Err(Rejection::invalid("after", message).with("version", version))
 }
 
 /// What to do when the caller has taken all events that were read.
@@ -113,6 +125,7 @@ impl<P: ClientPort> Following<P> {
         self.put_off();
         self.has_heard = false;
         let page = patiently(&self.port, || self.port.events(&self.task, self.through)).await?;
+        check_after(self.through, page.version)?;
         self.read.extend(page.events);
         self.through = self.through.max(page.through);
         self.next = self.after_that(page.version, page.status);

@@ -35,6 +35,7 @@ use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Listing};
 use uuid::Uuid;
 
+pub use self::events::check_after;
 pub use self::patience::{WAITS, passes, patiently};
 pub use self::steer::answering;
 pub use self::task::{Step, Task};

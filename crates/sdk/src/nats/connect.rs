@@ -5,15 +5,13 @@
 //! so the library does not send old messages when a broken connection comes back.
 
 use std::fmt;
-use std::future::{Ready, ready};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, PublishErrorKind, ServerAddr, StatusCode};
-use async_nats::{Message, ReconnectToServer, Server, ServerInfo, Subscriber};
+use async_nats::{Client, ConnectOptions, Message, PublishErrorKind, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -22,8 +20,8 @@ use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
 use tenure_ports::supervise::spawn;
 pub use tenure_wire::bus::address::without_secrets;
-use tenure_wire::bus::address::{self, UserLogin, login};
-use tenure_wire::bus::turns::ServerTurns;
+use tenure_wire::bus::address::{UserLogin, login};
+use tenure_wire::bus::fault;
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
@@ -31,8 +29,9 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::mux::{self, NatsReply, WaiterSlot, Waiters};
-use super::news::{Hears, News, Trouble};
+use super::news::{Hears, News};
 use super::patience::{ambiguous, unavailable};
+use super::reach;
 
 /// How often to check whether there is a connection again.
 const LOOK: Duration = Duration::from_millis(10);
@@ -116,20 +115,30 @@ pub enum ConnectError {
         /// Why.
         source: std::io::Error,
     },
-    /// No server answers there, or none accepts the connection.
-    #[error("no connection to {address}: {why}")]
+    /// The certificates cannot be read.
+    #[error("the certificates {} cannot be used", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No server lets this login in, and some server does not answer: that may pass.
+    #[error("{why}")]
     Unreachable {
-        /// The address.
-        address: String,
-        /// The last error.
+        /// The fault of each server.
         why: String,
     },
-    /// The server answers, and does not let this login in.
-    #[error("{address} does not let this login in: {why}")]
+    /// The servers answer, and some cannot be connected to with these settings.
+    #[error("{why}")]
+    Settings {
+        /// The fault of each server.
+        why: String,
+    },
+    /// The servers answer, and do not let this login in.
+    #[error("{why}")]
     Denied {
-        /// The address.
-        address: String,
-        /// What it said.
+        /// What each server said.
         why: String,
     },
 }
@@ -168,53 +177,12 @@ impl Connection {
     /// # Errors
     /// No server accepts this principal within `first_wait`.
     pub async fn open(settings: &NatsSettings, inbox: String) -> Result<Self, ConnectError> {
-        let address = without_secrets(&settings.url);
-        let servers = servers(&settings.url)?;
-        let news = Arc::new(News::default());
-        let mut options = ConnectOptions::new();
-        if let Some(ca) = &settings.ca {
-            options = options.add_root_certificates(ca.clone());
-        }
-        if let Some(path) = &settings.credentials {
-            let path = path.clone();
-            options = match options.credentials_file(&path).await {
-                Ok(options) => options,
-                Err(source) => return Err(ConnectError::Credentials { path, source }),
-            };
-        }
-        // The client library ignores a login in an address.
-        let options = match login(&settings.url) {
-            Some(UserLogin { user, password: Some(password) }) => {
-                options.user_and_password(user, password)
-            }
-            Some(UserLogin { user: token, password: None }) => options.token(token),
-            None => options,
-        };
-        let told = Arc::clone(&news);
-        let options = options
-            .name(&settings.name)
-            .custom_inbox_prefix(&inbox)
-            .ping_interval(PING)
-            .connection_timeout(LET_IN)
-            .reconnect_to_server_callback(in_turn())
-            .retry_on_initial_connect()
-            .event_callback(move |event| {
-                told.take(&event);
-                std::future::ready(())
-            });
-        let unreachable = |why| ConnectError::Unreachable { address: address.clone(), why };
-        let client = options.connect(&servers[..]).await;
-        let client = client.map_err(|error| unreachable(error.to_string()))?;
-        if timeout(settings.first_wait, connected(&client)).await.is_err() {
-            return Err(match news.last_error.lock().take() {
-                Some(Trouble { what: why, is_denied: true }) => {
-                    ConnectError::Denied { address, why }
-                }
-                Some(Trouble { what, .. }) => unreachable(what),
-                None => unreachable(format!("none within {:?}", settings.first_wait)),
-            });
-        }
-        Self::listen(settings, client, inbox, news).await.map_err(|no| unreachable(no.message))
+        let options = options(settings, &inbox).await?;
+        let (client, news) = reach::first(&settings.url, &options, settings.first_wait).await?;
+        let listens = Self::listen(settings, client, inbox, news).await;
+        listens.map_err(|no| ConnectError::Unreachable {
+            why: format!("{}: {}", without_secrets(&settings.url), no.message),
+        })
     }
 
     async fn listen(
@@ -442,30 +410,38 @@ async fn subscribe(
     }
 }
 
-/// Makes the library try another server at once when one is lost.
-fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
-    let turns = Mutex::new(ServerTurns::default());
-    move |servers, _| {
-        let servers: Vec<_> = servers.into_iter().map(|it| (it.addr, it.did_connect)).collect();
-        let next = turns.lock().next(&servers);
-        ready(next.map(|addr| ReconnectToServer { addr, delay: None }))
-    }
-}
-
 async fn connected(client: &Client) {
     while client.connection_state() != State::Connected {
         sleep(LOOK).await;
     }
 }
 
-fn servers(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
-    // The error shows the whole list, without secrets: a part that looks like an address may be a
-    // piece of a password.
-    let refused = |error: std::io::Error| ConnectError::Address {
-        address: without_secrets(url),
-        why: error.to_string(),
+/// How to connect: what is the same for all servers.
+async fn options(settings: &NatsSettings, inbox: &str) -> Result<ConnectOptions, ConnectError> {
+    let mut options = ConnectOptions::new();
+    if let Some(ca) = &settings.ca {
+        let checked = fault::check_certificates(tokio::fs::read(ca).await);
+        checked.map_err(|source| ConnectError::Certificates { path: ca.clone(), source })?;
+        options = options.add_root_certificates(ca.clone());
+    }
+    if let Some(path) = &settings.credentials {
+        let read = options.credentials_file(path).await;
+        options =
+            read.map_err(|source| ConnectError::Credentials { path: path.clone(), source })?;
+    }
+    // The client library ignores a login in an address.
+    let options = match login(&settings.url) {
+        Some(UserLogin { user, password: Some(password) }) => {
+            options.user_and_password(user, password)
+        }
+        Some(UserLogin { user: token, password: None }) => options.token(token),
+        None => options,
     };
-    address::servers(url).map(|server| server.parse::<ServerAddr>().map_err(refused)).collect()
+    Ok(options
+        .name(&settings.name)
+        .custom_inbox_prefix(inbox)
+        .ping_interval(PING)
+        .connection_timeout(LET_IN))
 }
 
 #[cfg(test)]
@@ -477,17 +453,21 @@ mod tests {
         let url = "nats://ann:s3cret@one:4222, nats://two:4222";
         assert_eq!(without_secrets(url), "one:4222,two:4222");
         assert!(!format!("{:?}", NatsSettings::new(url)).contains("s3cret"));
-        let refused = servers("nats://ann:s3,cret@one:4222").unwrap_err().to_string();
-        assert!(refused.contains("…,one:4222") && !refused.contains("s3"), "{refused}");
     }
 
+    /// A file of certificates that cannot be used is refused, also where no server asks for TLS.
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_named() {
-        let wait = Duration::from_millis(300);
-        let settings =
-            NatsSettings { first_wait: wait, ..NatsSettings::new("nats://a:b@127.0.0.1:9") };
-        let error = Connection::open(&settings, "_INBOX.worker.p.b".into()).await.unwrap_err();
-        let said = error.to_string();
-        assert!(said.starts_with("no connection to 127.0.0.1:9: "), "{said}");
+    async fn a_file_without_certificates_is_named_and_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (missing, other) = (dir.path().join("ca.pem"), dir.path().join("ca.der"));
+        std::fs::write(&other, "no certificate").unwrap();
+        for path in [missing, other] {
+            let usual = NatsSettings::new("nats://127.0.0.1:9");
+            let settings = NatsSettings { ca: Some(path.clone()), ..usual };
+            let refused =
+                Connection::open(&settings, "_INBOX.worker.p.b".into()).await.unwrap_err();
+            assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+            assert!(matches!(refused, ConnectError::Certificates { .. }));
+        }
     }
 }

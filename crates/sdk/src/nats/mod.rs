@@ -17,6 +17,7 @@ mod join;
 mod mux;
 mod news;
 mod patience;
+mod reach;
 pub mod worker;
 
 pub use client::NatsClient;

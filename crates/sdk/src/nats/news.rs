@@ -2,6 +2,7 @@
 //! refuses a subject to this principal. These come apart from the answers, so this passes them to
 //! the requests that wait, which will get no answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_nats::{ClientError, ConnectErrorKind, Event, ServerError};
@@ -11,12 +12,17 @@ use tokio::sync::watch;
 
 use super::patience::unavailable;
 
+/// How many different events are told while there is no connection.
+const TOLD_MAX: usize = 64;
+
 /// What the client library has reported about its connection.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) connects: watch::Sender<u64>,
     pub(super) last_error: Mutex<Option<Trouble>>,
     pub(super) denials: Denials,
+    /// What was told since the last connection: while there is none, the same errors come every second.
+    told: Mutex<BTreeSet<String>>,
 }
 
 /// The last error of a connection.
@@ -49,16 +55,25 @@ impl News {
                 tracing::debug!("connected");
                 self.denials.clear();
                 *self.last_error.lock() = None;
+                self.told.lock().clear();
                 self.connects.send_modify(|count| *count += 1);
             }
             Event::ServerError(_) | Event::ClientError(_) => {
-                tracing::warn!(%event, "the connection has trouble");
+                self.warn(event, "the connection has trouble");
                 if let Event::ServerError(ServerError::Other(said)) = event {
                     self.denials.take(said);
                 }
                 *self.last_error.lock() = Some(Trouble::of(event));
             }
-            other => tracing::warn!(event = %other, "the connection changed"),
+            other => self.warn(other, "the connection changed"),
+        }
+    }
+
+    /// Warns once of each event until there is a connection again.
+    fn warn(&self, event: &Event, what: &str) {
+        let mut told = self.told.lock();
+        if told.len() < TOLD_MAX && told.insert(event.to_string()) {
+            tracing::warn!(%event, "{what}");
         }
     }
 
@@ -187,6 +202,19 @@ mod tests {
         news.take(&Event::ServerError(denied));
         news.take(&Event::Connected);
         assert_eq!(code(), Code::Unavailable);
+    }
+
+    /// While there is no connection, the same error comes again and again, and is told once.
+    #[test]
+    fn the_same_trouble_is_told_once_until_there_is_a_connection() {
+        let news = News::default();
+        let trouble = |what: &str| Event::ClientError(ClientError::Other(what.into()));
+        for what in ["connection refused", "connection refused", "timed out"] {
+            news.take(&trouble(what));
+        }
+        assert_eq!(news.told.lock().len(), 2);
+        news.take(&Event::Connected);
+        assert!(news.told.lock().is_empty());
     }
 
     /// PERM-02: a waiting request learns that the server refuses its subject, or the inbox.

@@ -5,10 +5,14 @@ use std::time::Duration;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tokio::time::Instant;
 
+use crate::client::WAITS;
 use crate::pauses::Pauses;
 
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// How long nobody may answer before the user is told.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// How long to wait for the owner to read a log, as long as it answers that it is reading.
 const READING_MAX: Duration = Duration::from_secs(600);
@@ -22,6 +26,8 @@ pub(super) struct Patience {
     pauses: Pauses,
     /// An answer was lost: the request may have taken effect, whatever later answers say.
     lost_one: bool,
+    /// The user was told that nobody answers.
+    is_told: bool,
 }
 
 impl Patience {
@@ -29,7 +35,7 @@ impl Patience {
     pub(super) fn of(whole: Duration) -> Self {
         let pauses = Pauses::between(PAUSES.0, PAUSES.1);
         let begun = Instant::now();
-        Self { begun, whole, until: begun + whole, pauses, lost_one: false }
+        Self { begun, whole, until: begun + whole, pauses, lost_one: false, is_told: false }
     }
 
     /// How long a try that takes up to `most` may take.
@@ -50,12 +56,26 @@ impl Patience {
             return false;
         }
         self.lost_one |= refused.is_ambiguous();
+        self.tell(refused);
         tokio::time::sleep(pause).await;
         true
     }
 
+    /// Tells the user, once and after a second, that nobody answers. An answer that is late is no sign of that,
+    /// as some requests are answered only when their effect is over.
+    fn tell(&mut self, refused: &Rejection) {
+        if !self.is_told && !refused.is_ambiguous() && self.begun.elapsed() >= TOLD_AFTER {
+            self.is_told = true;
+            tracing::warn!(target: WAITS, "{refused}; it is waited for");
+        }
+    }
+
     /// The result of all the tries together.
     pub(super) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
+        if self.is_told && answer.as_ref().err().is_none_or(|refused| !refused.code.is_retryable())
+        {
+            tracing::info!(target: WAITS, "there is an answer again");
+        }
         answer.map_err(|refused| match self.lost_one && refused.code.is_retryable() {
             true => refused.of_kind(RejectionKind::Ambiguous),
             false => refused,
@@ -119,6 +139,17 @@ mod tests {
         assert!(patience.outlasts(&reading).await);
         while patience.outlasts(&unavailable("busy")).await {}
         assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    }
+
+    /// CTRL-11: the user is told that nobody answers after a second, and not that an answer is late.
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_is_told_after_a_second() {
+        let mut patience = Patience::of(Duration::from_secs(30));
+        let nobody = unavailable("nobody serves this now");
+        assert!(patience.outlasts(&nobody).await && !patience.is_told);
+        tokio::time::sleep(TOLD_AFTER).await;
+        assert!(patience.outlasts(&ambiguous("none in time")).await && !patience.is_told);
+        assert!(patience.outlasts(&nobody).await && patience.is_told);
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ mod beside;
 pub mod blob;
 pub mod catalog;
 pub mod event;
+pub mod fault;
 pub mod node;
 pub mod operate;
 mod operation;

@@ -1,6 +1,7 @@
 //! The options that name a cluster and the login for it, and the connection that they make.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tenure_core::id::SessionId;
@@ -39,13 +40,20 @@ struct NatsFiles {
     /// The certificate of the authority that signed its own, in PEM
     #[arg(long = "nats-ca", value_name = "FILE", env = "TENURE_NATS_CA")]
     ca: Option<PathBuf>,
+
+    /// How long to ask a cluster in which nobody answers, such as 5s [default: 30s]
+    #[arg(long, value_name = "TIME", env = "TENURE_PATIENCE", value_parser = humantime::parse_duration)]
+    patience: Option<Duration>,
 }
 
 impl NatsFiles {
     /// The settings of the connection.
     fn settings(&self, url: &str, name: &str) -> NatsSettings {
         let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
-        NatsSettings { credentials, ca, name, ..NatsSettings::new(url) }
+        let usual = NatsSettings::new(url);
+        let patience = self.patience.unwrap_or(usual.patience);
+        let first_wait = usual.first_wait.min(patience);
+        NatsSettings { credentials, ca, name, first_wait, patience, ..usual }
     }
 }
 
@@ -211,6 +219,9 @@ impl ClusterUser {
 
 const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 
+const TRUST: &str = "see that --nats is an address of NATS, and that both sides agree on TLS: --nats-ca \
+     (TENURE_NATS_CA) is the certificate of the authority that signed the server's own";
+
 /// Help: how NATS learns which user connects.
 pub(crate) const LOGIN: &str = "the user is in the address of --nats, or in --nats-creds; --name \
      (TENURE_PRINCIPAL) must be the name of that user, and --session or --pool one that it is let into";
@@ -220,6 +231,9 @@ impl From<ConnectError> for Failure {
         let refused = |code| Self::refused(code, &error);
         match &error {
             ConnectError::Address { .. } => Self::caused(Exit::Usage, &error).help(NAMES_SERVER),
+            ConnectError::Certificates { .. } | ConnectError::Settings { .. } => {
+                Self::caused(Exit::Usage, &error).help(TRUST)
+            }
             ConnectError::Credentials { .. } => {
                 Self::caused(Exit::Unavailable, &error).help(NAMES_SERVER)
             }

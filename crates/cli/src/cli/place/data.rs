@@ -341,6 +341,16 @@ impl TaskReader {
         }
     }
 
+    /// The failure for a session that has no Task.
+    pub(crate) fn no_session(&self, session: &SessionId) -> Failure {
+        let message = format!("no session `{session}` in {}: it has no task", self.place());
+        let failure = Failure::new(Exit::NotFound, message);
+        match &self.cluster {
+            Some(_) => failure.help("--session names one; the cluster has no list of its sessions"),
+            None => failure.help("`tenure session list` shows what there is"),
+        }
+    }
+
     /// A suggestion: the Task of this id in another session, or one with a similar id in this
     /// session.
     fn meant(&self, key: &TaskKey, entries: &[Entry]) -> Option<String> {
@@ -363,6 +373,11 @@ impl OfTask {
         let loaded = data.load(&self.key()?)?;
         Ok((data, loaded))
     }
+}
+
+/// Whether this is the session of commands that name none, which may be without a Task.
+pub(crate) fn is_default(session: &SessionId) -> bool {
+    session.as_str() == "default"
 }
 
 /// The local caller in a session.

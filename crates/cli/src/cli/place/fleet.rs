@@ -8,7 +8,7 @@ use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
 
 use super::cluster::LookArgs;
-use crate::cli::answer::{Failure, Format, output};
+use crate::cli::answer::{Exit, Failure, Format, output};
 use crate::cli::runtime::one_thread;
 
 /// A cluster, and how to answer.
@@ -39,14 +39,14 @@ impl FleetArgs {
         })
     }
 
-    /// The answers of all nodes about themselves. Warns if something is left out.
-    pub(crate) fn nodes(&self) -> Result<Gather<NodeFacts>, Failure> {
+    /// The answers of all nodes about themselves, and the exit code. Warns if something is left out.
+    pub(crate) fn nodes(&self) -> Result<(Gather<NodeFacts>, Exit), Failure> {
         let heard = self.ask(async |client| Ok(client.port().nodes().await?))?;
-        warn_of_missing(&heard.missing_partitions);
+        let exit = exit_without(&heard.missing_partitions);
         if heard.answers.iter().any(|node| node.more) {
             output::warn("there are more workers or pools than a node can name in an answer");
         }
-        Ok(heard)
+        Ok((heard, exit))
     }
 }
 
@@ -56,9 +56,22 @@ pub(crate) fn nobody_answers(partitions: &[impl ToString]) -> String {
     format!("nobody answers for partitions {}", partitions.join(", "))
 }
 
-/// Warns which partitions have not answered: the output may be incomplete.
-pub(crate) fn warn_of_missing(partitions: &[u32]) {
-    if !partitions.is_empty() {
-        output::warn(format_args!("{}: there may be more", nobody_answers(partitions)));
+/// The exit code of an answer without these partitions. Warns which they are: the answer may be incomplete.
+pub(crate) fn exit_without(partitions: &[impl ToString]) -> Exit {
+    if partitions.is_empty() {
+        return Exit::Ok;
+    }
+    output::warn(format_args!("{}: there may be more; try again", nobody_answers(partitions)));
+    Exit::Unavailable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_some_partitions_is_no_success() {
+        assert_eq!(exit_without(&[] as &[u32]), Exit::Ok);
+        assert_eq!(exit_without(&[0, 3]), Exit::Unavailable);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::{Client, passes};
+use tenure_sdk::client::{Client, WAITS, passes};
 use tenure_sdk::nats::NatsClient;
 
 use super::args::PlaceArgs;
@@ -67,14 +67,14 @@ impl LiveTask {
             match self.far().await {
                 Err(silence) if silence.refusal().is_some_and(passes) => {
                     if !is_told {
-                        output::say(format_args!("{}; it is waited for", silence.message));
+                        tracing::warn!(target: WAITS, "{}; it is waited for", silence.message);
                     }
                     is_told = true;
                     tokio::time::sleep(PAUSE).await;
                 }
                 found => {
                     if is_told && found.is_ok() {
-                        output::say("there is an answer again");
+                        tracing::info!(target: WAITS, "there is an answer again");
                     }
                     return found;
                 }

@@ -38,9 +38,9 @@ mod session;
 
 pub(crate) use self::args::{DataDir, OfTask, PlaceArgs, ViewArgs};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
-pub(crate) use self::data::{Indexed, Loaded, TaskReader, me};
+pub(crate) use self::data::{Indexed, Loaded, TaskReader, is_default, me};
 pub(crate) use self::fetch::{Cluster, Fetched, fetch, file_of, unwritten};
-pub(crate) use self::fleet::{FleetArgs, nobody_answers, warn_of_missing};
+pub(crate) use self::fleet::{FleetArgs, exit_without, nobody_answers};
 pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
 pub(crate) use self::live::LiveTask;

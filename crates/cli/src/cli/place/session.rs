@@ -7,8 +7,8 @@ use tenure::embedded::{Embedded, LocalClient};
 use tenure_core::Context;
 use tenure_core::command::RetryEnded;
 use tenure_core::event::Body;
-use tenure_core::id::{CommandId, RunId, TaskId};
-use tenure_core::view::{QueryInput, StepView, TaskSummary, TaskView, WriteSummary};
+use tenure_core::id::{CommandId, RunId, StepId, TaskId};
+use tenure_core::view::{Explanation, QueryInput, StepView, TaskSummary, TaskView, WriteSummary};
 use tenure_core::{Code, Command, Limits, Rejection};
 use tenure_local::JsonlReader;
 use tenure_ports::ClientPort as _;
@@ -121,6 +121,11 @@ impl CallerSession {
             next = page.next_offset;
         }
         Ok(all)
+    }
+
+    /// Why a Step is not running.
+    pub(crate) async fn explain(&self, step: &StepId) -> Result<Explanation, Failure> {
+        Ok(ask!(self, client => client.explain(&self.key.task_id, step.clone()))?)
     }
 
     /// The Run of this id, or the only one whose id begins so.

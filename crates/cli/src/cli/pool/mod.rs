@@ -41,17 +41,20 @@ struct PoolListing {
 }
 
 fn list(args: &FleetArgs) -> Result<Exit, Failure> {
-    let heard = args.nodes()?;
+    let (heard, exit) = args.nodes()?;
     let pools =
         merged(&heard).into_iter().map(|(pool, facts)| ListedPool { pool, facts }).collect();
     let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
     let listing = PoolListing { pools, waits, missing_partitions };
-    args.output.answer(&listing, Shape::many("pools", "pool"), || print(&listing))
+    args.output.answer(&listing, Shape::many("pools", "pool"), || print(&listing))?;
+    Ok(exit)
 }
 
 fn print(listing: &PoolListing) -> Result<(), Failure> {
     if listing.pools.is_empty() {
-        output::say("no pool: there is no worker, and nothing waits for one");
+        if listing.missing_partitions.is_empty() {
+            output::say("no pool: there is no worker, and nothing waits for one");
+        }
         return Ok(());
     }
     let mut sheet =

@@ -23,8 +23,8 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     all: bool,
 
-    /// Only steps in this status, as tables have it or the native one (repeatable); settled ones
-    /// still need --all
+    /// Only steps in this status, as tables have it or the native one (repeatable); the name of a
+    /// status of settled steps implies --all
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = step_status)]
     status: Vec<StatusFilter<StepStatus>>,
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     let (data, loaded) = args.of.load()?;
     let input = QueryInput {
         claimed_by_agent_id: args.claimed_by.clone(),
-        include_terminal_steps: args.all,
+        include_terminal_steps: args.all || StatusFilter::name_ended(&args.status),
         limit: args.cut.limit,
         offset: args.cut.offset,
         statuses: StatusFilter::natives(&args.status),
@@ -55,8 +55,11 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         let page = query(view, (&who, known), &input, &args.status)?;
         let shape = Shape::many("steps", "step_id").before(page.next_offset);
         args.of.look.output.answer(&page, shape, || print_page(view, known, &page))?;
-        if page.steps.is_empty() && !args.all && view.steps().next().is_some() {
-            output::say("no such step; completed, failed and cancelled ones are shown with --all");
+        if page.steps.is_empty() && view.steps().next().is_some() {
+            output::say(match input.include_terminal_steps {
+                true => "no such step",
+                false => "no such step; completed, failed and cancelled ones are shown with --all",
+            });
         }
         Ok::<_, Failure>(Exit::Ok)
     })

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tenure_scheduler::Follower;
+use tenure_sdk::client::check_after;
 use tenure_wire::bus::event::TaskEvent;
 
 use super::follow::{follow, until_stopped};
@@ -42,7 +43,13 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
     let found = OnceCell::new();
     until_stopped(&args.of, &found, async {
         let mut events = match &here {
-            Some((_, log)) => events_of(log.clone(), args.after)?.boxed_local(),
+            Some((data, log)) => {
+                if args.after > 0 {
+                    let version = data.fold(log.clone())?.task.durable().version();
+                    check_after(args.after, version)?;
+                }
+                events_of(log.clone(), args.after)?.boxed_local()
+            }
             None => {
                 let (client, key) = args.of.far_in_the_end().await?;
                 let key = found.get_or_init(|| key);

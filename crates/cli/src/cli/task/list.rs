@@ -18,7 +18,7 @@ use crate::cli::answer::{
 };
 use crate::cli::filter::{Cut, StatusFilter, task_status};
 use crate::cli::place::scan::LogFile;
-use crate::cli::place::{TaskReader, ViewArgs, nobody_answers};
+use crate::cli::place::{TaskReader, ViewArgs, exit_without};
 use crate::cli::request::label;
 
 /// List tasks.
@@ -32,8 +32,8 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     archived: bool,
 
-    /// Only tasks in this status, as tables have it or the native one (repeatable); ended ones still
-    /// need --all
+    /// Only tasks in this status, as tables have it or the native one (repeatable); the name of a
+    /// status of ended tasks implies --all, and `archived` implies --archived
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
     status: Vec<StatusFilter<TaskStatus>>,
 
@@ -107,9 +107,10 @@ impl UnreadableReason {
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     let data = TaskReader::open(&args.look.at)?;
+    let archived = args.archived || StatusFilter::name(&args.status, Normal::Archived);
     let input = ListInput {
-        include_archived: args.archived,
-        include_terminal: args.all || args.archived,
+        include_archived: archived,
+        include_terminal: args.all || archived || StatusFilter::name_ended(&args.status),
         labels: labels_of(&args.labels)?,
         limit: args.cut.limit,
         offset: args.cut.offset,
@@ -127,20 +128,17 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
             list(&data, found, (&input, &args.status))?
         }
     };
-    let missing = &listing.page.missing_partitions;
-    if !missing.is_empty() {
-        output::warn(format_args!("{}: try again", nobody_answers(missing)));
-    }
+    let exit = exit_without(&listing.page.missing_partitions);
     if !listing.unreadable.is_empty() && args.look.output != Format::Table {
         let count = human::plural(listing.unreadable.len(), "task");
         output::warn(format_args!("{count} cannot be read: `tenure wal verify` says why"));
     }
     let shape = Shape::many("tasks", "task_id").before(listing.page.next_offset);
     args.look.output.answer(&listing, shape, || print(&data, &listing))?;
-    if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
-        say_what_else(&data, args)?;
+    if exit == Exit::Ok && listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
+        say_what_else(&data, args, &input)?;
     }
-    Ok(Exit::Ok)
+    Ok(exit)
 }
 
 /// The labels that are asked for. No Task has two values of one key.
@@ -298,12 +296,12 @@ fn print(data: &TaskReader, listing: &TaskListing) -> Result<(), Failure> {
 }
 
 /// If there is nothing to show, says where there are Tasks: in other sessions, or ended ones.
-fn say_what_else(data: &TaskReader, args: &ListArgs) -> Result<(), Failure> {
+fn say_what_else(data: &TaskReader, args: &ListArgs, input: &ListInput) -> Result<(), Failure> {
     let session = &args.look.at.session;
     let here = data.entries(Some(session))?;
     output::say(format_args!("no such task in session {session} of {}", data.place()));
     let ended = here.iter().filter(|entry| entry.ended.is_some()).count();
-    if ended > 0 && !args.all {
+    if ended > 0 && !input.include_terminal {
         let tasks = human::plural(ended, "ended task");
         output::say(format_args!("{tasks} there: tenure task list --all"));
     } else if here.is_empty() && data.cluster().is_none() {

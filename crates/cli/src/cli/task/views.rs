@@ -9,8 +9,8 @@ use crate::cli::answer::{
     Exit, Failure, Shape, Sheet, Tone, human, number, output, status, text, toned,
 };
 use crate::cli::attempt::attempt_rows;
-use crate::cli::filter::named;
-use crate::cli::place::{TaskReader, ViewArgs, warn_of_missing};
+use crate::cli::filter::{StatusFilter, named, task_status};
+use crate::cli::place::{TaskReader, ViewArgs, exit_without};
 
 /// Show all live tasks of a session and the newest ended ones, and count the others.
 #[derive(Debug, Args)]
@@ -19,9 +19,9 @@ pub(crate) struct ViewsArgs {
     #[arg(value_name = "VIEW", value_parser = |name: &str| named(name, ViewName::ALL))]
     views: Vec<ViewName>,
 
-    /// Only tasks in this status of the log (repeatable)
-    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = |name: &str| named(name, TaskStatus::ALL))]
-    status: Vec<TaskStatus>,
+    /// Only tasks in this status, as tables have it or the native one (repeatable)
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
+    status: Vec<StatusFilter<TaskStatus>>,
 
     /// No internal or hidden tasks
     #[arg(long)]
@@ -41,18 +41,33 @@ struct ViewsAnswer {
 
 pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
     let data = TaskReader::open(&args.look.at)?;
-    let asked = ViewsInput {
-        views: args.views.clone(),
-        statuses: (!args.status.is_empty()).then(|| args.status.clone()),
-        user_facing: args.user_facing,
-    };
-    let (snapshot, missing_partitions) = data.snapshot(&args.look.at.session, asked)?;
-    warn_of_missing(&missing_partitions);
+    let (snapshot, missing_partitions) = read(args, &data)?;
+    let exit = exit_without(&missing_partitions);
     for task in &snapshot.unreadable {
         output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));
     }
     let views = ViewsAnswer { snapshot, missing_partitions };
-    args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))
+    args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
+    Ok(exit)
+}
+
+/// The views of the Tasks in one of the statuses. If native statuses do not select them, it reads those of all
+/// Tasks and filters here, by the view that has the statuses.
+fn read(args: &ViewsArgs, data: &TaskReader) -> Result<(Snapshot, Vec<u32>), Failure> {
+    let session = &args.look.at.session;
+    let (views, statuses) = (args.views.clone(), StatusFilter::natives(&args.status));
+    let mut asked = ViewsInput { views, statuses, user_facing: args.user_facing };
+    if asked.statuses.is_some() || args.status.is_empty() {
+        return data.snapshot(session, asked);
+    }
+    let is_extra = !asked.views.is_empty() && !asked.views.contains(&ViewName::Tasks);
+    asked.views.extend(is_extra.then_some(ViewName::Tasks));
+    let (mut snapshot, missing) = data.snapshot(session, asked)?;
+    snapshot.keep(|native, normal| StatusFilter::any(&args.status, native, normal));
+    if is_extra {
+        snapshot.tasks = None;
+    }
+    Ok((snapshot, missing))
 }
 
 /// Prints the main views for people; JSON has all of them.

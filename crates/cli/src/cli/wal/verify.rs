@@ -18,7 +18,7 @@ use tenure_ports::journal::TaskKey;
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output};
 use crate::cli::place::scan::{self, Broken, LogEnd, LogFault, LogFile, SUFFIX};
-use crate::cli::place::{Indexed, TaskReader, ViewArgs, nobody_answers};
+use crate::cli::place::{Indexed, TaskReader, ViewArgs, is_default, nobody_answers};
 
 /// Check logs.
 #[derive(Debug, Args)]
@@ -106,7 +106,10 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         None if data.cluster().is_some() => {
             every_log_far(&data, &args.look.at.session, &mut report)?;
         }
-        None => every_log(&data, &mut report)?,
+        None => {
+            refuse_unknown(&data, &args.look.at.session)?;
+            every_log(&data, &mut report)?;
+        }
     }
     let exit = report.exit();
     report.ok = exit == Exit::Ok;
@@ -122,6 +125,10 @@ fn every_log_far(
     report: &mut VerifyReport,
 ) -> Result<(), Failure> {
     let listing = data.listing(Some(session), true)?;
+    let is_empty = listing.entries.is_empty() && listing.missing_partitions.is_empty();
+    if is_empty && !is_default(session) {
+        return Err(data.no_session(session));
+    }
     report.missing_partitions = listing.missing_partitions;
     for entry in listing.entries {
         match data.find_named(&entry.key) {
@@ -142,6 +149,16 @@ fn every_log_far(
 fn verdict_far(data: &TaskReader, log: &LogFile) -> LogVerdict {
     let file = format!("tasks/{}/{}{SUFFIX}", log.key.session_id, log.wal_name);
     LogVerdict { file, ..verdict(data, log) }
+}
+
+/// Refuses a session that was named and has no Task in the directory.
+fn refuse_unknown(data: &TaskReader, session: &SessionId) -> Result<(), Failure> {
+    let is_there = data.session_dir(session).exists()
+        || data.indexed().iter().any(|row| row.session_id == *session);
+    match is_there || is_default(session) {
+        true => Ok(()),
+        false => Err(data.no_session(session)),
+    }
 }
 
 fn every_log(data: &TaskReader, report: &mut VerifyReport) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use tenure_wire::bus::operate::{Drain, Drained};
 use tenure_wire::bus::subject::Token;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::place::{FleetArgs, warn_of_missing};
+use crate::cli::place::{FleetArgs, exit_without};
 
 /// Tell workers to leave.
 #[derive(Debug, Clone, Args)]
@@ -50,12 +50,12 @@ pub(super) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     let (principal, boot) = (principal.map(name), boot.map(name));
     let which = Drain { v: V, pool: args.pool.clone(), principal, boot };
     let heard = args.fleet.ask(async |client| Ok(client.port().drain(&which).await?))?;
-    warn_of_missing(&heard.missing_partitions);
+    let exit = exit_without(&heard.missing_partitions);
     let mut workers: Vec<AgentId> =
         heard.answers.into_iter().flat_map(|node: Drained| node.workers).collect();
     workers.sort_unstable();
     workers.dedup();
-    if workers.is_empty() {
+    if workers.is_empty() && exit == Exit::Ok {
         return Err(Failure::new(Exit::NotFound, "there is no such worker")
             .help("`tenure worker list` shows those that there are"));
     }
@@ -64,5 +64,6 @@ pub(super) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         told.workers.iter().try_for_each(|worker| {
             output::print(format_args!("{worker} takes no more, and leaves when it is done\n"))
         })
-    })
+    })?;
+    Ok(exit)
 }

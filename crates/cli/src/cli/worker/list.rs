@@ -33,19 +33,22 @@ struct WorkerListing {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
-    let heard = args.fleet.nodes()?;
+    let (heard, exit) = args.fleet.nodes()?;
     let mut workers = merged(&heard);
     let is_meant = |name: &str| args.pool.as_ref().is_none_or(|pool| pool.as_str() == name);
     workers.retain(|worker| is_meant(worker.pool.as_str()));
     let mut refused = refused(&heard);
     refused.retain(|worker| is_meant(&worker.pool));
     let listing = WorkerListing { workers, refused, missing_partitions: heard.missing_partitions };
-    args.fleet.output.answer(&listing, Shape::many("workers", "principal"), || print(&listing))
+    args.fleet.output.answer(&listing, Shape::many("workers", "principal"), || print(&listing))?;
+    Ok(exit)
 }
 
 fn print(listing: &WorkerListing) -> Result<(), Failure> {
     if listing.workers.is_empty() && listing.refused.is_empty() {
-        output::say("no worker: `tenure worker --pool POOL` runs one");
+        if listing.missing_partitions.is_empty() {
+            output::say("no worker: `tenure worker --pool POOL` runs one");
+        }
         return Ok(());
     }
     let mut sheet = Sheet::new(&["WORKER", "POOL", "STATUS", "FREE", "UNHEARD", "SILENT", "NODES"]);

@@ -29,8 +29,14 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = "default")]
     pool: PoolId,
 
-    /// Steps that run at a time
-    #[arg(long, value_name = "N", env = "TENURE_CONCURRENCY", default_value = "4")]
+    /// Steps that run at a time, 1 to 65536
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_CONCURRENCY",
+        value_parser = concurrency,
+        default_value = "4"
+    )]
     concurrency: NonZeroUsize,
 
     /// Who this is: what the server lets it in as
@@ -51,6 +57,14 @@ pub(super) struct RunArgs {
     /// This start of the worker: no other has the same
     #[arg(skip = boot())]
     pub(super) boot: String,
+}
+
+/// The most Steps that a worker runs at a time. A larger number is a mistake: nodes would send it all that waits.
+const CONCURRENCY_MAX: usize = 65_536;
+
+fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse::<NonZeroUsize>().ok().filter(|it| it.get() <= CONCURRENCY_MAX);
+    number.ok_or_else(|| format!("a number from 1 to {CONCURRENCY_MAX}"))
 }
 
 /// Runs a worker. It uses a runtime of one thread, because Steps are other processes or wait.

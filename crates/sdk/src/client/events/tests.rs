@@ -1,6 +1,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use tenure_core::Code;
 use tokio::time::timeout;
 
 use super::super::tests::{Fake, task};
@@ -113,4 +114,18 @@ async fn events_go_on_however_long_nobody_answers() {
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);
     assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);
     assert!(events.next().await.is_none(), "it has ended");
+}
+
+/// An event behind the end of the log is refused, as nobody can have seen it.
+#[tokio::test(start_paused = true)]
+async fn nobody_goes_on_behind_the_end_of_the_log() {
+    let fake = Fake::default();
+    fake.commit(3, false);
+    let client = Client::new(fake.clone());
+    let mut at_the_end = pin!(client.events(&task(), 3).fuse());
+    assert_eq!(next(&mut at_the_end).await, [0_u64; 0]);
+    let mut behind = pin!(client.events(&task(), 4).fuse());
+    let refused = behind.next().await.unwrap().unwrap_err();
+    assert_eq!((refused.code, &refused.details["version"]), (Code::ValidationError, &3.into()));
+    assert!(behind.next().await.is_none());
 }
