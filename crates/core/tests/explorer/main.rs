@@ -4,10 +4,10 @@
 //! The Tasks are all DAGs of two and of three Steps, under each policy of dispatch and completion (`shapes`). From
 //! each state it tries the whole alphabet (`inputs`): what a right caller would send, and what a late, doubled or
 //! wrong one would. States are visited breadth first, the shortest history first, and two states that will go on
-//! alike count as one (`key`). Beyond the depth that the time allows, histories that a seed draws go on (`search`). After each
-//! input the laws of what it may change (`changes`) and of the state that it leaves (`laws`) are checked, and from
-//! each live state somebody who follows the rules and the advice that the Task gives has to be able to bring it to
-//! its end (`finish`).
+//! alike count as one (`key`). Beyond the depth that the time allows, histories that a seed draws go on (`search`).
+//! After each input the laws of what it may change (`changes`), of what must be accepted (`allowed`) and of the state
+//! that it leaves (`laws`) are checked, and from each live state somebody who follows the rules and the advice that
+//! the Task gives has to be able to bring it to its end (`finish`).
 //!
 //! A law that is broken is printed with the shortest sequence of inputs found. By hand it runs longer:
 //!

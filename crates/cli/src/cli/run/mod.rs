@@ -3,15 +3,15 @@
 //! The file is read and checked before anything is touched ([`RunnablePlan`]). Then scheduler and
 //! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
 //! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end,
-//! or handles a signal or a fault of the log that comes before it.
+//! or handles a signal or a fault of the log that comes before it. [`stuck`] says why one does not go on.
 
 mod args;
 mod follow;
-mod hindrance;
 mod hint;
 mod host;
 mod job;
 mod steer;
+mod stuck;
 mod watch;
 
 use std::path::Path;
@@ -149,8 +149,8 @@ fn conclude(
             output::say(format_args!("stopped; go on with: {resume}"));
             Ok(Exit::Interrupted)
         }
-        SteerEnd::Stuck => Err(hindrance::stuck(args, task, now)),
-        SteerEnd::Refused(why) => Err(hindrance::with_ways(why, args, task, now)),
+        SteerEnd::Stuck => Err(stuck::failure(args, task, now)),
+        SteerEnd::Refused(why) => Err(stuck::with_ways(why, args, task, now)),
         SteerEnd::Task => {
             let exit = exit_of(task);
             let from_file = args.file.as_deref().is_some_and(|file| file != Path::new(STDIN));

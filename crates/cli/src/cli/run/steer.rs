@@ -10,9 +10,9 @@ use tenure_core::{Code, Command, Rejection};
 use tenure_ports::journal::TaskKey;
 
 use super::args::RunArgs;
-use super::hindrance::Hindrance;
 use super::hint;
 use super::host::RunHost;
+use super::stuck::StuckReason;
 use super::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::runtime::StopSignals;
@@ -93,9 +93,9 @@ impl Steer<'_> {
 
     async fn say_what_it_waits_for(&self) -> Result<(), Failure> {
         let now = self.host.scheduler().now();
-        let read = self.host.scheduler().read(self.key, move |task| Hindrance::of(task, now));
-        if let Some(hindrance) = read.await? {
-            self.watcher.say(format!("{}; only a time limit ends this wait", hindrance.text));
+        let read = self.host.scheduler().read(self.key, move |task| StuckReason::of(task, now));
+        if let Some(reason) = read.await? {
+            self.watcher.say(format!("{}; only a time limit ends this wait", reason.text));
         }
         Ok(())
     }

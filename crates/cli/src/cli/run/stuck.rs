@@ -15,19 +15,19 @@ const REMEDIES_MAX: usize = 3;
 
 /// The most decisive of the reasons for which no Step runs.
 #[derive(Debug)]
-pub(super) struct Hindrance {
+pub(super) struct StuckReason {
     /// The reason.
     pub(super) text: String,
     remedies: Vec<Remedy>,
 }
 
-impl Hindrance {
+impl StuckReason {
     /// Finds it; `None` if nothing is in the way, or if it cannot be said.
     pub(super) fn of(task: &View<'_>, now: Millis) -> Option<Self> {
         let known = Known::new(now, &|_| None);
         let told = explain_task(task, ForWhom::default(), &known).ok()?;
-        if let Some(hindrance) = told.hindrances.into_iter().next() {
-            return Some(Self { text: hindrance.text, remedies: hindrance.remedies });
+        if let Some(first) = told.hindrances.into_iter().next() {
+            return Some(Self { text: first.text, remedies: first.remedies });
         }
         let first = told.groups.into_iter().next()?.example.reasons.into_iter().next()?;
         Some(Self { text: first.text, remedies: first.remedies })
@@ -44,13 +44,13 @@ impl Hindrance {
 }
 
 /// The failure of a command that ran all it could of a Task that has not ended.
-pub(super) fn stuck(args: &RunArgs, task: &Task, now: Millis) -> Failure {
+pub(super) fn failure(args: &RunArgs, task: &Task, now: Millis) -> Failure {
     let id = task.task_id();
-    let hindrance = Hindrance::of(&task.durable(), now);
-    let why = hindrance.as_ref().map(|it| format!(": {}", it.text)).unwrap_or_default();
+    let reason = StuckReason::of(&task.durable(), now);
+    let why = reason.as_ref().map(|it| format!(": {}", it.text)).unwrap_or_default();
     let message = format!("nothing of task `{id}` can run by itself, and it has not ended{why}");
     let explain = hint::explain(args, id);
-    let ways = hindrance.as_ref().map(Hindrance::ways).unwrap_or_default();
+    let ways = reason.as_ref().map(StuckReason::ways).unwrap_or_default();
     Failure::new(Exit::Conflict, message).help(format!("{ways}`{explain}` says more"))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn with_ways(refused: Failure, args: &RunArgs, task: &Task, now: Mill
     if refused.help.is_some() {
         return refused;
     }
-    let ways = Hindrance::of(&task.durable(), now).as_ref().map(Hindrance::ways);
+    let ways = StuckReason::of(&task.durable(), now).as_ref().map(StuckReason::ways);
     let explain = hint::explain(args, task.task_id());
     refused.help(format!("{}`{explain}` says more", ways.unwrap_or_default()))
 }
