@@ -101,6 +101,9 @@ fn a_cluster_is_looked_into_as_a_directory_is() {
     let away = "cannot reach nats://127.0.0.1:9: Connection refused";
     let refused = cluster.tenure(&nobody).with(6).saying(away);
     assert!(!refused.stderr.contains("s3cret"), "{refused:#?}");
+    let unread = cluster.tenure(&["task", "list", "--nats-creds", "no.creds"]).with(2);
+    unread.saying("the credentials no.creds cannot be read").saying("--nats-creds");
+    cluster.tenure(&["task", "list", "--patience", "50ms"]).with(2).saying("from `100ms`");
 }
 
 /// LIST-04 to LIST-07: pages of live Tasks, the oldest first, also where only their owners know the status.
@@ -216,8 +219,8 @@ fn logs_go_out_as_files_and_come_back() {
     std::fs::write(&file, &lines).unwrap();
     cluster.tenure(&["wal", "export", "nope", "--to", "out"]).with(3);
     let nowhere = ["wal", "export", "--all", "--to", "out", "--session", "nope"];
-    cluster.tenure(&nowhere).with(3).saying("no session `nope`");
-    cluster.tenure(&["wal", "verify", "--session", "nope"]).with(3).saying("no session `nope`");
+    // The cluster knows no session that has no task, so that a backup of a new one is no failure.
+    cluster.tenure(&nowhere).with(0);
 
     // In the cluster that they came from they are there.
     cluster.tenure(&["wal", "import", "out", "two"]).with(0);

@@ -50,7 +50,7 @@ fn a_run_for_a_step_that_is_not_ready_comes_with_a_warning() {
     let steps = "steps: {a: {noop: true}, b: {noop: true, needs: a}}";
     cluster.submit("chain", &format!("dispatch: manual\ncompletion: manual\n{steps}"), &[]).with(0);
     let told = cluster.tenure(&["dispatch", "chain", "--step", "b"]).with(0);
-    told.saying("warning: step b waits for a (ready): no run can claim it now");
+    told.saying("warning: step b waits for a (ready): no worker can claim it yet");
     let told = cluster.tenure(&["dispatch", "chain", "--step", "a"]).with(0);
     assert!(!told.stderr.contains("warning"), "{told:#?}");
 }

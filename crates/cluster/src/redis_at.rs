@@ -152,9 +152,9 @@ pub(crate) fn words(error: &RedisError) -> String {
     error.to_string().lines().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the answer is none of Redis.
+/// Whether the answer is none of Redis. An answer that ends in the middle may be that of a Redis that goes away.
 fn is_foreign(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Parse
+    error.kind() == ErrorKind::Parse && !error.to_string().contains("end of input")
 }
 
 /// Whether the answer is none of TLS.

@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use futures::{StreamExt as _, stream};
 use smol_str::SmolStr;
 use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunTtl};
@@ -19,6 +21,9 @@ use crate::cli::answer::{Exit, Failure, Shape, human, output};
 use crate::cli::order::{CommandAnswer, CommandDone, Key, OnTask};
 use crate::cli::place::CallerSession;
 use crate::cli::runtime::StopSignals;
+
+/// How long to ask whether the Steps wait, and for how many at a time.
+const ASKED: (Duration, usize) = (Duration::from_secs(2), 8);
 
 /// Dispatch a run.
 #[derive(Debug, Args)]
@@ -104,23 +109,19 @@ impl DispatchArgs {
     }
 
     /// Warns of Steps that no Run can claim before something else happens. To dispatch a Run for them is allowed
-    /// (DISP-08), and may be a mistake. If nobody says whether they wait, the command goes on.
+    /// (DISP-08), and may be a mistake. If nobody soon says whether they wait, the command goes on.
     async fn warn_of_waits(&self, session: &CallerSession) {
-        for step in &self.steps {
-            let Ok(why) = session.explain(step).await else { continue };
-            let waits = matches!(
-                why.headline,
-                Obstacle::DependencyPending
-                    | Obstacle::DependencyUnsatisfiable
-                    | Obstacle::NotBefore
-                    | Obstacle::StepBlocked
-                    | Obstacle::StepFailed
-                    | Obstacle::StepTerminal
-            );
-            if waits {
-                output::warn(format_args!("{}: no run can claim it now", why.text));
+        let (within, at_a_time) = ASKED;
+        let asked = stream::iter(&self.steps).map(|step| session.explain(step));
+        let warned = async {
+            let mut answers = pin!(asked.buffered(at_a_time));
+            while let Some(Ok(why)) = answers.next().await {
+                if let Some(words) = no_claim(why.headline) {
+                    output::warn(format_args!("{}: {words}", why.text));
+                }
             }
-        }
+        };
+        let _ = tokio::time::timeout(within, warned).await; // The dispatch itself shows what is wrong.
     }
 
     /// The pool of `--pool`; without one that of the Run's Steps, if they agree; otherwise the
@@ -206,6 +207,19 @@ impl DispatchArgs {
             None | Some(EndReason::Completed | EndReason::NoStepClaimed) => Exit::Ok,
             Some(_) => Exit::TaskFailed,
         })
+    }
+}
+
+/// What to say of a Step that no Run can claim before something else happens.
+const fn no_claim(why: Obstacle) -> Option<&'static str> {
+    match why {
+        Obstacle::DependencyPending | Obstacle::NotBefore | Obstacle::StepBlocked => {
+            Some("no worker can claim it yet")
+        }
+        Obstacle::DependencyUnsatisfiable | Obstacle::StepFailed | Obstacle::StepTerminal => {
+            Some("no worker can claim it")
+        }
+        _ => None,
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use parking_lot::Mutex;
 use smol_str::SmolStr;
 use tenure_sdk::client::WAITS;
 use tenure_telemetry::trace::ParentSpan;
@@ -106,26 +108,60 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     Telling { telemetry, is_logged }
 }
 
+/// A wait that begins so soon after another was given up waits through the same silence.
+const SAME_SILENCE: Duration = Duration::from_secs(5);
+
 /// Prints the messages of waits about schedulers that do not answer, for users without a log. Waits may be inside of
 /// other waits, and beside them: only the first silence is printed, and only the first answer after it.
 fn silences<S>(say: impl Fn(&str) + Send + Sync + 'static) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let is_silent = AtomicBool::new(false);
-    Silences { say, is_silent }.with_filter(Targets::new().with_target(WAITS, LevelFilter::INFO))
+    let waits = Mutex::default();
+    Silences { say, waits }.with_filter(Targets::new().with_target(WAITS, LevelFilter::DEBUG))
 }
 
 struct Silences<F> {
     say: F,
+    waits: Mutex<ToldWaits>,
+}
+
+/// The waits that were logged.
+#[derive(Debug, Default)]
+struct ToldWaits {
+    /// How many are not over.
+    open: usize,
     /// Whether a silence was printed, and no answer after it.
-    is_silent: AtomicBool,
+    is_silent: bool,
+    /// When the last of them was given up during a silence.
+    given_up: Option<Instant>,
+}
+
+impl ToldWaits {
+    /// Takes the beginning of a wait (`WARN`), its answer (`INFO`) or that it was given up (`DEBUG`). Returns whether
+    /// to print that.
+    fn take(&mut self, level: Level, now: Instant) -> bool {
+        if level == Level::WARN {
+            self.open += 1;
+            let given_up = self.given_up.take();
+            let is_same = given_up.is_some_and(|at| now.duration_since(at) < SAME_SILENCE);
+            return !mem::replace(&mut self.is_silent, true) && !is_same;
+        }
+        self.open = self.open.saturating_sub(1);
+        if level == Level::INFO {
+            return mem::take(&mut self.is_silent);
+        }
+        if self.open == 0 && mem::take(&mut self.is_silent) {
+            self.given_up = Some(now);
+        }
+        false
+    }
 }
 
 impl<S: Subscriber, F: Fn(&str) + 'static> Layer<S> for Silences<F> {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let begins = *event.metadata().level() == Level::WARN;
-        if self.is_silent.swap(begins, Ordering::Relaxed) != begins {
+        let is_printed = self.waits.lock().take(*event.metadata().level(), Instant::now());
+        if is_printed {
             event.record(&mut Said(&self.say));
         }
     }
@@ -168,10 +204,9 @@ mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
-    use parking_lot::Mutex;
     use tenure::embedded::Embedded;
     use tenure_core::{Code, Rejection};
-    use tenure_sdk::client::patiently;
+    use tenure_sdk::client::{ToldWait, patiently};
 
     use super::*;
 
@@ -196,7 +231,7 @@ mod tests {
             let scheduler = Embedded::open(dir.path()).await.unwrap();
             let client = scheduler.client("default").unwrap();
             let outer = || async {
-                tracing::warn!(target: WAITS, "a wait inside of this one; it is waited for");
+                let _told = ToldWait::begin("a wait inside of this one");
                 ask().await
             };
             patiently(client.port(), ask).await.unwrap();
@@ -211,5 +246,23 @@ mod tests {
             again,
         ];
         assert_eq!(*heard.lock(), words);
+    }
+
+    /// A silence is printed though an earlier wait got no answer, and once though waits follow each other.
+    #[test]
+    fn a_wait_that_was_given_up_hides_no_later_silence() {
+        let (mut waits, begun) = (ToldWaits::default(), Instant::now());
+        let mut take = |level, seconds| waits.take(level, begun + Duration::from_secs(seconds));
+        assert!(take(Level::WARN, 0));
+        assert!(!take(Level::DEBUG, 30));
+        assert!(!take(Level::WARN, 31), "the same silence");
+        assert!(!take(Level::WARN, 60), "another wait in it");
+        assert!(!take(Level::DEBUG, 90));
+        assert!(!take(Level::WARN, 120), "one of them goes on");
+        assert!(take(Level::INFO, 121));
+        assert!(!take(Level::DEBUG, 122));
+        assert!(take(Level::WARN, 123), "a silence after an answer");
+        assert!(!take(Level::DEBUG, 150));
+        assert!(take(Level::WARN, 160), "long after the wait was given up");
     }
 }

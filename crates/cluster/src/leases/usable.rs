@@ -36,10 +36,10 @@ impl RedisOpenError {
     }
 
     pub(super) fn of(at: &RedisAt, error: &RedisError) -> Self {
-        let what = format!("{at:?}: {}", words(error));
+        let escape = if at.has_bare_login() { ESCAPE } else { "" };
+        let what = format!("{at:?}: {}{escape}", words(error));
         match stays(error) {
             false => Self::Unavailable(what),
-            true if at.has_bare_login() => Self::Refused(format!("{what}{ESCAPE}")),
             true => Self::Refused(what),
         }
     }

@@ -6,6 +6,7 @@
 //! to all, and the others postpone their own request.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
@@ -38,6 +39,7 @@ impl<P: ClientPort> Client<P> {
             port: self.port().clone(),
             task: task.clone(),
             through: after,
+            is_checked: false,
             live: None,
             ask_at: Instant::now(),
             has_heard: false,
@@ -88,6 +90,8 @@ struct Following<P: ClientPort> {
     task: TaskId,
     /// The last event of the log whose public events are known.
     through: u64,
+    /// Whether the caller's `after` was compared with the end of the log.
+    is_checked: bool,
     live: Option<P::Events>,
     /// When to ask for the Task again, if no other client does before: the owner then publishes its
     /// events for a while longer.
@@ -125,7 +129,9 @@ impl<P: ClientPort> Following<P> {
         self.put_off();
         self.has_heard = false;
         let page = patiently(&self.port, || self.port.events(&self.task, self.through)).await?;
-        check_after(self.through, page.version)?;
+        if !mem::replace(&mut self.is_checked, true) {
+            check_after(self.through, page.version)?;
+        }
         self.read.extend(page.events);
         self.through = self.through.max(page.through);
         self.next = self.after_that(page.version, page.status);

@@ -1,6 +1,7 @@
 //! Repeats a request through temporary failures: an election, a new owner, a broken connection, a
 //! full queue.
 
+use std::fmt;
 use std::time::Duration;
 
 use tenure_core::{Code, Rejection};
@@ -11,9 +12,38 @@ use crate::pauses::Pauses;
 /// First and longest pause between two requests that nobody answered.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Target of the two log lines about a scheduler that does not answer: one when the wait begins,
-/// one when it is over.
+/// Target of the two log lines about a scheduler that does not answer: one when the wait begins, a warning, and one
+/// when it is over. That is of level `INFO` if there is an answer, and else `DEBUG`.
 pub const WAITS: &str = "tenure_sdk::waits";
+
+/// A wait that the user was told of ([`WAITS`]). Dropped without an answer, it logs that it is over.
+#[derive(Debug)]
+#[must_use]
+pub struct ToldWait {
+    is_answered: bool,
+}
+
+impl ToldWait {
+    /// Logs for what reason it begins.
+    pub fn begin(why: impl fmt::Display) -> Self {
+        tracing::warn!(target: WAITS, "{why}; it is waited for");
+        Self { is_answered: false }
+    }
+
+    /// Logs that there is an answer.
+    pub fn answered(mut self) {
+        self.is_answered = true;
+        tracing::info!(target: WAITS, "there is an answer again");
+    }
+}
+
+impl Drop for ToldWait {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            tracing::debug!(target: WAITS, "the wait is over without an answer");
+        }
+    }
+}
 
 /// Repeats a request until there is a final answer, however long no scheduler gives one: a client
 /// that waits for a Task also waits for a scheduler. Drop the future to give up. It logs once that
@@ -27,19 +57,18 @@ where
     F: Future<Output = Result<T, Rejection>>,
 {
     let mut pauses = Pauses::between(PAUSES.0, PAUSES.1);
-    let mut is_told = false;
+    let mut told = None;
     loop {
         match ask().await {
             Err(refused) if passes(&refused) && !port.is_over() => {
-                if !is_told {
-                    tracing::warn!(target: WAITS, "{refused}; it is waited for");
+                if told.is_none() {
+                    told = Some(ToldWait::begin(&refused));
                 }
-                is_told = true;
                 tokio::time::sleep(pauses.after(&refused)).await;
             }
             answer => {
-                if is_told && answer.is_ok() {
-                    tracing::info!(target: WAITS, "there is an answer again");
+                if let Some(told) = told.filter(|_| answer.is_ok()) {
+                    told.answered();
                 }
                 return answer;
             }

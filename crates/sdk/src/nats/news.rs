@@ -21,8 +21,22 @@ pub(super) struct News {
     pub(super) connects: watch::Sender<u64>,
     pub(super) last_error: Mutex<Option<Trouble>>,
     pub(super) denials: Denials,
-    /// What was told since the last connection: while there is none, the same errors come every second.
-    told: Mutex<BTreeSet<String>>,
+    told: Mutex<Told>,
+}
+
+/// What was told while there is no connection: the same errors come every second then.
+#[derive(Debug, Default)]
+struct Told {
+    /// With a connection everything is told.
+    is_connected: bool,
+    texts: BTreeSet<String>,
+}
+
+impl Told {
+    /// Whether to tell of an event.
+    fn is_new(&mut self, event: &Event) -> bool {
+        self.is_connected || (self.texts.len() < TOLD_MAX && self.texts.insert(event.to_string()))
+    }
 }
 
 /// The last error of a connection.
@@ -55,7 +69,7 @@ impl News {
                 tracing::debug!("connected");
                 self.denials.clear();
                 *self.last_error.lock() = None;
-                self.told.lock().clear();
+                *self.told.lock() = Told { is_connected: true, ..Told::default() };
                 self.connects.send_modify(|count| *count += 1);
             }
             Event::ServerError(_) | Event::ClientError(_) => {
@@ -65,14 +79,18 @@ impl News {
                 }
                 *self.last_error.lock() = Some(Trouble::of(event));
             }
+            Event::Disconnected => {
+                *self.told.lock() = Told::default();
+                self.warn(event, "the connection changed");
+            }
             other => self.warn(other, "the connection changed"),
         }
     }
 
-    /// Warns once of each event until there is a connection again.
+    /// Warns of an event; while there is no connection, once of each.
     fn warn(&self, event: &Event, what: &str) {
-        let mut told = self.told.lock();
-        if told.len() < TOLD_MAX && told.insert(event.to_string()) {
+        let is_new = self.told.lock().is_new(event);
+        if is_new {
             tracing::warn!(%event, "{what}");
         }
     }
@@ -212,9 +230,16 @@ mod tests {
         for what in ["connection refused", "connection refused", "timed out"] {
             news.take(&trouble(what));
         }
-        assert_eq!(news.told.lock().len(), 2);
+        assert_eq!(news.told.lock().texts.len(), 2);
         news.take(&Event::Connected);
-        assert!(news.told.lock().is_empty());
+        for _ in 0..2 {
+            assert!(news.told.lock().is_new(&trouble("slow")), "with a connection all is told");
+        }
+        (0..2 * TOLD_MAX).for_each(|number| news.take(&trouble(&number.to_string())));
+        news.take(&Event::Disconnected);
+        assert!(news.told.lock().texts.contains("disconnected"));
+        assert!(!news.told.lock().is_new(&Event::Disconnected));
+        assert!(news.told.lock().is_new(&trouble("connection refused")));
     }
 
     /// PERM-02: a waiting request learns that the server refuses its subject, or the inbox.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tokio::time::Instant;
 
-use crate::client::WAITS;
+use crate::client::ToldWait;
 use crate::pauses::Pauses;
 
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// How long nobody may answer before the user is told.
+/// How long there may be no answer before the user is told.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// How long to wait for the owner to read a log, as long as it answers that it is reading.
@@ -26,8 +26,10 @@ pub(super) struct Patience {
     pauses: Pauses,
     /// An answer was lost: the request may have taken effect, whatever later answers say.
     lost_one: bool,
-    /// The user was told that nobody answers.
-    is_told: bool,
+    /// Whether the user is told that there is no answer yet.
+    tells: bool,
+    /// Set once the user was told.
+    told: Option<ToldWait>,
 }
 
 impl Patience {
@@ -35,7 +37,13 @@ impl Patience {
     pub(super) fn of(whole: Duration) -> Self {
         let pauses = Pauses::between(PAUSES.0, PAUSES.1);
         let begun = Instant::now();
-        Self { begun, whole, until: begun + whole, pauses, lost_one: false, is_told: false }
+        let until = begun + whole;
+        Self { begun, whole, until, pauses, lost_one: false, tells: true, told: None }
+    }
+
+    /// Patience that tells the user nothing: for requests behind which nobody waits at a screen.
+    pub(super) fn quiet(whole: Duration) -> Self {
+        Self { tells: false, ..Self::of(whole) }
     }
 
     /// How long a try that takes up to `most` may take.
@@ -61,22 +69,23 @@ impl Patience {
         true
     }
 
-    /// Tells the user, once and after a second, that nobody answers. An answer that is late is no sign of that,
-    /// as some requests are answered only when their effect is over.
+    /// Tells the user, once and after a second, why there is no answer yet: nobody answers, or somebody refuses for
+    /// now. That an answer is late is no reason, as some requests are answered only when their effect is over.
     fn tell(&mut self, refused: &Rejection) {
-        if !self.is_told && !refused.is_ambiguous() && self.begun.elapsed() >= TOLD_AFTER {
-            self.is_told = true;
-            tracing::warn!(target: WAITS, "{refused}; it is waited for");
+        let is_due = !refused.is_ambiguous() && self.begun.elapsed() >= TOLD_AFTER;
+        if self.tells && self.told.is_none() && is_due {
+            self.told = Some(ToldWait::begin(refused));
         }
     }
 
     /// The result of all the tries together.
     pub(super) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
-        if self.is_told && answer.as_ref().err().is_none_or(|refused| !refused.code.is_retryable())
-        {
-            tracing::info!(target: WAITS, "there is an answer again");
+        let Self { told, lost_one, .. } = self;
+        let is_final = answer.as_ref().err().is_none_or(|refused| !refused.code.is_retryable());
+        if let Some(told) = told.filter(|_| is_final) {
+            told.answered();
         }
-        answer.map_err(|refused| match self.lost_one && refused.code.is_retryable() {
+        answer.map_err(|refused| match lost_one && refused.code.is_retryable() {
             true => refused.of_kind(RejectionKind::Ambiguous),
             false => refused,
         })
@@ -141,15 +150,18 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
     }
 
-    /// CTRL-11: the user is told that nobody answers after a second, and not that an answer is late.
+    /// CTRL-11: the user is told after a second that there is no answer yet, and not that an answer is late.
     #[tokio::test(start_paused = true)]
     async fn a_silence_is_told_after_a_second() {
         let mut patience = Patience::of(Duration::from_secs(30));
         let nobody = unavailable("nobody serves this now");
-        assert!(patience.outlasts(&nobody).await && !patience.is_told);
+        assert!(patience.outlasts(&nobody).await && patience.told.is_none());
         tokio::time::sleep(TOLD_AFTER).await;
-        assert!(patience.outlasts(&ambiguous("none in time")).await && !patience.is_told);
-        assert!(patience.outlasts(&nobody).await && patience.is_told);
+        assert!(patience.outlasts(&ambiguous("none in time")).await && patience.told.is_none());
+        assert!(patience.outlasts(&nobody).await && patience.told.is_some());
+        let mut quiet = Patience::quiet(Duration::from_secs(30));
+        tokio::time::sleep(TOLD_AFTER).await;
+        assert!(quiet.outlasts(&nobody).await && quiet.told.is_none());
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::{Ready, ready};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use async_nats::{ServerAddr, ServerInfo};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tenure_wire::bus::address::{self, without_secrets};
+use tenure_wire::bus::address::{self, HIDDEN, without_secrets};
 use tenure_wire::bus::fault::{self, Fault};
 use tenure_wire::bus::turns::ServerTurns;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -21,6 +22,10 @@ use super::news::News;
 
 /// The pause before a server that is away is asked again: it may be just starting.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The pause before a server that does not let this login in is asked once more: one that is just starting may not
+/// have read its accounts.
+const PAUSE_OF_DENIED: Duration = Duration::from_millis(500);
 
 /// Why there is no connection to one server.
 #[derive(Debug)]
@@ -63,26 +68,40 @@ impl ServerFault {
 }
 
 /// Connects to the first of the servers that lets this login in, and tells the client library of the others. A
-/// server that is away is asked again until the time is over; any other fault of a server is final.
+/// server that is away is asked again until the time is over; a server that refuses
+/// this login is asked once more, and wrong settings are final.
 pub(super) async fn first(
     url: &str,
     options: &ConnectOptions,
     wait: Duration,
 ) -> Result<(Client, Arc<News>), ConnectError> {
     let (servers, until) = (servers(url)?, Instant::now() + wait);
-    let mut asked: FuturesUnordered<_> =
-        servers.iter().map(|server| reach(server, options, until)).collect();
+    let ask = |server| async move { (server, reach(server, options, until).await) };
+    let mut asked: FuturesUnordered<_> = shuffled(&servers).map(ask).collect();
     let mut faults = Vec::new();
-    while let Some(answer) = asked.next().await {
+    while let Some((server, answer)) = asked.next().await {
         match answer {
+            // A client that has lost its server meanwhile tells nothing until it has it again.
             Ok((client, news)) => {
-                tell_of_others(&client, &servers).await;
-                return Ok((client, news));
+                match timeout_at(until, tell_of_others(&client, &servers)).await {
+                    Ok(()) => return Ok((client, news)),
+                    Err(_) => faults.push(ServerFault::silent(server)),
+                }
             }
             Err(fault) => faults.push(fault),
         }
     }
     Err(conclude(&faults))
+}
+
+/// The servers from one on that chance draws: of two that answer at the same time the one that was asked first
+/// is taken, and not all clients are to crowd there.
+fn shuffled(servers: &[ServerAddr]) -> impl Iterator<Item = &ServerAddr> {
+    let first = match u64::try_from(servers.len()) {
+        Ok(count @ 1..) => usize::try_from(RandomState::new().hash_one(0) % count).unwrap_or(0),
+        _ => 0,
+    };
+    servers.iter().cycle().skip(first).take(servers.len())
 }
 
 async fn reach(
@@ -91,6 +110,7 @@ async fn reach(
     until: Instant,
 ) -> Result<(Client, Arc<News>), ServerFault> {
     let mut last = None;
+    let mut is_denied = false;
     loop {
         let news = Arc::new(News::default());
         let told = Arc::clone(&news);
@@ -104,11 +124,16 @@ async fn reach(
             Ok(Err(error)) => ServerFault::of(server, &error),
             Err(_) => return Err(last.unwrap_or_else(|| ServerFault::silent(server))),
         };
-        if fault.kind != Fault::Away || Instant::now() + PAUSE >= until {
+        let (is_final, pause) = match fault.kind {
+            Fault::Away => (false, PAUSE),
+            Fault::Denied => (std::mem::replace(&mut is_denied, true), PAUSE_OF_DENIED),
+            Fault::Settings => (true, PAUSE),
+        };
+        if is_final || Instant::now() + pause >= until {
             return Err(fault);
         }
         last = Some(fault);
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
 }
 
@@ -160,11 +185,18 @@ fn servers(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
         address: without_secrets(url),
         why: error.to_string(),
     };
+    let shown = without_secrets(url);
+    if shown.contains(HIDDEN) {
+        let why = "a comma in a password is written as %2C".to_owned();
+        return Err(ConnectError::Address { address: shown, why });
+    }
     address::servers(url).map(|server| server.parse::<ServerAddr>().map_err(refused)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -177,21 +209,57 @@ mod tests {
 
     #[test]
     fn no_piece_of_a_login_is_in_a_refused_address() {
-        let refused = servers("nats://ann:s3,cret@one:4222").unwrap_err().to_string();
-        assert!(refused.contains("…,one:4222") && !refused.contains("s3"), "{refused}");
+        for url in ["nats://ann:s3,cret@one:4222", "nats://ann:12,s3@one:4222"] {
+            let refused = servers(url).unwrap_err().to_string();
+            assert!(refused.contains("…,one:4222") && refused.contains("%2C"), "{refused}");
+            assert!(!refused.contains("s3") && !refused.contains("12"), "{refused}");
+        }
     }
 
     #[tokio::test]
     async fn each_server_that_is_not_there_is_named_with_the_cause() {
         let said = refused("nats://a:b@127.0.0.1:9,nats://127.0.0.1:10").await.to_string();
         for server in ["nats://127.0.0.1:9", "nats://127.0.0.1:10"] {
-            let words = format!("cannot reach {server}: Connection refused (os error 111)");
+            let words = format!("cannot reach {server}: Connection refused");
             assert!(said.contains(&words), "{said}");
         }
         assert!(!said.contains("a:b"), "{said}");
     }
 
-    /// A server that accepts connections and says nothing does not keep the others from being asked.
+    /// A NATS server that lets everybody in.
+    async fn open_server() -> std::net::SocketAddr {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = server.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut caller, _)) = server.accept().await {
+                tokio::spawn(async move {
+                    let info = json!({"server_id": "N", "server_name": "n", "version": "2.11.0",
+                        "host": "127.0.0.1", "port": 4222, "proto": 1, "max_payload": 1_048_576,
+                        "headers": true});
+                    let _ = caller.write_all(format!("INFO {info}\r\n").as_bytes()).await;
+                    let mut heard = [0; 4096];
+                    while let Ok(1..) = caller.read(&mut heard).await {
+                        let _ = caller.write_all(b"PONG\r\n").await;
+                    }
+                });
+            }
+        });
+        at
+    }
+
+    /// A server that accepts connections and says nothing does not keep the others from being asked, and the
+    /// client knows all of them for later.
+    #[tokio::test]
+    async fn a_silent_server_costs_no_time_where_another_answers() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nats://{},nats://{}", silent.local_addr().unwrap(), open_server().await);
+        let begun = Instant::now();
+        let (client, _) = first(&url, &ConnectOptions::new(), 20 * WAIT).await.unwrap();
+        assert!(begun.elapsed() < 10 * WAIT, "{:?}", begun.elapsed());
+        assert_eq!(client.server_pool().await.unwrap().len(), 2);
+    }
+
+    /// A server that accepts connections and says nothing is told as one.
     #[tokio::test]
     async fn a_silent_server_is_told_as_one() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,6 @@
 //! The options that name a cluster and the login for it, and the connection that they make.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,20 +41,42 @@ struct NatsFiles {
     /// The certificate of the authority that signed its own, in PEM
     #[arg(long = "nats-ca", value_name = "FILE", env = "TENURE_NATS_CA")]
     ca: Option<PathBuf>,
-
-    /// How long to ask a cluster in which nobody answers, such as 5s [default: 30s]
-    #[arg(long, value_name = "TIME", env = "TENURE_PATIENCE", value_parser = humantime::parse_duration)]
-    patience: Option<Duration>,
 }
 
 impl NatsFiles {
     /// The settings of the connection.
     fn settings(&self, url: &str, name: &str) -> NatsSettings {
         let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
-        let usual = NatsSettings::new(url);
-        let patience = self.patience.unwrap_or(usual.patience);
-        let first_wait = usual.first_wait.min(patience);
-        NatsSettings { credentials, ca, name, first_wait, patience, ..usual }
+        NatsSettings { credentials, ca, name, ..NatsSettings::new(url) }
+    }
+}
+
+/// How long a command asks a cluster.
+#[derive(Debug, Clone, Args)]
+struct PatienceArgs {
+    /// How long to ask a cluster that gives no answer, such as 5s [default: 30s]
+    #[arg(long, value_name = "TIME", env = "TENURE_PATIENCE", value_parser = patience)]
+    patience: Option<Duration>,
+}
+
+/// How long a command may ask: in less no answer can come, and more is a mistake.
+const PATIENCE: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(365 * 24 * 60 * 60);
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let patience = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if !PATIENCE.contains(&patience) {
+        return Err("it goes from `100ms` to `365d`".to_owned());
+    }
+    Ok(patience)
+}
+
+impl PatienceArgs {
+    /// The settings with this patience.
+    fn within(&self, settings: NatsSettings) -> NatsSettings {
+        let patience = self.patience.unwrap_or(settings.patience);
+        let first_wait = settings.first_wait.min(patience);
+        NatsSettings { first_wait, patience, ..settings }
     }
 }
 
@@ -80,6 +103,9 @@ pub(crate) struct ClusterArgs {
     #[command(flatten)]
     nats: NatsArgs,
 
+    #[command(flatten)]
+    patience: PatienceArgs,
+
     /// Session the task belongs to
     #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
     pub(crate) session: SessionId,
@@ -97,7 +123,8 @@ impl ClusterArgs {
 
     /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
-        let settings = self.nats.files.settings(&self.nats.url, &format!("tenure-{}", self.name));
+        let name = format!("tenure-{}", self.name);
+        let settings = self.patience.within(self.nats.files.settings(&self.nats.url, &name));
         let caller = ClusterUser::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
         caller.client(&self.session).await
     }
@@ -131,6 +158,9 @@ pub(crate) struct LookArgs {
     #[command(flatten)]
     files: NatsFiles,
 
+    #[command(flatten)]
+    patience: PatienceArgs,
+
     /// Who asks the cluster: what the server lets this in as
     #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
     name: Token,
@@ -161,6 +191,7 @@ impl LookArgs {
     pub(crate) async fn caller(&self) -> Result<ClusterUser, Failure> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
         let settings = self.files.settings(url, &format!("tenure-{}", self.name));
+        let settings = self.patience.within(settings);
         ClusterUser::looking(&settings, self.role, self.name.clone()).await
     }
 }
@@ -219,6 +250,8 @@ impl ClusterUser {
 
 const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 
+const NAMES_CREDS: &str = "--nats-creds, or TENURE_NATS_CREDS, names the credentials file";
+
 const TRUST: &str = "see that --nats is an address of NATS, and that both sides agree on TLS: --nats-ca \
      (TENURE_NATS_CA) is the certificate of the authority that signed the server's own";
 
@@ -234,9 +267,7 @@ impl From<ConnectError> for Failure {
             ConnectError::Certificates { .. } | ConnectError::Settings { .. } => {
                 Self::caused(Exit::Usage, &error).help(TRUST)
             }
-            ConnectError::Credentials { .. } => {
-                Self::caused(Exit::Unavailable, &error).help(NAMES_SERVER)
-            }
+            ConnectError::Credentials { .. } => Self::caused(Exit::Usage, &error).help(NAMES_CREDS),
             ConnectError::Unreachable { .. } => refused(Code::Unavailable).help(NAMES_SERVER),
             ConnectError::Denied { .. } => refused(Code::Unauthenticated).help(LOGIN),
         }

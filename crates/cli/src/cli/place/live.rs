@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::{Client, WAITS, passes};
+use tenure_sdk::client::{Client, ToldWait, passes};
 use tenure_sdk::nats::NatsClient;
 
 use super::args::PlaceArgs;
@@ -62,19 +62,18 @@ impl LiveTask {
     /// Connects to the session of the Task, and finds it. If no scheduler answers, waits for one,
     /// as the Task will go on.
     pub(crate) async fn far_in_the_end(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
-        let mut is_told = false;
+        let mut told = None;
         loop {
             match self.far().await {
                 Err(silence) if silence.refusal().is_some_and(passes) => {
-                    if !is_told {
-                        tracing::warn!(target: WAITS, "{}; it is waited for", silence.message);
+                    if told.is_none() {
+                        told = Some(ToldWait::begin(&silence.message));
                     }
-                    is_told = true;
                     tokio::time::sleep(PAUSE).await;
                 }
                 found => {
-                    if is_told && found.is_ok() {
-                        tracing::info!(target: WAITS, "there is an answer again");
+                    if let Some(told) = told.filter(|_| found.is_ok()) {
+                        told.answered();
                     }
                     return found;
                 }

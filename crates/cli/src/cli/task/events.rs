@@ -44,9 +44,11 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
     until_stopped(&args.of, &found, async {
         let mut events = match &here {
             Some((data, log)) => {
-                if args.after > 0 {
-                    let version = data.fold(log.clone())?.task.durable().version();
-                    check_after(args.after, version)?;
+                // What is wrong with the log comes to light below, behind the events that can be read.
+                if args.after > 0
+                    && let Ok(loaded) = data.fold(log.clone())
+                {
+                    check_after(args.after, loaded.task.durable().version())?;
                 }
                 events_of(log.clone(), args.after)?.boxed_local()
             }

@@ -23,7 +23,7 @@ use tenure_sdk::client::get_blob;
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
 use crate::cli::place::{
-    Fetched, Host, TaskReader, ViewArgs, fetch, file_of, is_default, nobody_answers, unwritten,
+    Fetched, Host, TaskReader, ViewArgs, fetch, file_of, nobody_answers, unwritten,
 };
 
 /// Write logs of a cluster into a data directory.
@@ -103,7 +103,6 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
 fn every_key(data: &TaskReader, session: &SessionId) -> Result<Vec<TaskKey>, Failure> {
     let listing = data.listing(Some(session), true)?;
     match &listing.missing_partitions[..] {
-        [] if listing.entries.is_empty() && !is_default(session) => Err(data.no_session(session)),
         [] => Ok(listing.entries.into_iter().map(|entry| entry.key).collect()),
         missing => Err(Failure::new(Exit::Unavailable, nobody_answers(missing))
             .help("try again: nothing was written")),

@@ -129,3 +129,18 @@ async fn nobody_goes_on_behind_the_end_of_the_log() {
     assert_eq!((refused.code, &refused.details["version"]), (Code::ValidationError, &3.into()));
     assert!(behind.next().await.is_none());
 }
+
+/// Only the caller's `after` is compared with the end of the log: later the events are known.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_knows_less_later_ends_nothing() {
+    let fake = Fake::default();
+    fake.commit(3, false);
+    let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
+    assert_eq!(next(&mut events).await, [1, 2, 3, 3]);
+    fake.0.lock().commits = 2;
+    tokio::time::sleep(2 * LOOK).await;
+    assert_eq!(next(&mut events).await, [0_u64; 0]);
+    fake.commit(2, false);
+    tokio::time::sleep(2 * LOOK).await;
+    assert_eq!(next(&mut events).await, [4]);
+}

@@ -231,7 +231,7 @@ impl Inner {
         body: Result<Vec<u8>, BadMessage>,
     ) -> Result<T, Rejection> {
         let body = Bytes::from(body?);
-        let mut patience = Patience::of(PATIENCE);
+        let mut patience = Patience::quiet(PATIENCE);
         loop {
             let within = patience.for_a_try(self.connection.request_timeout());
             let answer = match self.subject_for(verb, task, within).await {
