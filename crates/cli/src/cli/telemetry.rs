@@ -123,12 +123,12 @@ where
 
 struct Silences<F> {
     say: F,
-    waits: Mutex<ToldWaits>,
+    waits: Mutex<NotifiedWaits>,
 }
 
 /// The waits that were logged.
 #[derive(Debug, Default)]
-struct ToldWaits {
+struct NotifiedWaits {
     /// How many are not over.
     open: usize,
     /// Whether a silence was printed, and no answer after it.
@@ -137,7 +137,7 @@ struct ToldWaits {
     given_up: Option<Instant>,
 }
 
-impl ToldWaits {
+impl NotifiedWaits {
     /// Takes the beginning of a wait (`WARN`), its answer (`INFO`) or that it was given up (`DEBUG`). Returns whether
     /// to print that.
     fn take(&mut self, level: Level, now: Instant) -> bool {
@@ -206,7 +206,7 @@ mod tests {
 
     use tenure::embedded::Embedded;
     use tenure_core::{Code, Rejection};
-    use tenure_sdk::client::{ToldWait, patiently};
+    use tenure_sdk::client::{NotifiedWait, patiently};
 
     use super::*;
 
@@ -231,7 +231,7 @@ mod tests {
             let scheduler = Embedded::open(dir.path()).await.unwrap();
             let client = scheduler.client("default").unwrap();
             let outer = || async {
-                let _told = ToldWait::begin("a wait inside of this one");
+                let _told = NotifiedWait::begin("a wait inside of this one");
                 ask().await
             };
             patiently(client.port(), ask).await.unwrap();
@@ -251,7 +251,7 @@ mod tests {
     /// A silence is printed though an earlier wait got no answer, and once though waits follow each other.
     #[test]
     fn a_wait_that_was_given_up_hides_no_later_silence() {
-        let (mut waits, begun) = (ToldWaits::default(), Instant::now());
+        let (mut waits, begun) = (NotifiedWaits::default(), Instant::now());
         let mut take = |level, seconds| waits.take(level, begun + Duration::from_secs(seconds));
         assert!(take(Level::WARN, 0));
         assert!(!take(Level::DEBUG, 30));

@@ -36,7 +36,7 @@ use tenure_ports::client::{Answers, Listing};
 use uuid::Uuid;
 
 pub use self::events::check_after;
-pub use self::patience::{ToldWait, WAITS, passes, patiently};
+pub use self::patience::{NotifiedWait, WAITS, passes, patiently};
 pub use self::steer::answering;
 pub use self::task::{Step, Task};
 pub use self::values::{get_blob, put_blob, write_with_blobs};

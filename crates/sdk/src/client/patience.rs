@@ -19,11 +19,11 @@ pub const WAITS: &str = "tenure_sdk::waits";
 /// A wait that the user was told of ([`WAITS`]). Dropped without an answer, it logs that it is over.
 #[derive(Debug)]
 #[must_use]
-pub struct ToldWait {
+pub struct NotifiedWait {
     is_answered: bool,
 }
 
-impl ToldWait {
+impl NotifiedWait {
     /// Logs for what reason it begins.
     pub fn begin(why: impl fmt::Display) -> Self {
         tracing::warn!(target: WAITS, "{why}; it is waited for");
@@ -37,7 +37,7 @@ impl ToldWait {
     }
 }
 
-impl Drop for ToldWait {
+impl Drop for NotifiedWait {
     fn drop(&mut self) {
         if !self.is_answered {
             tracing::debug!(target: WAITS, "the wait is over without an answer");
@@ -62,7 +62,7 @@ where
         match ask().await {
             Err(refused) if passes(&refused) && !port.is_over() => {
                 if told.is_none() {
-                    told = Some(ToldWait::begin(&refused));
+                    told = Some(NotifiedWait::begin(&refused));
                 }
                 tokio::time::sleep(pauses.after(&refused)).await;
             }

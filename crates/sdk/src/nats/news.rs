@@ -21,20 +21,20 @@ pub(super) struct News {
     pub(super) connects: watch::Sender<u64>,
     pub(super) last_error: Mutex<Option<Trouble>>,
     pub(super) denials: Denials,
-    told: Mutex<Told>,
+    told: Mutex<Notified>,
 }
 
 /// What was told while there is no connection: the same errors come every second then.
 #[derive(Debug, Default)]
-struct Told {
+struct Notified {
     /// With a connection everything is told.
     is_connected: bool,
     texts: BTreeSet<String>,
 }
 
-impl Told {
-    /// Whether to tell of an event.
-    fn is_new(&mut self, event: &Event) -> bool {
+impl Notified {
+    /// Notes an event. Answers whether to tell of it.
+    fn note(&mut self, event: &Event) -> bool {
         self.is_connected || (self.texts.len() < TOLD_MAX && self.texts.insert(event.to_string()))
     }
 }
@@ -69,7 +69,7 @@ impl News {
                 tracing::debug!("connected");
                 self.denials.clear();
                 *self.last_error.lock() = None;
-                *self.told.lock() = Told { is_connected: true, ..Told::default() };
+                *self.told.lock() = Notified { is_connected: true, ..Notified::default() };
                 self.connects.send_modify(|count| *count += 1);
             }
             Event::ServerError(_) | Event::ClientError(_) => {
@@ -80,7 +80,7 @@ impl News {
                 *self.last_error.lock() = Some(Trouble::of(event));
             }
             Event::Disconnected => {
-                *self.told.lock() = Told::default();
+                *self.told.lock() = Notified::default();
                 self.warn(event, "the connection changed");
             }
             other => self.warn(other, "the connection changed"),
@@ -89,7 +89,7 @@ impl News {
 
     /// Warns of an event; while there is no connection, once of each.
     fn warn(&self, event: &Event, what: &str) {
-        let is_new = self.told.lock().is_new(event);
+        let is_new = self.told.lock().note(event);
         if is_new {
             tracing::warn!(%event, "{what}");
         }
@@ -233,13 +233,13 @@ mod tests {
         assert_eq!(news.told.lock().texts.len(), 2);
         news.take(&Event::Connected);
         for _ in 0..2 {
-            assert!(news.told.lock().is_new(&trouble("slow")), "with a connection all is told");
+            assert!(news.told.lock().note(&trouble("slow")), "with a connection all is told");
         }
         (0..2 * TOLD_MAX).for_each(|number| news.take(&trouble(&number.to_string())));
         news.take(&Event::Disconnected);
         assert!(news.told.lock().texts.contains("disconnected"));
-        assert!(!news.told.lock().is_new(&Event::Disconnected));
-        assert!(news.told.lock().is_new(&trouble("connection refused")));
+        assert!(!news.told.lock().note(&Event::Disconnected));
+        assert!(news.told.lock().note(&trouble("connection refused")));
     }
 
     /// PERM-02: a waiting request learns that the server refuses its subject, or the inbox.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tokio::time::Instant;
 
-use crate::client::ToldWait;
+use crate::client::NotifiedWait;
 use crate::pauses::Pauses;
 
 /// First and longest pause.
@@ -29,7 +29,7 @@ pub(super) struct Patience {
     /// Whether the user is told that there is no answer yet.
     tells: bool,
     /// Set once the user was told.
-    told: Option<ToldWait>,
+    told: Option<NotifiedWait>,
 }
 
 impl Patience {
@@ -74,7 +74,7 @@ impl Patience {
     fn tell(&mut self, refused: &Rejection) {
         let is_due = !refused.is_ambiguous() && self.begun.elapsed() >= TOLD_AFTER;
         if self.tells && self.told.is_none() && is_due {
-            self.told = Some(ToldWait::begin(refused));
+            self.told = Some(NotifiedWait::begin(refused));
         }
     }
 

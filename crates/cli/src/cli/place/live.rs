@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::{Client, ToldWait, passes};
+use tenure_sdk::client::{Client, NotifiedWait, passes};
 use tenure_sdk::nats::NatsClient;
 
 use super::args::PlaceArgs;
@@ -67,7 +67,7 @@ impl LiveTask {
             match self.far().await {
                 Err(silence) if silence.refusal().is_some_and(passes) => {
                     if told.is_none() {
-                        told = Some(ToldWait::begin(&silence.message));
+                        told = Some(NotifiedWait::begin(&silence.message));
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
