@@ -3,7 +3,8 @@
 //!
 //! A port is a small trait whose documentation is the contract: what holds after `Ok`, what is
 //! unknown after `Err`, what order calls have. Each port has one suite in `tenure-testkit`, which every
-//! adapter runs. [`supervise`] runs the loops of adapters that must not fail unnoticed.
+//! adapter runs. [`supervise`] runs the loops of adapters that must not fail unnoticed. [`map`] has the maps
+//! by ids that the scheduler and adapters use.
 
 pub mod blobs;
 pub mod bus;

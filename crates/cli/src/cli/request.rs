@@ -79,12 +79,12 @@ impl RunnablePlan {
         self.plan.task_id.as_deref()
     }
 
-    /// What the ids of Tasks begin with that this command named, by which they are found again: the name
-    /// of the file, or the id that it gives, and a dash.
+    /// The beginning of the ids that this command makes for Tasks of the file, by which they are found
+    /// again: the id that the file gives, or else its name, and a dash.
     pub(crate) fn id_prefix(&self) -> String {
         let stem = self.task_id().map_or_else(
             || id_stem(Path::new(&self.origin.file)),
-            str::to_owned, // Its Tasks that `--new` made.
+            str::to_owned, // Only `--new` and `--retry-failed` make such Tasks.
         );
         id_prefix(&stem)
     }

@@ -175,7 +175,7 @@ impl Connection {
     /// by itself.
     ///
     /// # Errors
-    /// No server accepts this principal within `first_wait`.
+    /// See [`ConnectError`]. Where a server is away, it is asked again until `first_wait` is over.
     pub async fn open(settings: &NatsSettings, inbox: String) -> Result<Self, ConnectError> {
         let options = options(settings, &inbox).await?;
         let (client, news) = reach::first(&settings.url, &options, settings.first_wait).await?;

@@ -52,6 +52,7 @@ impl ServerFault {
             ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
                 Fault::Denied
             }
+            // A server says that it requires TLS before TLS begins, so it is there.
             ConnectErrorKind::ServerParse | ConnectErrorKind::Tls => Fault::Settings,
             ConnectErrorKind::Io if fault::is_of_tls(error) => Fault::Settings,
             ConnectErrorKind::Dns
@@ -68,8 +69,8 @@ impl ServerFault {
 }
 
 /// Connects to the first of the servers that lets this login in, and tells the client library of the others. A
-/// server that is away is asked again until the time is over; a server that refuses
-/// this login is asked once more, and wrong settings are final.
+/// server that is away is asked again until the time is over; a server that refuses this login is asked once
+/// more, and wrong settings are final.
 pub(super) async fn first(
     url: &str,
     options: &ConnectOptions,

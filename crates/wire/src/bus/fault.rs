@@ -7,11 +7,11 @@ use std::iter::successors;
 /// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// No server can be reached; that may pass.
+    /// Nothing answers there; that may pass.
     Away,
-    /// No server accepts this login.
+    /// This login is not accepted there.
     Denied,
-    /// The address, a certificate or a credentials file is wrong.
+    /// The address, a certificate or a credentials file is wrong, or the two sides disagree on TLS.
     Settings,
 }
 

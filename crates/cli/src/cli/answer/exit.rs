@@ -21,7 +21,8 @@ pub(crate) enum Exit {
     Ok = 0,
     /// The Task failed or was cancelled; a Run that was waited for was lost, cancelled or the like.
     TaskFailed = 1,
-    /// The command line or the input file is wrong. (clap exits with the same code.)
+    /// The command line, the input file or a setting (an address, a credentials file, a certificate)
+    /// is wrong. (clap exits with the same code.)
     Usage = 2,
     /// There is no such Task or Step.
     NotFound = 3,

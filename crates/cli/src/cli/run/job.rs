@@ -365,8 +365,9 @@ impl TasksOfFile {
             {
                 break;
             }
+            // Of damaged logs, `entries` keeps only that of the Task that the file names.
             if entry.damaged {
-                older.get_or_insert(entry); // The file names it.
+                older.get_or_insert(entry);
                 continue;
             }
             let made_from = origin(host, &entry.key).await?;
@@ -390,8 +391,9 @@ impl TasksOfFile {
         let mut entries = self.entries(host, session_id).await?;
         entries.sort_by_key(|entry| Reverse(entry.created_at));
         for entry in entries.into_iter().take(LOOKED_AT_MAX) {
+            // Of damaged logs, `entries` keeps only that of the Task that the file names.
             if entry.damaged {
-                return Ok(Some(entry)); // The file names it.
+                return Ok(Some(entry));
             }
             let made_from = origin(host, &entry.key).await?;
             let is_of_file = |from: Origin| {

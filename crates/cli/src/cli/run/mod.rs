@@ -3,7 +3,8 @@
 //! The file is read and checked before anything is touched ([`RunnablePlan`]). Then scheduler and
 //! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
 //! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end,
-//! or handles a signal or a fault of the log that comes before it. [`stuck`] says why one does not go on.
+//! or handles a signal or a fault of the log that comes before it. [`stuck`] says why a Task
+//! does not go on.
 
 mod args;
 mod follow;

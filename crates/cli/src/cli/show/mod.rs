@@ -3,7 +3,8 @@
 //!
 //! [`format`] chooses how: [`live`] on a terminal, [`plain`] in a log, [`jsonl`] for programs, and
 //! at the end a [`table`] or a [`report`]. [`ended`] says which Steps failed and which were only
-//! stopped. [`to_end`] shows a Task that another process runs.
+//! stopped. [`optional`] says that a Task only waits for optional Steps. [`to_end`] shows a Task that
+//! another process runs.
 
 mod ended;
 mod format;
