@@ -8,6 +8,17 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+/// How long the lock of a process that is gone is waited for. A program that this process was
+/// starting when it was killed has a copy of the locked files until it runs.
+const GONE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Why the lock could not be taken.
 #[derive(Debug)]
@@ -29,8 +40,20 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Takes the lock of a directory with the file at `path` in it, or says which process has it.
-    /// Never waits.
+    /// It waits only where that process is gone, and for no more than two seconds.
     pub(crate) fn take(data: &Path, path: &Path) -> Result<Self, LockError> {
+        let deadline = Instant::now() + GONE;
+        loop {
+            match Self::try_take(data, path) {
+                Err(LockError::Held(by)) if is_gone(by) && Instant::now() < deadline => {
+                    sleep(LOOK_AGAIN);
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    fn try_take(data: &Path, path: &Path) -> Result<Self, LockError> {
         let dir = File::open(data).map_err(LockError::Io)?;
         let dir = match dir.try_lock() {
             Ok(()) => Some(dir),
@@ -114,4 +137,66 @@ fn holder(file: io::Result<File>) -> Option<u32> {
     let mut text = String::new();
     file.ok()?.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+/// Whether no process has this pid. One that has just taken the lock has not written its own yet.
+fn is_gone(pid: Option<u32>) -> bool {
+    let pid = pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
+    pid.is_none_or(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::thread::spawn;
+
+    use super::*;
+
+    /// WAL-05: where the process that had the lock is gone, a copy of the locked files that a child
+    /// of it still has for a moment keeps nobody out.
+    #[test]
+    fn a_copy_of_the_lock_of_a_process_that_is_gone_is_waited_for() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("lock");
+        let copy = copied(data.path(), &path, ended_pid());
+        let freed = spawn(move || {
+            sleep(Duration::from_millis(100));
+            drop(copy);
+        });
+        let lock = Lock::take(data.path(), &path).unwrap();
+        freed.join().unwrap();
+        assert_eq!(holder(File::open(&path)), Some(std::process::id()));
+        drop(lock);
+    }
+
+    /// WAL-05: a process that lives is not waited for, and one that is gone not for ever.
+    #[test]
+    fn a_lock_that_somebody_has_is_refused_with_their_pid() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("lock");
+        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        for pid in [child.id(), ended_pid()] {
+            let copy = copied(data.path(), &path, pid);
+            let refused = Lock::take(data.path(), &path);
+            assert!(matches!(refused, Err(LockError::Held(Some(by))) if by == pid), "{refused:?}");
+            drop(copy);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// The directory, locked as by the process with this pid.
+    fn copied(data: &Path, path: &Path, pid: u32) -> File {
+        let copy = File::open(data).unwrap();
+        copy.try_lock().unwrap();
+        fs::write(path, format!("{pid}\n")).unwrap();
+        copy
+    }
+
+    /// The pid of a process that has ended.
+    fn ended_pid() -> u32 {
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    }
 }
