@@ -14,6 +14,7 @@ mod confirm;
 mod ended;
 mod ensure;
 mod frame_cache;
+mod gathered;
 mod index;
 mod leave;
 mod lists;

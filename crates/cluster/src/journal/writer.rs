@@ -1,7 +1,7 @@
-//! The writer of a partition: it joins the commits that wait into one frame, and has one append in
-//! flight. It stands between the [`Journal`](tenure_ports::Journal) port and the [`Appender`].
+//! The writer of a partition: it gathers the commits that wait, and has one append in flight. It stands
+//! between the [`Journal`](tenure_ports::Journal) port and the [`Appender`].
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,12 @@ use tenure_ports::Observer;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::observer::Called;
 use tenure_wire::stored::encode_packed;
-use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
+use tenure_wire::stored::frame::{CommitHead, Named};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::checkpoint::Checkpoints;
+use super::gathered::{EncodedFrames, Gathered, encode_frames};
 use super::index::{Index, IndexLookup, Newest};
 use crate::append::{AppendOutcome, Appender};
 use crate::owned::Owned;
@@ -84,7 +85,7 @@ impl PendingHead {
         self.named.as_ref().is_some_and(|(of, named)| of == key && named.wal_name == *wal_name)
     }
 
-    fn in_frame(self, key: &TaskKey, prev: u64) -> CommitHead {
+    pub(super) fn in_frame(self, key: &TaskKey, prev: u64) -> CommitHead {
         CommitHead {
             session_id: key.session_id.clone(),
             task_id: key.task_id.clone(),
@@ -180,17 +181,6 @@ pub(super) struct Writing {
     pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
-/// The commits of one append.
-#[derive(Debug, Default)]
-struct Gathered {
-    heads: Vec<CommitHead>,
-    /// The lines of all commits, and how many bytes they have.
-    lines: Vec<Bytes>,
-    bytes: usize,
-    tasks: HashSet<TaskKey>,
-    replies: Vec<AppendWaiter>,
-}
-
 impl Writing {
     /// Serves requests until the partition closes or another node owns it. Every request that was
     /// accepted before gets its answer.
@@ -273,40 +263,39 @@ impl Writing {
         gathered
     }
 
-    /// Appends a frame and answers. An error says why this writer must stop.
+    /// Appends frames and answers. An error says why this writer must stop.
     async fn append(&mut self, gathered: Gathered) -> Result<(), WriterStop> {
-        let Gathered { heads, lines, bytes, replies, .. } = gathered;
-        let header = Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads };
-        let mut frame = match encode_header(&header, bytes) {
-            Ok(frame) => frame,
+        let last_seq = self.last_seq.load(Ordering::Acquire);
+        let (frames, replies) = gathered.into_frames(self.message_bytes);
+        let encoded = encode_frames(frames, self.epoch, last_seq, self.message_bytes);
+        let EncodedFrames { messages, placed } = match encoded {
+            Ok(encoded) => encoded,
             Err(error) => {
                 answer_all(replies, || AppendError::Failed(error.to_string()));
                 return Ok(());
             }
         };
-        lines.iter().for_each(|lines| frame.extend_from_slice(lines));
-        drop(lines);
-        let Header::Commits { commits: heads, .. } = header else { unreachable!("as made above") };
-        let messages = messages(frame, self.message_bytes);
-        let last_seq = self.last_seq.load(Ordering::Acquire);
+        let commits = placed.iter().map(|(heads, _)| heads.len()).sum();
         let begun = Instant::now();
         let outcome = self.appender.append(last_seq, &messages).await;
         if let Some(observer) = &self.observer {
             let is_ok = matches!(outcome, AppendOutcome::Stored(_));
-            observer.framed(Called { took: begun.elapsed(), items: heads.len(), is_ok });
+            observer.framed(Called { took: begun.elapsed(), items: commits, is_ok });
         }
         match outcome {
             AppendOutcome::Stored(seq) => {
                 self.last_seq.store(seq, Ordering::Release);
                 self.acknowledged.fetch_max(seq, Ordering::AcqRel);
                 let mut index = self.index.write();
-                for head in &heads {
-                    let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
-                    index.take(&TaskKey { session_id, task_id }, head, seq);
+                for (heads, end) in &placed {
+                    for head in heads {
+                        let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
+                        index.take(&TaskKey { session_id, task_id }, head, *end);
+                    }
                 }
                 index.cover(seq);
                 drop(index);
-                self.checkpoints.count(heads.len());
+                self.checkpoints.count(commits);
                 replies.into_iter().for_each(|reply| reply.send(Ok(())));
                 Ok(())
             }
@@ -385,17 +374,6 @@ async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, append: impl Future<Outp
     append.await
 }
 
-impl Gathered {
-    fn add(&mut self, request: AppendRequest, prev: u64) {
-        let AppendRequest { key, heads, lines, reply, .. } = request;
-        self.heads.extend(heads.into_iter().map(|head| head.in_frame(&key, prev)));
-        self.bytes += lines.len();
-        self.lines.push(lines);
-        self.tasks.insert(key);
-        self.replies.push(reply);
-    }
-}
-
 /// Whether a request follows what is stored of its Task.
 fn check(request: &AppendRequest, newest: Option<Newest>) -> Result<(), AppendError> {
     let creates = request.heads.first().is_some_and(|head| head.named.is_some());
@@ -409,17 +387,6 @@ fn check(request: &AppendRequest, newest: Option<Newest>) -> Result<(), AppendEr
         }
         _ => Ok(()),
     }
-}
-
-/// A frame as one message, or in chunks.
-fn messages(frame: Vec<u8>, message_bytes: usize) -> Vec<Bytes> {
-    if frame.len() <= message_bytes {
-        return vec![frame.into()];
-    }
-    let parts: Vec<&[u8]> = frame.chunks(message_bytes).collect();
-    let of = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-    let chunk = |(index, part): (u32, &&[u8])| Bytes::from(Chunk { index, of, part }.encode());
-    (0..).zip(&parts).map(chunk).collect()
 }
 
 fn answer_all(replies: Vec<AppendWaiter>, error: impl Fn() -> AppendError) {

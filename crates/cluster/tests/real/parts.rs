@@ -12,7 +12,7 @@ use tenure_core::Commit;
 use tenure_ports::Journal as _;
 use tenure_testkit::conformance::{History, read_all};
 
-use crate::journal::{connect, create, settings, work};
+use crate::journal::{assert_holds, connect, create, settings, work};
 use crate::servers::{Server, nats};
 
 /// A node whose requests for messages are counted.
@@ -109,10 +109,23 @@ async fn end(journal: &JetStreamJournal, history: &mut History) {
     journal.append(&history.key, after, vec![end]).await.unwrap();
 }
 
+/// Reads a log page by page. Answers with the bytes that came and the requests that were sent.
+async fn paged(node: &mut Node, history: &History) -> (u64, usize) {
+    const PAGE: u64 = 1_000;
+    let before = node.bytes();
+    node.requests().await;
+    let mut read: Vec<Commit> = Vec::new();
+    while read.len() < history.commits.len() {
+        let first = read.last().map_or(1, |commit| commit.last_seq() + 1);
+        read.extend(node.part(history, first..=first + PAGE - 1).await);
+    }
+    assert!(read.iter().eq(history.commits.iter().map(|commit| &**commit)));
+    (node.bytes() - before, node.requests().await)
+}
+
 /// VIEW-12: page by page a long log costs little more than as a whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_log_costs_no_more_page_by_page() {
-    const PAGE: u64 = 1_000;
     let server = nats();
     let mut node = Node::start(&server, one()).await;
     let mut history = History::of("s", "t");
@@ -120,17 +133,38 @@ async fn a_long_log_costs_no_more_page_by_page() {
     for _ in 0..600 {
         work(&node.journal, &mut history, 20).await.unwrap();
     }
-    let (log, before) = (stream_bytes(&server).await, node.bytes());
-    node.requests().await;
-    let mut read: Vec<Commit> = Vec::new();
-    while read.len() < history.commits.len() {
-        let first = read.last().map_or(1, |commit| commit.last_seq() + 1);
-        read.extend(node.part(&history, first..=first + PAGE - 1).await);
-    }
-    assert!(read.iter().eq(history.commits.iter().map(|commit| &**commit)));
-    let (bytes, requests) = (node.bytes() - before, node.requests().await);
+    let log = stream_bytes(&server).await;
+    let (bytes, requests) = paged(&mut node, &history).await;
     assert!(bytes <= log * 6 / 5, "{bytes} bytes of {log}");
     assert!(requests <= 80, "{requests} requests");
+}
+
+/// VIEW-12: a long log that was taken in with one append costs no more page by page, and neither for the next
+/// owner. It goes on behind its last frame.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_was_taken_in_costs_no_more_page_by_page() {
+    let server = nats();
+    let settings = LogSettings { message_bytes: 256 << 10, ..one() };
+    let mut node = Node::start(&server, settings.clone()).await;
+    let mut history = History::of("s", "t").on(&node.journal);
+    history.create();
+    while history.commits.len() < 3_000 {
+        history.work(20);
+    }
+    let commits = history.commits.clone();
+    node.journal.import(&history.key, &history.wal_name, commits).await.unwrap();
+    work(&node.journal, &mut history, 2).await.unwrap();
+    let log = stream_bytes(&server).await;
+    for is_next in [false, true] {
+        if is_next {
+            node = Node::start(&server, settings.clone()).await;
+        }
+        let (bytes, requests) = paged(&mut node, &history).await;
+        assert!(bytes <= log * 6 / 5, "{bytes} bytes of {log}");
+        assert!(requests <= 80, "{requests} requests for {log} bytes");
+    }
+    work(&node.journal, &mut history, 2).await.unwrap();
+    assert_holds(&node.journal, &history).await;
 }
 
 /// VIEW-12: of a log whose frames stand far apart, among those of many others, few others are read.
