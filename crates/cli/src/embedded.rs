@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use smol_str::SmolStr;
+use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
@@ -173,26 +174,39 @@ impl Embedded {
     ///
     /// # Errors
     /// The refusals of `create_task`.
-    pub async fn create(&self, session: &str, input: CreateTask) -> Result<TaskKey, Error> {
-        self.create_under(None, session, input).await
+    pub fn create(
+        &self,
+        session: &str,
+        input: CreateTask,
+    ) -> impl Future<Output = Result<TaskKey, Error>> {
+        self.create_under(None, session, input)
     }
 
     /// Makes a Task that is to be a part of a trace: a W3C `traceparent`.
     ///
     /// # Errors
     /// The refusals of `create_task`.
-    pub async fn create_under(
+    pub fn create_under(
         &self,
         trace: Option<SmolStr>,
         session: &str,
         input: CreateTask,
+    ) -> impl Future<Output = Result<TaskKey, Error>> {
+        self.write_new(trace, session, Box::new(input)) // The future is small then.
+    }
+
+    async fn write_new(
+        &self,
+        trace: Option<SmolStr>,
+        session: &str,
+        input: Box<CreateTask>,
     ) -> Result<TaskKey, Error> {
         let session_id = SessionId::new(session)?;
         let task_id = input.task_id()?.clone();
         let client = self.client(session)?;
         let context =
             Context { trace, ..Context::new(CommandId::new(Uuid::now_v7().to_string())?) };
-        write_with_blobs(client.port(), &task_id, context, input).await?;
+        write_with_blobs(client.port(), &task_id, context, Write::Create(input)).await?;
         Ok(TaskKey { session_id, task_id })
     }
 

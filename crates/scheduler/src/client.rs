@@ -328,11 +328,14 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let done = match what {
             Write::Create(input) => {
                 debug_assert_eq!(input.task_id().ok(), Some(task), "a create names its task");
-                scheduler.create(envelope, *input, Policy::Auto).await?
+                scheduler.create(envelope, input, Policy::Auto).await?
             }
-            Write::RetryEnded(input) => scheduler.retry(envelope, task.clone(), *input).await?,
+            Write::RetryEnded(input) => {
+                // It is rare, and would make the future of every request larger.
+                Box::pin(scheduler.retry(envelope, task.clone(), *input)).await?
+            }
             Write::Command(command) => {
-                scheduler.command(&self.key(task), envelope, *command).await?
+                scheduler.command(&self.key(task), envelope, command).await?
             }
         };
         self.answered(done)

@@ -132,18 +132,18 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub async fn create(
         &self,
         envelope: Envelope,
-        input: CreateTask,
+        input: impl Into<Box<CreateTask>> + Send,
         policy: Policy,
     ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, Operator::TaskCreate)?;
-        self.create_in(self.permit(Lane::Creates)?, envelope, input, policy).await
+        self.create_in(self.permit(Lane::Creates)?, envelope, input.into(), policy).await
     }
 
     pub(crate) async fn create_in(
         &self,
         permit: Permit,
         envelope: Envelope,
-        input: CreateTask,
+        input: Box<CreateTask>,
         policy: Policy,
     ) -> Result<WriteAnswer, Rejection> {
         let key = TaskKey {
@@ -164,7 +164,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let defaults = Defaults { policy, worker_pool_id };
         let asked = (&envelope, digest);
         let parent = self.parent_of(&key, asked, (&input, &defaults), !exists).await?;
-        let what = TaskOrder::Create(Box::new((input, defaults, parent)));
+        let what = TaskOrder::Create(Box::new((*input, defaults, parent)));
         let answer = self.enqueue(&key, begin, what, envelope, digest, permit)?;
         answer.await.map_err(|_| ambiguous())?
     }
@@ -177,13 +177,14 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self,
         key: &TaskKey,
         envelope: Envelope,
-        command: Command,
+        command: impl Into<Box<Command>> + Send,
     ) -> Result<WriteAnswer, Rejection> {
+        let command: Box<Command> = command.into();
         check_tool(&envelope.caller, command.operation())?;
         check_session(&envelope.caller, &key.session_id)?;
         let permit = self.permit(Lane::of(&command))?;
         self.check_relations(key, &command).await?;
-        let answer = self.send(permit, key, envelope, command)?;
+        let answer = self.send(permit, key, envelope, *command)?;
         answer.await.map_err(|_| ambiguous())?
     }
 

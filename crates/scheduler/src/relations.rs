@@ -41,7 +41,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let read = move |task: &View<'_>| task.retry_input(new, &how, rules);
         let input = self.look(&old, read).await??;
         self.copy_blobs(&old, &key(&old.session_id, input.task_id()?), input.blobs()).await?;
-        self.create_in(permit, envelope, input, Policy::Auto).await
+        self.create_in(permit, envelope, Box::new(input), Policy::Auto).await
     }
 
     /// Has a Task that is about to be made take over the completed Steps of an ended one that it has

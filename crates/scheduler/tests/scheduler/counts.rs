@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::status::Policy;
-use tenure_core::{Code, Commit, Counts, Rejection, Task};
+use tenure_core::{Code, Command, Commit, Counts, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::Observer;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
@@ -160,7 +160,9 @@ async fn ready_steps_wait_for_workers_or_for_room() {
     for _ in 0..3 {
         let input = serde_json::json!({"worker_pool_id": POOL});
         let run = serde_json::json!({"operation": "dispatch_worker", "input": input});
-        node.command(&by_hand, envelope(), serde_json::from_value(run).unwrap()).await.unwrap();
+        node.command(&by_hand, envelope(), serde_json::from_value::<Command>(run).unwrap())
+            .await
+            .unwrap();
     }
     for task in [&first, &second] {
         order(&node, task, "pause_task").await;
@@ -241,7 +243,9 @@ async fn until_waits(node: &common::Node, all: &[&str]) {
 
 async fn order(node: &common::Node, task: &TaskKey, operation: &str) {
     let command = serde_json::json!({"operation": operation, "input": {}});
-    node.command(task, envelope(), serde_json::from_value(command).unwrap()).await.unwrap();
+    node.command(task, envelope(), serde_json::from_value::<Command>(command).unwrap())
+        .await
+        .unwrap();
 }
 
 async fn until_running(node: &common::Node, running: u64) {
@@ -318,7 +322,8 @@ async fn an_attempt_that_was_lost_is_noted_once() {
 async fn what_is_another_nodes_is_no_failure_of_the_log() {
     let (seen, journal, node) = observed().await;
     let key = create(&node, dag("t", "a")).await.unwrap();
-    let pause = || serde_json::from_value(json!({"operation": "pause_task", "input": {}}));
+    let pause =
+        || serde_json::from_value::<Command>(json!({"operation": "pause_task", "input": {}}));
     journal.next(Fault::Fail);
     let refused = node.command(&key, envelope(), pause().unwrap()).await.unwrap_err();
     assert_eq!(refused.code, Code::StorageError);

@@ -15,17 +15,36 @@ use tenure_ports::blobs::{get_whole, put_whole};
 ///
 /// # Errors
 /// Why a blob or the request is refused.
-pub async fn write_with_blobs<P: ClientPort>(
+pub fn write_with_blobs<P: ClientPort>(
     port: &P,
     task: &TaskId,
     context: Context,
     what: impl Into<Write>,
+) -> impl Future<Output = Result<WriteSummary, Rejection>> {
+    // It is boxed before there is a future: a future is moved as a whole, and callers hold many.
+    write(port, task, context, what.into())
+}
+
+async fn write<P: ClientPort>(
+    port: &P,
+    task: &TaskId,
+    context: Context,
+    mut what: Write,
 ) -> Result<WriteSummary, Rejection> {
-    let mut what = what.into();
     let large = what.take_large(Limits::default().value_bytes_max);
-    if large.is_empty() {
-        return port.write(task, context, what).await;
+    match large.is_empty() {
+        true => port.write(task, context, what).await,
+        false => Box::pin(write_large(port, task, context, what, large)).await,
     }
+}
+
+async fn write_large<P: ClientPort>(
+    port: &P,
+    task: &TaskId,
+    context: Context,
+    what: Write,
+    large: Vec<(Blob, Arc<[u8]>)>,
+) -> Result<WriteSummary, Rejection> {
     match put_all(port, task, &large).await {
         // A repetition still gets the first answer (IDEM-01).
         Err(refused) if refused.code != Code::TaskTerminal => return Err(refused),
