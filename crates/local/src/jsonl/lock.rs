@@ -40,7 +40,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Takes the lock of a directory with the file at `path` in it, or says which process has it.
-    /// It waits only where that process is gone, and for no more than two seconds.
+    /// It waits only where that process is gone or not known, and for no more than two seconds.
     pub(crate) fn take(data: &Path, path: &Path) -> Result<Self, LockError> {
         let deadline = Instant::now() + GONE;
         loop {
@@ -139,18 +139,26 @@ fn holder(file: io::Result<File>) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whether no process has this pid. One that has just taken the lock has not written its own yet.
+/// Whether no process with this pid lives. One that has just taken the lock has not written its own
+/// yet. One that was killed keeps its pid until its parent has taken note.
 fn is_gone(pid: Option<u32>) -> bool {
     let pid = pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    pid.is_none_or(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
+    let Some(pid) = pid else { return true };
+    let is_dead =
+        |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
+    kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)
+        || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(is_dead)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::Command;
     use std::thread::spawn;
 
     use super::*;
+
+    /// No process has this pid: the system gives out smaller ones.
+    const NOBODY: u32 = i32::MAX.cast_unsigned();
 
     /// WAL-05: where the process that had the lock is gone, a copy of the locked files that a child
     /// of it still has for a moment keeps nobody out.
@@ -158,10 +166,10 @@ mod tests {
     fn a_copy_of_the_lock_of_a_process_that_is_gone_is_waited_for() {
         let data = tempfile::tempdir().unwrap();
         let path = data.path().join("lock");
-        let copy = copied(data.path(), &path, ended_pid());
+        let copy = copied(data.path(), &path, NOBODY);
         let freed = spawn(move || {
             sleep(Duration::from_millis(100));
-            drop(copy);
+            copy.unlock().unwrap(); // Another test may be starting a child, which has a copy too.
         });
         let lock = Lock::take(data.path(), &path).unwrap();
         freed.join().unwrap();
@@ -172,16 +180,28 @@ mod tests {
     /// WAL-05: a process that lives is not waited for, and one that is gone not for ever.
     #[test]
     fn a_lock_that_somebody_has_is_refused_with_their_pid() {
-        let data = tempfile::tempdir().unwrap();
-        let path = data.path().join("lock");
-        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
-        for pid in [child.id(), ended_pid()] {
+        for pid in [std::process::id(), NOBODY] {
+            let data = tempfile::tempdir().unwrap();
+            let path = data.path().join("lock");
             let copy = copied(data.path(), &path, pid);
             let refused = Lock::take(data.path(), &path);
             assert!(matches!(refused, Err(LockError::Held(Some(by))) if by == pid), "{refused:?}");
             drop(copy);
         }
+    }
+
+    /// WAL-05: a killed process is gone, even before its parent has taken note.
+    #[test]
+    fn a_process_that_was_killed_is_gone() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        assert!(!is_gone(Some(pid)) && is_gone(Some(NOBODY)) && is_gone(None));
         child.kill().unwrap();
+        let begun = Instant::now();
+        while !is_gone(Some(pid)) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is a zombie by then");
+            sleep(Duration::from_millis(1));
+        }
         child.wait().unwrap();
     }
 
@@ -191,12 +211,5 @@ mod tests {
         copy.try_lock().unwrap();
         fs::write(path, format!("{pid}\n")).unwrap();
         copy
-    }
-
-    /// The pid of a process that has ended.
-    fn ended_pid() -> u32 {
-        let mut child = Command::new("true").spawn().unwrap();
-        child.wait().unwrap();
-        child.id()
     }
 }
