@@ -13,9 +13,9 @@ use tenure_wire::stored::frame::{
 
 use super::writer::{AppendRequest, AppendWaiter};
 
-/// Into about how many frames the longest log is divided. Each frame may need one message more than its
-/// bytes fill, and a server takes at most 1,000 messages as one append.
-const FRAMES: usize = 100;
+/// A log is divided into at most twice as many frames. Each frame may need one message more than its bytes
+/// fill, and a server takes at most 1,000 messages as one append.
+const FRAMES: usize = 64;
 
 /// The commits of one append.
 #[derive(Debug, Default)]
@@ -56,12 +56,12 @@ impl Gathered {
     /// Its frames, and those who wait for them. There is one frame, unless a request is longer than a
     /// message; then nothing else was gathered.
     pub(super) fn into_frames(self, message_bytes: usize) -> (Vec<NewFrame>, Vec<AppendWaiter>) {
-        let Self { heads, lines, bytes, replies, .. } = self;
+        let Self { heads, mut lines, bytes, replies, .. } = self;
         if bytes <= message_bytes {
             return (vec![NewFrame { heads, lines, bytes }], replies);
         }
         let bytes_max = (message_bytes / 2).max(bytes / FRAMES); // The heads need room too.
-        let mut rest = Bytes::from(lines.concat());
+        let mut rest = lines.pop().unwrap_or_default();
         let mut frames: Vec<NewFrame> = Vec::new();
         for head in heads {
             let lines = rest.split_to(head.len as usize);
