@@ -178,3 +178,27 @@ fn a_task_is_completed_with_what_was_asked_for() {
     let shown = cluster.tenure(&["task", "get", "ship"]).with(0).stdout;
     assert!(shown.contains("\nacceptance\n") && shown.contains("All of them pass"), "{shown}");
 }
+
+/// VIEW-15: who waits for a Task of which nothing runs learns why, what would change it, and of the next reason
+/// when it is another.
+#[test]
+fn who_waits_for_a_task_learns_why_nothing_of_it_runs() {
+    let cluster = Cluster::start();
+    let file = "task_id: held\nsteps: {a: {noop: true}, b: {noop: true, needs: a}}\n";
+    cluster.place.file("held.yaml", file);
+    let mut submits = cluster.begin(&["submit", "held.yaml", "--wait"]);
+    submits.hears("waiting: step a: no worker of pool default has asked for work");
+    let mut watches = cluster.begin(&["watch", "held"]);
+    watches.hears("waiting: step a: no worker of pool default has asked for work");
+    cluster.tenure(&["task", "pause", "held"]).with(0);
+    let line = watches.hears("waiting: ");
+    assert!(
+        line.contains("paused") && line.contains("this would change it: resume_task"),
+        "{line}"
+    );
+    cluster.tenure(&["task", "resume", "held"]).with(0);
+    let _worker = cluster.worker("w1");
+    for waits in [submits, watches] {
+        waits.end().with(0);
+    }
+}

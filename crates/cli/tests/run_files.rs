@@ -108,3 +108,20 @@ steps:
     );
     assert!(why("output").contains("double quotes: expected value at line 1"), "{}", why("output"));
 }
+
+/// LEASE-18: a runner that is out of its own file descriptors says so once and runs fewer Steps at a time. No Step
+/// fails for it.
+#[test]
+fn a_runner_out_of_file_descriptors_says_so_and_runs_fewer_steps_at_a_time() {
+    let place = Place::new();
+    place.file("task.yaml", "steps: {w: {repeat: 60, run: 'sleep 1'}}\n");
+    let ended = place.limited("ulimit -n 72", &["run", "task.yaml", "-j", "60", "-o", "json"]);
+    let ended = ended.with(0).saying("this worker lacks something for 60 steps at a time");
+    assert_eq!(ended.stderr.matches("lacks something").count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("Too many open files"), "{}", ended.stderr);
+    let report = ended.json();
+    assert_eq!(report["counts"]["completed"], 60, "{report}");
+    let events = place.tenure(&["task", "events", "last"]).with(0).stdout;
+    let returned = events.matches("released").count();
+    assert!(returned < 120, "{returned} came back for 60 steps");
+}

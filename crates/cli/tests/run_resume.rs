@@ -49,9 +49,12 @@ fn stops_and_goes_on(signal: Signal) {
     let resume: Vec<&str> = resume.iter().map(String::as_str).collect();
     let (code, report) = place.report(&resume);
     assert_eq!((code, ran(&place).as_str()), (Some(0), "first gate gate last "));
-    // Being given back is no failure and costs no attempt.
+    // Being given back is no failure and no try.
     let gate = step(&report, "gate");
-    assert_eq!((&gate["attempts"], &gate["attempt_count"]), (&json!(2), &json!(0)));
+    assert_eq!((&gate["attempts"], &gate["attempt_count"]), (&json!(1), &json!(0)));
+    let task = report["task_id"].as_str().unwrap();
+    let args = ["attempt", "list", task, "--step", "gate", "--status", "released", "-o", "quiet"];
+    assert_eq!(place.tenure(&args).with(0).stdout.lines().count(), 1);
 }
 
 #[test]

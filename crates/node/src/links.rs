@@ -5,6 +5,7 @@
 //! whether somebody still runs them.
 
 mod facts;
+mod leave;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -35,6 +36,7 @@ use tenure_wire::bus::{V, encode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::leave::Leave;
 use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
 use crate::{ClusterScheduler, NodeWorkerLink};
@@ -74,7 +76,7 @@ pub(crate) struct Links {
 struct All {
     links: HashMap<WorkerName, Arc<NodeLink>>,
     /// Workers that were asked to leave and whose link has ended, and when: they may not know of it.
-    leaving: HashMap<WorkerName, Instant>,
+    leaving: HashMap<WorkerName, (Instant, Leave)>,
     /// How many links there ever were.
     opened: u64,
     /// When all links were checked last.
@@ -100,7 +102,7 @@ struct LinkState {
     window: Window,
     heard: Instant,
     /// The worker was asked to leave.
-    is_draining: bool,
+    leave: Option<Leave>,
 }
 
 #[derive(Serialize)]
@@ -146,7 +148,7 @@ impl Links {
         let mut all = self.all.lock();
         let All { links, leaving, opened, .. } = &mut *all;
         let count = links.len();
-        let mut is_draining = leaving.contains_key(name);
+        let mut leave = leaving.get(name).map(|(_, leave)| *leave);
         let place = match links.entry(name.clone()) {
             Entry::Occupied(there) if fits(there.get()) => {
                 let link = Arc::clone(there.get());
@@ -155,7 +157,8 @@ impl Links {
             }
             Entry::Occupied(there) => {
                 let before = there.remove();
-                is_draining |= before.state.lock().is_draining;
+                let earlier = before.state.lock().leave;
+                leave = leave.map(|leave| leave.or_sooner(earlier)).or(earlier);
                 Self::end(&before);
                 links.entry(name.clone())
             }
@@ -168,10 +171,9 @@ impl Links {
         let (port, inbox) = self.scheduler.join_from(id, pool, handlers, origin)?;
         *opened += 1;
         leaving.remove(name);
-        let mut state =
-            LinkState { window: Window::new(), heard: Instant::now(), is_draining: false };
-        if is_draining {
-            state.drain();
+        let mut state = LinkState { window: Window::new(), heard: Instant::now(), leave: None };
+        if let Some(leave) = leave {
+            state.drain(leave);
         }
         let link = Arc::new(NodeLink {
             port,
@@ -222,9 +224,9 @@ impl Links {
             let All { links, leaving, .. } = &mut *self.all.lock();
             let gone = links.extract_if(|_, link| link.id == id).next();
             if let Some((name, link)) = &gone
-                && link.state.lock().is_draining
+                && let Some(leave) = link.state.lock().leave
             {
-                leaving.insert(name.clone(), Instant::now()); // The worker may come again.
+                leaving.insert(name.clone(), (Instant::now(), leave)); // The worker may come again.
             }
             gone
         };
@@ -252,16 +254,22 @@ impl Links {
     pub(crate) fn leaving(&self, pool: &PoolId) -> u64 {
         let all = self.all.lock();
         let of_pool = all.links.iter().filter(|(name, _)| name.pool == *pool);
-        of_pool.filter(|(_, link)| link.state.lock().is_draining).count() as u64
+        of_pool.filter(|(_, link)| link.state.lock().leave.is_some()).count() as u64
     }
 
-    /// Asks workers to take no more and to leave. Answers which.
-    pub(crate) async fn drain(&self, wanted: impl Fn(&WorkerName) -> bool) -> Vec<WorkerName> {
+    /// Asks workers to take no more and to leave, and to stop what runs after a time, if one is said.
+    /// Answers which.
+    pub(crate) async fn drain(
+        &self,
+        within_ms: Option<u64>,
+        wanted: impl Fn(&WorkerName) -> bool,
+    ) -> Vec<WorkerName> {
+        let leave = Leave::within(within_ms);
         let told: Vec<(WorkerName, Arc<NodeLink>)> = {
             let all = self.all.lock();
             let wanted = all.links.iter().filter(|(name, _)| wanted(name));
             // Marked all at once: a link that is replaced meanwhile hands the mark on to the new one.
-            let told = wanted.inspect(|(_, link)| link.state.lock().drain());
+            let told = wanted.inspect(|(_, link)| link.state.lock().drain(leave));
             told.map(|(name, link)| (name.clone(), Arc::clone(link))).collect()
         };
         for (_, link) in &told {
@@ -293,7 +301,7 @@ impl Links {
             links.values().for_each(|link| link.state.lock().excuse(now));
             return judged;
         }
-        leaving.retain(|_, since| now - *since < LEAVING_KEPT);
+        leaving.retain(|_, (since, _)| now - *since < LEAVING_KEPT);
         // Judged and removed under one lock: the worker may say hello just then, and get another link.
         links.retain(|name, link| {
             let mut state = link.state.lock();
@@ -308,8 +316,8 @@ impl Links {
                     Silence::GiveUp => LinkEnd::Unacknowledged,
                 },
             };
-            if state.is_draining {
-                leaving.insert(name.clone(), now);
+            if let Some(leave) = state.leave {
+                leaving.insert(name.clone(), (now, leave));
             }
             judged.over.push((name.clone(), Arc::clone(link), why));
             false
@@ -333,9 +341,10 @@ impl LinkState {
     }
 
     /// Asks the worker to leave.
-    fn drain(&mut self) {
-        self.is_draining = true;
-        self.window.push([Sent::Drain.into()]);
+    fn drain(&mut self, leave: Leave) {
+        let leave = leave.or_sooner(self.leave);
+        self.leave = Some(leave);
+        self.window.push([leave.delivery().into()]);
     }
 }
 
@@ -454,7 +463,7 @@ impl NodeLink {
                 self.port.unacknowledged(signal)
             }
             // Only a worker sends `Crossed`, to itself; no node does.
-            Some(Sent::Run(_) | Sent::Drain | Sent::Crossed(_)) | None => {}
+            Some(Sent::Run(_) | Sent::Drain(_) | Sent::Crossed(_)) | None => {}
         }
     }
 }

@@ -38,8 +38,9 @@ pub enum Delivery {
     Lost(AttemptId),
     /// Input for the Attempt that came to its Task after the claim (CTRL-12).
     Input(Box<LateInput>),
-    /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave.
-    Drain,
+    /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave;
+    /// what still runs after so many milliseconds, if that is said, stops and goes back (LEASE-18).
+    Drain(Option<u64>),
 }
 
 /// An open Attempt as its holder names it.

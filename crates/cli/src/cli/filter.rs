@@ -27,12 +27,12 @@ pub(crate) struct StatusFilter<S> {
 
 impl<S: Copy + PartialEq + Display> StatusFilter<S> {
     /// The status of this name; the error names them all.
-    fn named(text: &str, natives: &[S]) -> Result<Self, String> {
+    fn named(text: &str, natives: &[S], normals: &[Normal]) -> Result<Self, String> {
         let native = natives.iter().copied().find(|native| native.to_string() == text);
-        let normal = Normal::from_name(text);
+        let normal = normals.iter().copied().find(|normal| normal.as_str() == text);
         if native.is_none() && normal.is_none() {
             let mut names: Vec<String> = natives.iter().map(S::to_string).collect();
-            let shown = Normal::ALL.iter().map(Normal::to_string);
+            let shown = normals.iter().map(Normal::to_string);
             let shown: Vec<String> = shown.filter(|name| !names.contains(name)).collect();
             names.extend(shown);
             return Err(one_of(&names));
@@ -81,17 +81,17 @@ impl<S: Copy + PartialEq + Display> StatusFilter<S> {
 
 /// A status of a Task.
 pub(crate) fn task_status(text: &str) -> Result<StatusFilter<TaskStatus>, String> {
-    StatusFilter::named(text, TaskStatus::ALL)
+    StatusFilter::named(text, TaskStatus::ALL, Normal::OF_TASKS)
 }
 
 /// A status of a Step.
 pub(crate) fn step_status(text: &str) -> Result<StatusFilter<StepStatus>, String> {
-    StatusFilter::named(text, StepStatus::ALL)
+    StatusFilter::named(text, StepStatus::ALL, Normal::OF_TASKS)
 }
 
 /// A status of an Attempt.
 pub(crate) fn attempt_status(text: &str) -> Result<StatusFilter<AttemptStatus>, String> {
-    StatusFilter::named(text, AttemptStatus::ALL)
+    StatusFilter::named(text, AttemptStatus::ALL, Normal::ALL)
 }
 
 /// The value of this name; the error names them all.
@@ -102,4 +102,21 @@ pub(crate) fn named<T: Copy + Display>(text: &str, all: &[T]) -> Result<T, Strin
 
 fn one_of(names: &[String]) -> String {
     format!("one of: {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// VIEW-08, LEASE-18: an Attempt can be asked for as `released`, a Task or Step cannot.
+    #[test]
+    fn only_attempts_are_released() {
+        assert!(
+            attempt_status("released")
+                .is_ok_and(|it| it.fits(AttemptStatus::Ended, Normal::Released))
+        );
+        for refused in [task_status("released").err(), step_status("released").err()] {
+            assert!(refused.is_some_and(|names| !names.contains("released")));
+        }
+    }
 }

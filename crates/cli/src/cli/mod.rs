@@ -16,6 +16,7 @@ mod doctor;
 mod filter;
 mod inbox;
 mod lease;
+mod logs;
 mod man;
 mod order;
 mod place;
@@ -84,6 +85,8 @@ enum CliCommand {
     /// Look at the attempts of a task
     #[command(subcommand)]
     Attempt(attempt::AttemptCommand),
+    /// Print what the commands of a task wrote, while they run too
+    Logs(logs::LogsArgs),
     /// Look at the sessions of a directory
     #[command(subcommand)]
     Session(session::SessionCommand),
@@ -136,6 +139,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Watch(args) => task::watch(&args),
         CliCommand::Step(command) => step::run(command),
         CliCommand::Attempt(command) => attempt::run(command),
+        CliCommand::Logs(args) => logs::run(&args),
         CliCommand::Runs(command) => runs::run(command),
         CliCommand::Session(command) => session::run(command),
         CliCommand::Inbox(args) => inbox::run(&args),

@@ -11,14 +11,14 @@ use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::Context;
 use tenure_core::id::{CommandId, SessionId, TaskId};
-use tenure_core::{Code, Rejection};
+use tenure_core::{Code, Rejection, Task};
 
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::order::context;
 use crate::cli::place::ClusterArgs;
 use crate::cli::request::{RunnablePlan, label, variable};
 use crate::cli::runtime::{one_thread, unless_stopped};
-use crate::cli::show::{OutputFormat, show_to_end};
+use crate::cli::show::{OutputFormat, asked, show_to_end};
 use crate::cli::telemetry::trace_of_caller;
 
 /// Hand a task file to a cluster.
@@ -105,7 +105,8 @@ pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
                     output::say(format_args!("task {id}"));
                 }
                 let commits = client.watch(&id, 0).map_err(Failure::from);
-                let shown = show_to_end(args.output, commits, begun).await;
+                let why = async |task: &Task| asked(&client, task).await;
+                let shown = show_to_end(args.output, commits, begun, why).await;
                 return shown.map_err(|failure| {
                     let more = failure.help.clone().map_or_else(String::new, |help| help + "; ");
                     let waits_on = args.waits_on(&id);

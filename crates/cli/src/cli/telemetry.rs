@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use tenure_sdk::client::WAITS;
+use tenure_sdk::worker::SHORTAGE;
 use tenure_telemetry::trace::ParentSpan;
 use tenure_telemetry::{ExportSettings, Telemetry};
 use tracing::field::{Field, Visit};
@@ -104,7 +105,10 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     });
     // A waiting user learns that no scheduler answers, even without a log (CTRL-11).
     let silences = (!is_logged && !shows_silences).then(|| silences(|said| output::say(said)));
-    tracing_subscriber::registry().with(stderr).with(outside).with(silences).init();
+    // And what a worker of this command lacks itself, which is the user's to mend.
+    let shortages = (!is_logged).then(|| shortages(|said| output::say(said)));
+    let told = tracing_subscriber::registry().with(stderr).with(outside);
+    told.with(silences).with(shortages).init();
     Telling { telemetry, is_logged }
 }
 
@@ -119,6 +123,22 @@ where
 {
     let waits = Mutex::default();
     Silences { say, waits }.with_filter(Targets::new().with_target(WAITS, LevelFilter::DEBUG))
+}
+
+/// Prints what workers of this process lack, for users without a log.
+fn shortages<S>(say: impl Fn(&str) + Send + Sync + 'static) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    Shortages(say).with_filter(Targets::new().with_target(SHORTAGE, LevelFilter::WARN))
+}
+
+struct Shortages<F>(F);
+
+impl<S: Subscriber, F: Fn(&str) + 'static> Layer<S> for Shortages<F> {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        event.record(&mut Said(&self.0));
+    }
 }
 
 struct Silences<F> {

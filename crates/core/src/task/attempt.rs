@@ -102,15 +102,24 @@ impl Attempt {
     pub fn ended_badly(&self) -> bool {
         match self.outcome {
             Some(Outcome::Failed | Outcome::TimedOut | Outcome::Lost) => true,
-            Some(Outcome::Abandoned) => self.error.as_ref().is_none_or(|e| e.code != "released"),
+            Some(Outcome::Abandoned) => !self.was_released(),
             _ => false,
         }
     }
 
+    /// Whether its Step was given back: that is no failure, and no try (LEASE-18).
+    pub fn was_released(&self) -> bool {
+        self.was_abandoned_for(LeaseEnd::Released)
+    }
+
     /// Whether it ended with its embedded host (LEASE-15).
     pub(crate) fn died_with_host(&self) -> bool {
+        self.was_abandoned_for(LeaseEnd::HostRestarted)
+    }
+
+    fn was_abandoned_for(&self, end: LeaseEnd) -> bool {
         let code = self.error.as_ref().map(|error| error.code.as_str());
-        self.outcome == Some(Outcome::Abandoned) && code == Some(LeaseEnd::HostRestarted.as_str())
+        self.outcome == Some(Outcome::Abandoned) && code == Some(end.as_str())
     }
 
     /// Whether it completed its Step: then what it announced has to be delivered (TERM-10).

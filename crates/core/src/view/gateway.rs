@@ -68,8 +68,8 @@ impl A2aFacts {
     }
 }
 
-/// Table 7.3. `None` for `unknown`, which is a protocol error and no state. For `stale`, the
-/// gateway gives the last status that it knew, and marks the answer.
+/// Table 7.3. `None` for `unknown`, which is a protocol error and no state, and for `released`, which
+/// no Task is. For `stale`, the gateway gives the last status that it knew, and marks the answer.
 pub const fn a2a_state(status: Normal, facts: A2aFacts) -> Option<A2aState> {
     let open = if facts.picked_up { A2aState::Working } else { A2aState::Submitted };
     Some(match status {
@@ -91,7 +91,7 @@ pub const fn a2a_state(status: Normal, facts: A2aFacts) -> Option<A2aState> {
             TaskStatus::Cancelled => A2aState::Canceled,
             _ => failed(facts),
         },
-        Normal::Stale | Normal::Unknown => return None,
+        Normal::Stale | Normal::Unknown | Normal::Released => return None,
     })
 }
 

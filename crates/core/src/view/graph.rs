@@ -10,6 +10,7 @@ use super::normal::{self, Facts, Normal};
 use crate::id::{AgentId, HandlerName, Millis, PoolId, StepId, TaskId};
 use crate::read::{StepRef, View};
 use crate::status::{StepStatus, TaskStatus, WaitKind};
+use crate::table::next_pos;
 
 /// A Task as a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,7 +51,7 @@ pub struct GraphNode {
     pub worker_pool_id: PoolId,
     /// Which handler runs it.
     pub handler: HandlerName,
-    /// Attempts so far.
+    /// Attempts so far that were not given back (LEASE-18).
     pub attempts: u32,
     /// The worker of its newest Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,7 +100,7 @@ pub fn graph(view: &View<'_>, known: &Known<'_>) -> Graph {
 }
 
 fn node(view: &View<'_>, step: StepRef<'_>, now: Millis) -> GraphNode {
-    let newest = view.attempts_of(step).next();
+    let newest = view.tries_of(step).next();
     let span = |a: &crate::task::Attempt| a.ended_at.unwrap_or(now).saturating_sub(a.started_at);
     GraphNode {
         step_id: step.id().clone(),
@@ -109,7 +110,7 @@ fn node(view: &View<'_>, step: StepRef<'_>, now: Millis) -> GraphNode {
         required: step.spec.required,
         worker_pool_id: step.spec.worker_pool_id.clone(),
         handler: step.spec.handler.clone(),
-        attempts: step.state.ordinal,
+        attempts: next_pos(view.tries_of(step).count()),
         worker_id: newest.map(|a| a.worker_id.clone()),
         wait_kind: step.state.wait_kind,
         code: step.facts().status_reason.as_ref().map(|r| r.code.clone()),

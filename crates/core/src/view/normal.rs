@@ -1,5 +1,5 @@
-//! Normalized status (7.2): 20 portable statuses derived from native facts. Never stored, never a
-//! guard.
+//! Normalized status (7.2): 20 portable statuses derived from native facts, and one that only Attempts
+//! have. Never stored, never a guard.
 
 use alloc::vec::Vec;
 
@@ -56,7 +56,14 @@ names! {
         Queued = "queued",
         /// Accepted, nothing is ready yet.
         Accepted = "accepted",
+        /// An Attempt was given back (LEASE-18).
+        Released = "released",
     }
+}
+
+impl Normal {
+    /// The statuses of Tasks and Steps: all but the last, which only Attempts have.
+    pub const OF_TASKS: &'static [Self] = Self::ALL.split_at(Self::Released as usize).0;
 }
 
 names! {
@@ -320,16 +327,26 @@ pub struct Stage {
     pub native: TaskStatus,
     /// Whether the event was the first claim of the Task (EVENT-06).
     pub first_claim: bool,
+    /// Whether the event claimed a Step that had been claimed before.
+    pub is_again: bool,
+    /// Whether the last Attempt was no try then, as its worker had given it back (LEASE-18).
+    pub was_released: bool,
 }
 
 impl Stage {
     /// The stage after `event`, which has just been applied.
     pub(crate) fn after(task: &Task, event: &Event) -> Self {
-        let claims = matches!(event.body, Body::StepClaimed(_));
+        let claimed = match &event.body {
+            Body::StepClaimed(p) => task.attempts.by_key(&p.attempt_id),
+            _ => None,
+        };
+        let before = claimed.and_then(|attempt| attempt.previous);
         Self {
             status: Facts::after_event(task).status(),
             native: task.head.status,
-            first_claim: claims && task.attempts.len() == 1,
+            first_claim: claimed.is_some() && task.attempts.len() == 1,
+            is_again: before.is_some(),
+            was_released: before.is_some_and(|at| task.attempts[at].was_released()),
         }
     }
 }
@@ -397,6 +414,7 @@ pub fn of_attempt(attempt: &Attempt) -> Normal {
     };
     match outcome {
         Outcome::Completed => Normal::Completed,
+        Outcome::Abandoned if attempt.was_released() => Normal::Released,
         Outcome::Failed | Outcome::Abandoned => Normal::Failed,
         Outcome::Cancelled => Normal::Cancelled,
         Outcome::Lost => Normal::Lost,

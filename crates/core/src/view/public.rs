@@ -9,7 +9,7 @@ use core::fmt;
 use serde::{Serialize, Serializer};
 
 use super::normal::{Normal, Stage};
-use crate::event::{Body, Commit, Event, ReportFacts};
+use crate::event::{Body, Commit, Event, LeaseEnd, ReportFacts};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommitId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId,
 };
@@ -20,6 +20,10 @@ use crate::status::{
     DeliveryState, EdgeKind, End, EndReason, FactKind, Intent, Outcome, ReplyKind, StepStatus,
     TaskStatus, WaitKind, names,
 };
+
+mod names;
+
+pub use self::names::Names;
 
 names! {
     /// The names of public events.
@@ -66,7 +70,7 @@ names! {
         DependencyUpdated = "task.dependency.updated",
         /// An Attempt began.
         AttemptStarted = "task.attempt.started",
-        /// An Attempt ended, completed or blocked.
+        /// An Attempt ended: completed, blocked or given back.
         AttemptCompleted = "task.attempt.completed",
         /// An Attempt ended in another way.
         AttemptFailed = "task.attempt.failed",
@@ -203,7 +207,7 @@ pub struct Data<'a> {
     /// To whom the result is delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<&'a Ref>,
-    /// How a Run ended.
+    /// How a Run ended: also the Run of an Attempt that was given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,
 }
@@ -222,7 +226,7 @@ pub fn public_events<'a>(
     for ((index, event), stage) in (0..).zip(&commit.events).zip(stages) {
         let names = names_of(event, stage);
         let (run_id, attempt_id) = subject(view, event);
-        for (n, event_name) in (0..).zip(names.iter()) {
+        for (n, event_name) in names.numbered() {
             out.push(PublicEvent {
                 event_id: EventId { commit_id: commit.commit_id, index, n },
                 event: event_name,
@@ -243,25 +247,6 @@ pub fn public_events<'a>(
         }
     }
     out
-}
-
-/// Up to three names, without an allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Names([Option<EventName>; 3]);
-
-impl Names {
-    /// The names, in the order in which they are published.
-    pub fn iter(self) -> impl Iterator<Item = EventName> {
-        self.0.into_iter().flatten()
-    }
-
-    const fn one(name: EventName) -> Self {
-        Self([Some(name), None, None])
-    }
-
-    fn with(first: Option<EventName>, last: EventName) -> Self {
-        Self([first, Some(last), None])
-    }
 }
 
 /// The names of the public events of an event of the log: table 7.1.
@@ -286,7 +271,7 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
                 p.edge.kind,
                 EdgeKind::Child | EdgeKind::SpawnedSubagent | EdgeKind::AssignedThread
             );
-            Names([Some(E::DependencyUpdated), delegates.then_some(E::Delegated), None])
+            Names::of([Some(E::DependencyUpdated), delegates.then_some(E::Delegated), None])
         }
         Body::TaskUnlinked(_) => Names::one(E::DependencyUpdated),
         Body::TaskCompleted(_) => Names::one(E::Completed),
@@ -298,11 +283,14 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
         Body::TaskCancelled(_) => Names::one(E::Cancelled),
         Body::TaskArchived(_) => Names::one(E::Archived),
         Body::StepReady(_) => Names::one(E::Queued),
-        Body::StepClaimed(p) => Names([
-            stage.first_claim.then_some(E::Started),
-            (p.ordinal > 1).then_some(E::Retrying),
-            Some(E::AttemptStarted),
-        ]),
+        Body::StepClaimed(_) => Names {
+            all: [
+                stage.first_claim.then_some(E::Started),
+                stage.is_again.then_some(E::Retrying),
+                Some(E::AttemptStarted),
+            ],
+            withheld: stage.was_released.then_some(E::Retrying),
+        },
         Body::StepStarted(_) | Body::StepUpdated(_) | Body::StepTakenOver(_) => {
             Names::one(E::Progress)
         }
@@ -328,10 +316,13 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
             Names::one(E::Retrying)
         }
         Body::StepReopened(_) => Names::one(E::Updated),
-        Body::StepLeaseExpired(p) => {
-            let lost = p.reason.outcome() == Outcome::Lost;
-            Names([Some(E::AttemptFailed), lost.then_some(E::Lost), None])
-        }
+        Body::StepLeaseExpired(p) => match p.reason {
+            LeaseEnd::LeaseExpired | LeaseEnd::Outage => {
+                Names::with(Some(E::AttemptFailed), E::Lost)
+            }
+            LeaseEnd::HostRestarted => Names::one(E::AttemptFailed),
+            LeaseEnd::Released => Names::one(E::AttemptCompleted),
+        },
         Body::RunDispatched(_) => Names::one(E::Delegated),
         Body::RunEnded(_) => Names::one(E::Updated),
     }
@@ -473,7 +464,8 @@ fn step_data(event: &Event) -> Data<'_> {
         }
         Body::StepLeaseExpired(p) => {
             let outcome = Some(p.reason.outcome());
-            Data { outcome, not_before: p.not_before, ..at(StepStatus::Pending) }
+            let end_reason = (p.reason == LeaseEnd::Released).then_some(EndReason::Released);
+            Data { outcome, end_reason, not_before: p.not_before, ..at(StepStatus::Pending) }
         }
         _ => Data::default(),
     }

@@ -12,7 +12,7 @@ use super::normal::{self, Normal};
 use super::step::LeaseState;
 use crate::event::{Bindings, StepSnapshot};
 use crate::id::{AgentId, AttemptId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId};
-use crate::read::View;
+use crate::read::{StepRef, View};
 use crate::record::{Reason, RemoteRef, RetryPolicy};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState};
 use crate::table::Pos;
@@ -105,6 +105,13 @@ impl AttemptLife {
             lease_expires_at: lease.map_or(attempt.lease_expires_at, |l| l.expires_at),
             lease_state: LeaseState::of(lease),
         })
+    }
+}
+
+impl<'a> View<'a> {
+    /// The Attempts of a Step that were not given back (LEASE-18), newest first.
+    pub fn tries_of(&self, step: StepRef<'a>) -> impl Iterator<Item = &'a Attempt> + '_ {
+        self.attempts_of(step).filter(|attempt| !attempt.was_released())
     }
 }
 

@@ -288,8 +288,8 @@ fn a_reopened_step_is_retried_if_it_failed() {
     assert_eq!(names(&t), "task.attempt.failed task.retrying");
 }
 
-/// 7.1, ATT-10: an ended lease is a failed Attempt with outcome lost, and `task.lost` that does not
-/// end the Task; one that was given back is abandoned and no loss.
+/// 7.1, ATT-10, LEASE-18: an ended lease is a failed Attempt with outcome lost, and `task.lost` that does not
+/// end the Task; one that was given back is no loss and no failure, and the next claim no retry.
 #[test]
 fn a_lost_lease_is_a_loss_and_a_released_one_is_not() {
     let mut t = Fixture::manual("a");
@@ -297,13 +297,19 @@ fn a_lost_lease_is_a_loss_and_a_released_one_is_not() {
     expire(&mut t, &held, LeaseEnd::LeaseExpired);
     assert_eq!(names(&t), "task.attempt.failed task.lost task.queued");
     assert_eq!(last(&t)[0]["data"]["outcome"], "lost");
-    assert_eq!(last(&t)[1]["terminal"], false);
-    assert_eq!(last(&t)[1]["status"], "retrying");
-    for end in [LeaseEnd::Released, LeaseEnd::HostRestarted] {
-        let held = t.claim("a");
+    assert!(last(&t)[1]["terminal"] == false && last(&t)[1]["status"] == "retrying");
+    let mut held = t.claim("a");
+    for (end, attempt, next) in [
+        (LeaseEnd::HostRestarted, "task.attempt.failed", "task.retrying task.attempt.started"),
+        (LeaseEnd::Released, "task.attempt.completed", "task.attempt.started"),
+    ] {
         expire(&mut t, &held, end);
-        assert_eq!(names(&t), "task.attempt.failed task.queued");
+        assert_eq!(names(&t), format!("{attempt} task.queued"));
         assert_eq!(last(&t)[0]["data"]["outcome"], "abandoned");
+        assert_eq!(last(&t)[0]["data"]["end_reason"] == "released", end == LeaseEnd::Released);
+        held = t.claim("a");
+        let id = last(&t).pop().unwrap()["event_id"].to_string(); // As ever (EVENT-04).
+        assert_eq!((names(&t).as_str(), id.ends_with(".0.1\"")), (next, true));
     }
 }
 

@@ -110,8 +110,8 @@ fn the_last_loss_fails_the_step() {
     assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Lost));
 }
 
-/// S26, A13, R12, LEASE-09, RETRY-03, 2.5: a Step given back counts in no budget; the event is its
-/// holder's.
+/// S26, A13, R12, LEASE-09, LEASE-18, RETRY-03, 2.5: a Step given back counts in no budget, and was not tried; the
+/// event is its holder's.
 #[test]
 fn a_step_given_back_counts_for_nothing() {
     let mut t = with_policy("a", json!({"max_lost": 1, "max_attempts": 1}), Policy::Manual);
@@ -127,6 +127,10 @@ fn a_step_given_back_counts_for_nothing() {
         let state = &t.step("a").state;
         assert_eq!((state.lost_count, state.attempt_count), (0, 0));
     }
+    t.claim("a");
+    let view = t.task.durable();
+    let step = view.step(&id("a")).unwrap();
+    assert_eq!((view.attempts_of(step).count(), view.tries_of(step).count()), (6, 1));
 }
 
 /// S26, LEASE-15: a grant that reached nobody, and the Attempts of an earlier boot, end the same

@@ -203,13 +203,16 @@ fn timers_are_no_tasks() {
     assert_eq!(t.log.len(), 1);
 }
 
-/// The DAG as a picture's data: nodes with status and duration, edges with whether they are met.
+/// The DAG as a picture's data: nodes with status and duration, edges with whether they are met. LEASE-18: an
+/// Attempt that was given back is no try.
 #[test]
 fn the_graph_has_nodes_edges_and_durations() {
     let mut t = Fixture::manual("a b@gpu<-a c?<-a,b");
     let held = t.claim("a");
     t.wait_ms(499);
     t.complete(&held);
+    let back = t.claim("b");
+    t.ok_as(&back.caller(), back.releases());
     let open = t.claim("b");
     let shown = graph(&t.task.durable(), &Known::new(t.now + 70, &alive));
     let nodes: Vec<_> = shown

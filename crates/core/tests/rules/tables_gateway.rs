@@ -56,7 +56,7 @@ fn every_portable_status_has_an_a2a_state() {
                         N::Preparing | N::Running | N::WaitingResource | N::Cancelling => "working",
                         N::WaitingInput => "input_required",
                         N::WaitingPermission => "auth_required",
-                        N::Stale | N::Unknown => "none",
+                        N::Stale | N::Unknown | N::Released => "none",
                         N::Cancelled => "canceled",
                         N::TimedOut => "failed",
                         N::Failed => failed,

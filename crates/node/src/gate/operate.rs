@@ -101,10 +101,12 @@ impl Gate {
     pub(super) async fn drain(self: &Arc<Self>, name: &ClientName, bytes: &[u8], reply: &str) {
         let drained = match wanted(name, bytes) {
             Ok(which) => {
-                let told = self.links.drain(|worker| fits(&which, worker)).await;
+                let within_ms = which.within_ms;
+                let told = self.links.drain(within_ms, |worker| fits(&which, worker)).await;
                 let workers: Vec<AgentId> = told.iter().filter_map(|w| w.agent().ok()).collect();
                 if !workers.is_empty() {
-                    tracing::info!(by = %name.principal, ?workers, "workers are told to leave");
+                    let by = &name.principal;
+                    tracing::info!(%by, ?workers, within_ms, "workers are told to leave");
                 }
                 Ok(Drained {
                     node: self.node.as_str().into(),
@@ -260,8 +262,8 @@ fn open_attempt(attempt: &Attempt) -> (AttemptId, OpenAttempt) {
     (attempt.attempt_id, open)
 }
 
-/// Which workers are to leave. Only an orchestrator may say so, and it must name a pool or a
-/// principal.
+/// Which workers are to leave, and within which time. Only an orchestrator may say so, and it must
+/// name a pool or a principal.
 fn wanted(name: &ClientName, bytes: &[u8]) -> Result<Drain, Rejection> {
     if name.role != Role::Orchestrator {
         let message = "an observer looks and never commands";
@@ -270,6 +272,10 @@ fn wanted(name: &ClientName, bytes: &[u8]) -> Result<Drain, Rejection> {
     let which: Drain = decode(bytes)?;
     if which.pool.is_none() && which.principal.is_none() {
         return Err(Rejection::invalid("principal", "a pool or a principal is to be named"));
+    }
+    if which.within_ms.is_some_and(|ms| ms > Drain::WITHIN_MS_MAX) {
+        let message = format!("at most 30 days, {} milliseconds", Drain::WITHIN_MS_MAX);
+        return Err(Rejection::invalid("within_ms", message));
     }
     Ok(which)
 }
@@ -282,10 +288,31 @@ fn fits(which: &Drain, worker: &WorkerName) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tenure_wire::bus::{MESSAGE_MAX, encode};
+    use tenure_wire::bus::subject::Token;
+    use tenure_wire::bus::{MESSAGE_MAX, V, encode};
     use uuid::Uuid;
 
     use super::*;
+
+    /// docs/protocol.md, `drain`: the time goes from 0 to 30 days.
+    #[test]
+    fn a_worker_leaves_within_thirty_days_at_most() {
+        let session = "s".parse().unwrap();
+        let principal = Token::new("bob").unwrap();
+        let bob = ClientName { role: Role::Orchestrator, session, principal };
+        let refused = |within_ms| {
+            let (pool, principal, boot) = (Some("p".parse().unwrap()), None, None);
+            let which = Drain { v: V, pool, principal, boot, within_ms };
+            wanted(&bob, &encode(&which).unwrap()).err()
+        };
+        let fine = [None, Some(0), Some(1), Some(Drain::WITHIN_MS_MAX)];
+        assert_eq!(fine.map(refused), [None, None, None, None]);
+        let refused = refused(Some(Drain::WITHIN_MS_MAX + 1)).unwrap();
+        assert_eq!(
+            (refused.code, &refused.details["field"]),
+            (Code::ValidationError, &"within_ms".into())
+        );
+    }
 
     fn attempt(number: u128) -> AttemptId {
         AttemptId(Uuid::from_u128(number))

@@ -20,7 +20,7 @@ impl NodeLink {
             free,
             unheard: state.window.unheard(),
             silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
-            draining: state.is_draining,
+            draining: state.leave.is_some(),
             suspended,
             holds: Some(self.port.holds()),
             sent,

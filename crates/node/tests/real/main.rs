@@ -10,6 +10,7 @@ mod doubt;
 mod features;
 mod frozen;
 mod handlers;
+mod leave;
 mod limits;
 mod orders;
 mod parents;

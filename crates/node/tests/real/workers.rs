@@ -308,19 +308,15 @@ async fn the_oldest_leases_are_told_while_redis_hangs() {
     servers.redis.signal(Signal::SIGCONT);
 }
 
-async fn drain(bob: &Caller, hand: &Hand) {
-    let which = Drain {
-        v: V,
-        pool: None,
-        principal: Some(hand.name.principal.as_str().into()),
-        boot: None,
-    };
+pub(crate) async fn drain(bob: &Caller, hand: &Hand, within_ms: Option<u64>) {
+    let principal = Some(hand.name.principal.as_str().into());
+    let which = Drain { v: V, pool: None, principal, boot: None, within_ms };
     let drained: Drained = bob.say("drain", &which).await.unwrap();
     assert_eq!(drained.workers.len(), 1);
 }
 
 /// The first deliveries on a link other than this one.
-async fn on_the_next_link(hand: &mut Hand, old: &str, count: usize) -> Vec<Delivery> {
+pub(crate) async fn on_the_next_link(hand: &mut Hand, old: &str, count: usize) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < count {
         let next = hand.next().await;
@@ -345,7 +341,7 @@ async fn signals_go_on_with_the_next_link() {
     let cancel = Ask::Command(Box::new(Command::TaskCancel(close)));
     bob.ask::<WriteSummary>("t1", "cancel", cancel).await.unwrap();
     assert_eq!(alice.next().await.deliveries[0].cancel_requested, Some(claim.attempt_id));
-    drain(&bob, &alice).await;
+    drain(&bob, &alice, None).await;
     let handlers = Some(vec!["noop".parse().unwrap()]);
     alice
         .say(
@@ -372,7 +368,7 @@ async fn a_worker_that_comes_again_is_still_to_leave() {
     let node = servers.node().await;
     let bob = Caller::new(&servers).await;
     let mut alice = Hand::join(&servers, "alice").await;
-    drain(&bob, &alice).await;
+    drain(&bob, &alice, None).await;
     let pool = "default".parse().unwrap();
     crate::common::until(async || node.scheduler().pool_facts(&pool).workers == 0).await;
     alice

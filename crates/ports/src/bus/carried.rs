@@ -21,7 +21,7 @@ impl From<Delivery> for Sent {
             }
             Delivery::Lost(attempt) => Self { lost: Some(attempt), ..nothing },
             Delivery::Input(input) => Self { input: Some(input), ..nothing },
-            Delivery::Drain => Self { drain: true, ..nothing },
+            Delivery::Drain(time_left_ms) => Self { drain: true, time_left_ms, ..nothing },
         }
     }
 }
@@ -37,7 +37,7 @@ impl Delivery {
             }
             Sent { lost: Some(attempt), .. } => Some(Self::Lost(attempt)),
             Sent { input: Some(input), .. } => Some(Self::Input(input)),
-            Sent { drain: true, .. } => Some(Self::Drain),
+            Sent { drain: true, time_left_ms, .. } => Some(Self::Drain(time_left_ms)),
             Sent {
                 grant: None,
                 run: None,

@@ -7,8 +7,11 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use tenure_core::id::StepId;
+use tenure_ports::journal::TaskKey;
+
 use super::context::StepContext;
-use super::exec::ExecPaths;
+use super::exec::{ExecPaths, is_shortage};
 
 /// The inputs of all Steps that get none, below the directory for all files. No session has this name, as
 /// names of sessions have no dot.
@@ -17,6 +20,49 @@ const NO_INPUTS_TEXT: &[u8] = b"{}";
 
 /// How often to make a directory. An earlier Attempt of the Step may remove the parent at the same moment.
 const TRIES: usize = 3;
+
+/// The directory in which the built-in `exec` keeps the files of one Attempt.
+#[derive(Debug, Clone)]
+pub struct AttemptDir(PathBuf);
+
+impl AttemptDir {
+    /// The directory of the Attempt with this number of a Step, below the directory for all files.
+    pub fn new(files: &Path, task: &TaskKey, step: &StepId, ordinal: u32) -> Self {
+        let task = files.join(task.session_id.as_str()).join(task.task_id.as_str());
+        Self(task.join(step.as_str()).join(ordinal.to_string()))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The file with the standard output. A command that printed nothing leaves none.
+    pub fn stdout(&self) -> PathBuf {
+        self.0.join("stdout.log")
+    }
+
+    /// The file with the standard error, as with the standard output.
+    pub fn stderr(&self) -> PathBuf {
+        self.0.join("stderr.log")
+    }
+}
+
+/// What a worker lacks for a Step.
+#[derive(Debug)]
+pub(super) struct Lack {
+    /// What could not be done, and why.
+    pub(super) what: String,
+    /// Whether fewer Steps at a time would lack less.
+    pub(super) is_shortage: bool,
+}
+
+impl Lack {
+    fn of(what: &str, path: &Path, error: &io::Error) -> Self {
+        let is_shortage = is_shortage(error);
+        Self { what: format!("cannot {what} {}: {error}", path.display()), is_shortage }
+    }
+}
 
 /// The files of one Attempt.
 #[derive(Debug, Clone)]
@@ -33,32 +79,36 @@ impl AttemptFiles {
         ctx: &StepContext,
         files: &Path,
         inputs: Option<Vec<u8>>,
-    ) -> Result<Self, String> {
-        let step = files.join(ctx.session_id()).join(ctx.task_id()).join(ctx.step_id().as_str());
-        let dir = step.join(ctx.attempt().to_string());
-        let own = files.join(format!("{NO_INPUTS}.{}", ctx.claim().attempt_id));
+    ) -> Result<Self, Lack> {
+        let claim = ctx.claim();
+        let (session_id, task_id) = (claim.session_id.clone(), claim.task_id.clone());
+        let task = TaskKey { session_id, task_id };
+        let place = AttemptDir::new(files, &task, ctx.step_id(), ctx.attempt());
+        let own = files.join(format!("{NO_INPUTS}.{}", claim.attempt_id));
         let shared = files.join(NO_INPUTS);
-        let work = move || -> Result<Self, String> {
-            make_dir(&dir).map_err(|error| {
-                format!("cannot create the directory {}: {error}", dir.display())
-            })?;
+        let work = move || -> Result<Self, Lack> {
+            let dir = place.path().to_owned();
+            make_dir(&dir).map_err(|error| Lack::of("create the directory", &dir, &error))?;
             let has_inputs = inputs.is_some();
             let path = if has_inputs { dir.join("inputs.json") } else { shared };
             let written = match inputs {
                 Some(inputs) => fs::write(&path, inputs),
                 None => write_no_inputs(&path, &own),
             };
-            written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            written.map_err(|error| Lack::of("write", &path, &error))?;
             let paths = ExecPaths {
-                stdout: dir.join("stdout.log"),
-                stderr: dir.join("stderr.log"),
+                stdout: place.stdout(),
+                stderr: place.stderr(),
                 output: dir.join("output.json"),
                 inputs: path,
             };
             Ok(Self { dir, has_inputs, paths })
         };
         let made = tokio::task::spawn_blocking(work).await;
-        made.unwrap_or_else(|error| Err(format!("cannot make the files of the step: {error}")))
+        made.unwrap_or_else(|error| {
+            let what = format!("cannot make the files of the step: {error}");
+            Err(Lack { what, is_shortage: false })
+        })
     }
 
     /// Removes what nobody needs once the command has ended: empty logs, the inputs of a command that went

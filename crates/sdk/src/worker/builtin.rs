@@ -12,7 +12,7 @@ use tenure_core::id::{ArtifactId, BadId, HandlerName};
 use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 
-use super::attempt_files::AttemptFiles;
+use super::attempt_files::{AttemptFiles, Lack};
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
@@ -111,7 +111,7 @@ async fn run_command(
     let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
     let files = match AttemptFiles::make(ctx, files, inputs).await {
         Ok(files) => files,
-        Err(why) => return Ok(lacking(ctx, &why)?),
+        Err(why) => return Ok(lacking(ctx, why)?),
     };
     let paths = &files.paths;
     let environment = environment(ctx);
@@ -120,7 +120,10 @@ async fn run_command(
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
         Ok(outcome) => report(ctx, paths, &outcome).await,
-        Err(error) if error.is_of_worker() => Ok(lacking(ctx, &with_cause(&spec, &error))?),
+        Err(error) if error.is_of_worker() => {
+            let (what, is_shortage) = (with_cause(&spec, &error), error.is_shortage());
+            Ok(lacking(ctx, Lack { what, is_shortage })?)
+        }
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
         }
@@ -147,10 +150,13 @@ fn with_cause(spec: &ExecSpec, error: &ExecError) -> String {
 
 /// Gives the Step back, because the command could not begin for lack of a resource that another
 /// worker may have (LEASE-18).
-fn lacking(ctx: &StepContext, what: &str) -> Result<(), super::context::Refused> {
-    let (task, step) = (ctx.task_id(), ctx.step_id());
+fn lacking(ctx: &StepContext, lack: Lack) -> Result<(), super::context::Refused> {
+    let (task, step, Lack { what, is_shortage }) = (ctx.task_id(), ctx.step_id(), lack);
     tracing::warn!(task, %step, "the step goes back, as this worker cannot run it: {what}");
-    ctx.give_back(None)
+    match is_shortage {
+        true => ctx.give_back_lacking(what),
+        false => ctx.give_back(None),
+    }
 }
 
 /// The outputs that other steps hand on, as one JSON object, by step id. An output that is not JSON

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenure_ports::bus::Credit;
+use tokio::time::Instant;
 
 /// With handlers shorter than this, the worker prefetches three times its concurrency: the way to
 /// the scheduler and back takes longer than they do (mechanisms 8).
@@ -20,10 +21,18 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// When no slot is free for so long, handlers count as long, even if none has ended yet.
 pub(super) const BUSY: Duration = Duration::from_millis(200);
 
+/// After so long without a lack a worker that runs fewer Steps at a time tries one more.
+pub(super) const TRY_MORE: Duration = Duration::from_secs(5);
+
 /// How many Steps a worker has in hand, and how many more it would take.
 #[derive(Debug)]
 pub(super) struct WorkerCapacity {
-    concurrency: usize,
+    /// How many Steps run at a time: as many as the worker was started with, or fewer while the
+    /// worker lacks something.
+    pub(super) concurrency: usize,
+    pub(super) concurrency_max: usize,
+    /// When that number changed last.
+    changed: Option<Instant>,
     seen: u64,
     pub(super) in_hand: usize,
     /// The number of Attempts in hand on Steps that were lost before.
@@ -39,7 +48,18 @@ impl WorkerCapacity {
     /// The capacity of a worker that has nothing in hand.
     pub(super) fn of(concurrency: usize) -> Self {
         let (seen, in_hand, lost, stated) = (0, 0, 0, 0);
-        Self { concurrency, seen, in_hand, lost, accepting: true, stated, handler_time: None }
+        let (concurrency_max, changed, handler_time) = (concurrency, None, None);
+        Self {
+            concurrency,
+            concurrency_max,
+            changed,
+            seen,
+            in_hand,
+            lost,
+            accepting: true,
+            stated,
+            handler_time,
+        }
     }
 
     pub(super) fn credit(&mut self) -> Credit {
@@ -69,6 +89,28 @@ impl WorkerCapacity {
         let rounds = WAIT_MAX.as_nanos() / time.as_nanos().max(1);
         let rounds = usize::try_from(rounds).unwrap_or(usize::MAX);
         rounds.saturating_mul(self.concurrency)
+    }
+
+    /// The worker lacks something for so many Steps at a time: one fewer runs from now on, but at
+    /// least one. Answers whether this is news: that it lacked nothing before, or long ago.
+    pub(super) fn lower(&mut self, now: Instant) -> bool {
+        let before = self.changed.replace(now);
+        let is_news = before.is_none_or(|at| now.duration_since(at) >= TRY_MORE);
+        let is_news = is_news && self.concurrency == self.concurrency_max;
+        self.concurrency = self.concurrency.saturating_sub(1).max(1);
+        is_news
+    }
+
+    /// Has one Step more run at a time, if there were fewer for a while and nothing was lacking.
+    /// Answers whether it is so.
+    pub(super) fn raise(&mut self, now: Instant) -> bool {
+        let is_due = self.changed.is_some_and(|at| now.duration_since(at) >= TRY_MORE);
+        if self.concurrency == self.concurrency_max || !is_due {
+            return false;
+        }
+        self.changed = Some(now);
+        self.concurrency += 1;
+        true
     }
 
     /// Counts a Step that goes back before it has begun.
@@ -106,6 +148,28 @@ impl WorkerCapacity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// LEASE-18: a worker that lacks something takes one Step fewer at a time, never none, and tries one more
+    /// after a while, up to the number with which it was started.
+    #[test]
+    fn a_worker_that_lacks_something_takes_fewer_steps_for_a_while() {
+        let (mut capacity, now) = (WorkerCapacity::of(3), Instant::now());
+        assert!(!capacity.raise(now + TRY_MORE), "it has all");
+        assert_eq!([capacity.lower(now), capacity.lower(now)], [true, false], "it is said once");
+        assert!(!capacity.lower(now));
+        assert_eq!(capacity.credit().free, 1, "one runs");
+        let later = now + TRY_MORE;
+        assert!(!capacity.raise(later - Duration::from_millis(1)));
+        assert!(capacity.raise(later) && !capacity.raise(later), "one at a time");
+        assert_eq!(capacity.credit().free, 2);
+        assert!(capacity.raise(later + TRY_MORE));
+        assert!(!capacity.raise(later + 2 * TRY_MORE), "no more than at the start");
+        assert_eq!(capacity.credit().free, 3);
+        assert!(capacity.lower(later + 2 * TRY_MORE), "it is news again");
+        let mut single = WorkerCapacity::of(1);
+        assert_eq!([single.lower(now), single.lower(now)], [true, false]);
+        assert_eq!(single.credit().free, 1);
+    }
 
     /// Two slots, so many Steps in hand, and handlers that took so long; 0 if none has ended.
     fn capacity(in_hand: usize, took_ms: u64) -> WorkerCapacity {

@@ -60,6 +60,8 @@ struct ContextShared {
     peer: Mutex<Option<RemoteRef>>,
     /// The result of the Run itself.
     run_result: Mutex<Option<String>>,
+    /// What the worker itself lacked for the Step.
+    lacked: Mutex<Option<String>>,
 }
 
 /// The context of a handler: its Step, its inputs, and the reports that it may make. Cheap to clone.
@@ -84,9 +86,18 @@ impl StepContext {
         inputs: LateInputs,
         reporter: Arc<dyn Reporter>,
     ) -> Self {
-        let (spoken, artifacts, peer, run_result) = Default::default();
-        let shared =
-            ContextShared { claim, stop, inputs, reporter, spoken, artifacts, peer, run_result };
+        let (spoken, artifacts, peer, run_result, lacked) = Default::default();
+        let shared = ContextShared {
+            claim,
+            stop,
+            inputs,
+            reporter,
+            spoken,
+            artifacts,
+            peer,
+            run_result,
+            lacked,
+        };
         Self { shared: Arc::new(shared) }
     }
 

@@ -13,6 +13,7 @@ mod ending;
 pub mod exec;
 pub mod handler;
 mod late_input;
+mod leaving;
 mod past;
 mod pool;
 mod pulse;
@@ -23,6 +24,8 @@ mod surplus;
 mod values;
 mod words;
 
+pub use attempt_files::AttemptDir;
 pub use context::StepContext;
 pub use handler::{HandlerError, Handlers};
 pub use pool::{Options, WorkerPool};
+pub use surplus::SHORTAGE;

@@ -92,9 +92,9 @@ pub(super) struct PoolShared<P> {
     pub(super) fresh: Notify,
     /// The number of Attempts that came so far.
     came: AtomicU64,
-    running: TaskTracker,
+    pub(super) running: TaskTracker,
     /// Whether an operator wants the worker to leave.
-    dismissed: watch::Sender<bool>,
+    pub(super) dismissed: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -212,22 +212,14 @@ impl<P: WorkerPort> WorkerPool<P> {
     /// gives their Steps back (`release_step`). Returns how many it gave back.
     pub async fn interrupt(&self) -> usize {
         self.shared.stop_taking();
-        let asked = {
-            let open = self.shared.open.lock();
-            open.values().for_each(|one| one.stop.cancelled.cancel());
-            open.len()
-        };
-        self.shared.running.close();
-        let done = self.shared.running.wait();
-        if tokio::time::timeout(self.shared.options.grace, done).await.is_err() {
-            self.shared.open.lock().values().for_each(|one| one.stop.forced.cancel());
-            self.shared.running.wait().await;
-        }
+        let asked = self.shared.stop_handlers(self.shared.options.grace).await;
+        self.shared.running.wait().await;
         asked
     }
 
     /// Waits until an operator wants the worker to leave. The pool takes no more Steps from then
-    /// on; its owner should drain it.
+    /// on, and gives back by itself what still runs after the time that the operator said; its owner
+    /// should drain it.
     pub async fn dismissed(&self) {
         let mut dismissed = self.shared.dismissed.subscribe();
         if dismissed.wait_for(|is| *is).await.is_err() {
@@ -274,21 +266,12 @@ async fn take_deliveries<P: WorkerPort>(
                     one.inputs.arrive(*input);
                 }
             }
-            Delivery::Drain => {
-                shared.stop_taking();
-                shared.dismissed.send_replace(true);
-            }
+            Delivery::Drain(time_left_ms) => shared.dismiss(time_left_ms),
         }
     }
 }
 
 impl<P: WorkerPort> PoolShared<P> {
-    fn stop_taking(&self) {
-        let mut capacity = self.capacity.lock();
-        capacity.accepting = false;
-        self.port.credit(capacity.credit());
-    }
-
     /// Takes an Attempt in hand: it begins, waits for a slot, or goes back.
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: AttemptStage) {
         if let Some(observer) = &self.options.observer {
@@ -481,7 +464,9 @@ impl<P: WorkerPort> PoolShared<P> {
                 }
             }
         }
-        drop(slot);
+        if let Some(slot) = slot {
+            self.take_back(slot, ctx.take_lacked());
+        }
         let took = (!cancelled.is_cancelled()).then(|| started.elapsed());
         self.finish(&holding, &ctx, &cancelled, took).await;
     }

@@ -1,17 +1,22 @@
 //! Gives back the Steps for which the worker has no capacity: another worker may be idle
-//! (mechanisms 8).
+//! (mechanisms 8). A worker that lacks something for so many Steps at a time, such as file
+//! descriptors, runs fewer.
 
 use std::cmp::Reverse;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tenure_core::id::AttemptId;
 use tenure_ports::bus::WorkerPort;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::capacity::BUSY;
+use super::capacity::{BUSY, TRY_MORE};
 use super::pool::{AttemptStage, HeldAttempt, PoolShared};
+
+/// The target of the log events that say what a worker lacks, once until it has run as many Steps at
+/// a time again as it was started with.
+pub const SHORTAGE: &str = "tenure_sdk::shortage";
 
 impl<P: WorkerPort> PoolShared<P> {
     /// Gives back Steps that would wait for long, the newest first, and none that has begun.
@@ -52,6 +57,30 @@ impl<P: WorkerPort> PoolShared<P> {
         slot.await.ok()
     }
 
+    /// Takes back the slot of a handler that has ended. If the worker lacked something, nobody gets
+    /// the slot for a while.
+    pub(super) fn take_back(self: &Arc<Self>, slot: OwnedSemaphorePermit, lacked: Option<String>) {
+        let Some(what) = lacked else { return };
+        let (mut capacity, now) = (self.capacity.lock(), Instant::now());
+        let before = capacity.concurrency;
+        let is_news = capacity.lower(now);
+        let is_fewer = capacity.concurrency < before;
+        let was_full = before == capacity.concurrency_max;
+        drop(capacity);
+        if is_fewer {
+            slot.forget();
+        }
+        if is_fewer && was_full {
+            tokio::spawn(try_more(Arc::downgrade(self)));
+        }
+        if is_news {
+            tracing::warn!(
+                target: SHORTAGE,
+                "this worker lacks something for {before} steps at a time, and runs fewer where it can: {what}"
+            );
+        }
+    }
+
     /// Begins an Attempt that has a slot, unless it was cancelled or given back.
     pub(super) fn begins(&self, attempt: AttemptId) -> bool {
         match self.open.lock().get_mut(&attempt) {
@@ -60,6 +89,23 @@ impl<P: WorkerPort> PoolShared<P> {
                 true
             }
             _ => false,
+        }
+    }
+}
+
+/// Has a worker that runs fewer Steps at a time try one more now and then, until it runs as many as at
+/// its start.
+async fn try_more<P: WorkerPort>(shared: Weak<PoolShared<P>>) {
+    loop {
+        tokio::time::sleep(TRY_MORE).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let mut capacity = shared.capacity.lock();
+        if capacity.raise(Instant::now()) {
+            shared.slots.add_permits(1);
+            shared.port.credit(capacity.credit());
+        }
+        if capacity.concurrency == capacity.concurrency_max {
+            return;
         }
     }
 }

@@ -4,6 +4,7 @@
 mod back;
 mod client;
 mod fence;
+mod leave;
 mod lost;
 mod node;
 mod server;

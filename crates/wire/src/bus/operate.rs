@@ -180,8 +180,9 @@ pub struct WaitFacts {
     pub ready_ms: u64,
 }
 
-/// Tells workers to take no more Steps, to finish those that they have and to leave (`drain`),
-/// through every node with a link to them. Each node answers with [`Drained`].
+/// Tells workers to take no more Steps, to finish those that they have or to give them back after a
+/// time, and to leave (`drain`), through every node with a link to them. Each node answers with
+/// [`Drained`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drain {
     /// The version.
@@ -195,6 +196,15 @@ pub struct Drain {
     /// Only this boot of the principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<SmolStr>,
+    /// In how many milliseconds they stop what still runs, and give it back; 0: now, and without
+    /// giving handlers time; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ms: Option<u64>,
+}
+
+impl Drain {
+    /// The greatest `within_ms`: 30 days.
+    pub const WITHIN_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 }
 
 /// The workers that a node has told to drain.

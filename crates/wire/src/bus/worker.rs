@@ -110,7 +110,8 @@ pub struct Delivery {
     /// The handler of this Attempt should end soon (CANCEL-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<AttemptId>,
-    /// How long that handler has left, in milliseconds (POL-12).
+    /// How long that handler has left, in milliseconds (POL-12); beside `drain`, how long until the
+    /// worker stops what still runs and gives it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_left_ms: Option<u64>,
     /// Input for this Attempt that came to its Task after the claim (CTRL-12). Only a worker with the feature

@@ -93,7 +93,9 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ..facts.clone()
     };
     let refusing = NodeFacts { refused: vec![refused], ..facts.clone() };
-    let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
+    let (principal, boot) = (Some("alice".into()), None);
+    let drain = Drain { v: V, pool: Some(pool()), principal, boot, within_ms: None };
+    let draining = Delivery { drain: true, ..Delivery::default() };
     let drained = Drained {
         node: "n1".into(),
         partitions: 8,
@@ -124,11 +126,16 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("node-facts-refused", bytes(&Answer::from(Ok(refusing)))),
         ("node-facts-suspended", bytes(&Answer::from(Ok(suspending)))),
         ("drain", bytes(&drain)),
+        ("drain-within", bytes(&Drain { within_ms: Some(300_000), ..drain.clone() })),
         ("drained", bytes(&Answer::from(Ok(drained)))),
         ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),
         ("import", bytes(&import)),
         ("imported", bytes(&Answer::from(Ok(Imported { received: 3, version: Some(9) })))),
-        ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
+        ("delivery-drain", bytes(&draining)),
+        (
+            "delivery-drain-within",
+            bytes(&Delivery { time_left_ms: Some(300_000), ..draining.clone() }),
+        ),
     ];
     all.extend(of_nodes());
     all.extend(blobs::messages());

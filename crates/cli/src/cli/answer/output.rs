@@ -11,13 +11,22 @@ use serde::Serialize;
 use super::exit::{Exit, Failure};
 
 /// One of the two streams of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Stream {
     Stdout,
     Stderr,
 }
 
 impl Stream {
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+
     /// Whether it is a terminal.
     pub(crate) fn is_terminal(self) -> bool {
         match self {
@@ -112,9 +121,20 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// Prints one JSON value on a line of stdout, at once. Returns whether the pipe is still open.
 pub(crate) fn print_line(value: &impl Serialize) -> Result<bool, Failure> {
     let line = serde_json::to_string(value).map_err(unwritable)? + "\n";
-    match stdout(|out| out.write_all(line.as_bytes()).and_then(|()| out.flush())) {
+    write(Stream::Stdout, line.as_bytes())
+}
+
+/// Writes bytes to a stream, at once. Returns whether its reader is still there.
+pub(crate) fn write(stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
+    let written = match stream {
+        Stream::Stdout => stdout(|out| out.write_all(bytes).and_then(|()| out.flush())),
+        Stream::Stderr => io::stderr().write_all(bytes),
+    };
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true).map_err(unwritten),
+        written => {
+            written.map(|()| true).map_err(Failure::cannot(format!("write to {}", stream.name())))
+        }
     }
 }
 

@@ -16,7 +16,9 @@ pub(crate) fn tone(status: Normal) -> Tone {
         N::Completed => Tone::Good,
         N::Failed | N::Lost | N::TimedOut | N::Unknown => Tone::Bad,
         N::Running | N::Preparing => Tone::Active,
-        N::Cancelled | N::Archived | N::Draft | N::Accepted | N::Queued => Tone::Faint,
+        N::Cancelled | N::Archived | N::Draft | N::Accepted | N::Queued | N::Released => {
+            Tone::Faint
+        }
         N::Stale
         | N::Cancelling
         | N::Paused

@@ -11,6 +11,8 @@ use crate::cli::answer::{Exit, Failure, Format};
 
 /// The default directory.
 const DEFAULT: &str = ".tenure";
+/// The folder below a directory in which commands leave what they print.
+pub(crate) const FILES: &str = "files";
 
 /// Where Tasks are kept.
 #[derive(Debug, Clone, Args)]

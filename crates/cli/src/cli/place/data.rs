@@ -20,7 +20,7 @@ use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_sdk::client::get_blob;
 use tokio::runtime::Runtime;
 
-use super::args::{OfTask, PlaceArgs, run_from_text};
+use super::args::{FILES, OfTask, PlaceArgs, run_from_text};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
@@ -101,6 +101,12 @@ impl TaskReader {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where commands leave what they print, unless workers of a cluster run them.
+    pub(crate) fn files(&self) -> Option<PathBuf> {
+        let files = self.path.join(FILES);
+        self.cluster.is_none().then(|| std::path::absolute(&files).unwrap_or(files))
     }
 
     /// Where the logs of a session are (STORE-04).

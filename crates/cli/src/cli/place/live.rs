@@ -35,13 +35,19 @@ impl LiveTask {
         if self.at.is_cluster() {
             return Ok(None);
         }
-        let data = TaskReader::open(&self.at)?;
-        let log = data.find(&self.at.key(&self.task)?)?;
+        let (data, log) = self.look()?;
         if data.host == Host::Nobody && !data.fold(log.clone())?.task.is_terminal() {
             let resume = data.resume(&log.key);
             output::say(format_args!("no process is at work here; to go on: {resume}"));
         }
         Ok(Some((data, log)))
+    }
+
+    /// The place of the Task, and its log; of a cluster a copy of it.
+    pub(crate) fn look(&self) -> Result<(TaskReader, LogFile), Failure> {
+        let data = TaskReader::open(&self.at)?;
+        let log = data.find(&self.at.key(&self.task)?)?;
+        Ok((data, log))
     }
 
     /// The Task as it was named.

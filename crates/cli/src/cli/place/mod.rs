@@ -36,7 +36,7 @@ pub(crate) mod names;
 pub(crate) mod scan;
 mod session;
 
-pub(crate) use self::args::{DataDir, OfTask, PlaceArgs, ViewArgs};
+pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
 pub(crate) use self::data::{Indexed, Loaded, TaskReader, is_default, me};
 pub(crate) use self::fetch::{Cluster, Fetched, fetch, file_of, unwritten};

@@ -10,11 +10,8 @@ use tenure_sdk::worker::{Handlers, Options};
 use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::Failure;
-use crate::cli::place::open_here;
+use crate::cli::place::{FILES, open_here};
 use crate::cli::runtime::NO_CWD;
-
-/// The folder below the data directory for the output of commands.
-const FILES: &str = "files";
 
 /// A scheduler on the data directory, and workers that have only the built-in handlers.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use tenure_ports::journal::TaskKey;
 use super::args::RunArgs;
 use super::hint;
 use super::host::RunHost;
-use super::stuck::StuckReason;
 use super::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::runtime::StopSignals;
+use crate::cli::show::WaitReason;
 use crate::cli::show::steps;
 
 /// How often to read the clock while waiting for a deadline, as the clock may be set meanwhile.
@@ -93,7 +93,7 @@ impl Steer<'_> {
 
     async fn say_what_it_waits_for(&self) -> Result<(), Failure> {
         let now = self.host.scheduler().now();
-        let read = self.host.scheduler().read(self.key, move |task| StuckReason::of(task, now));
+        let read = self.host.scheduler().read(self.key, move |task| WaitReason::of(task, now));
         if let Some(reason) = read.await? {
             self.watcher.say(format!("{}; only a time limit ends this wait", reason.text));
         }

@@ -30,11 +30,11 @@ pub(super) enum StepEnd {
 }
 
 impl StepEnd {
-    pub(super) fn of(step: StepRef<'_>) -> Self {
+    pub(super) fn of(view: &View<'_>, step: StepRef<'_>) -> Self {
         match step.status() {
             StepStatus::Completed => Self::Completed,
             StepStatus::Failed | StepStatus::Cancelled if ended_with_task(step) => {
-                if step.state.ordinal > 0 { Self::Stopped } else { Self::NotRun }
+                if was_tried(view, step) { Self::Stopped } else { Self::NotRun }
             }
             StepStatus::Failed => Self::Failed,
             StepStatus::Cancelled => Self::Cancelled,
@@ -45,6 +45,11 @@ impl StepEnd {
             | StepStatus::Blocked => Self::Open,
         }
     }
+}
+
+/// Whether a Step was ever tried: to be given back is no try (LEASE-18).
+pub(super) fn was_tried(view: &View<'_>, step: StepRef<'_>) -> bool {
+    view.tries_of(step).next().is_some()
 }
 
 /// Whether a Step ended only because its Task did.
@@ -124,7 +129,7 @@ impl<'a> EndCauses<'a> {
         let behind = behind(view);
         let is_cut_off = |step: &StepRef<'_>| {
             let last = view.attempts_of(*step).next().and_then(|last| last.outcome);
-            StepEnd::of(*step) == StepEnd::Stopped
+            StepEnd::of(view, *step) == StepEnd::Stopped
                 && matches!(last, Some(Outcome::Cancelled | Outcome::Abandoned | Outcome::TimedOut))
         };
         let cut_off = view.steps().filter(is_cut_off).map(|step| step.pos).collect();
@@ -142,8 +147,8 @@ impl<'a> EndCauses<'a> {
     }
 
     /// Why a Step was stopped or never ran.
-    pub(super) fn stopped_by(&self, step: StepRef<'_>) -> Option<StopCause<'a>> {
-        match StepEnd::of(step) {
+    pub(super) fn stopped_by(&self, view: &View<'_>, step: StepRef<'_>) -> Option<StopCause<'a>> {
+        match StepEnd::of(view, step) {
             StepEnd::NotRun => self.behind.get(&step.pos).copied().or(self.cause),
             StepEnd::Stopped => self.cause.map(|cause| self.of_stop(step, cause)),
             StepEnd::Completed | StepEnd::Failed | StepEnd::Cancelled | StepEnd::Open => None,
@@ -185,12 +190,14 @@ fn cause<'a>(view: &View<'a>, behind: &BTreeMap<Pos, StopCause<'a>>) -> Option<S
 /// Goes from each Step that failed or was cancelled by itself to all that wait for it, nearest ones first.
 fn behind<'a>(view: &View<'a>) -> BTreeMap<Pos, StopCause<'a>> {
     let mut found = BTreeMap::new();
-    let failed =
-        |step: &StepRef<'_>| matches!(StepEnd::of(*step), StepEnd::Failed | StepEnd::Cancelled);
+    let failed = |step: &StepRef<'_>| {
+        matches!(StepEnd::of(view, *step), StepEnd::Failed | StepEnd::Cancelled)
+    };
     let mut next: VecDeque<_> =
         view.steps().filter(failed).map(|step| (step, StopCause::step(step))).collect();
     while let Some((step, cause)) = next.pop_front() {
-        for dependent in view.dependents(step).filter(|step| StepEnd::of(*step) == StepEnd::NotRun)
+        for dependent in
+            view.dependents(step).filter(|step| StepEnd::of(view, *step) == StepEnd::NotRun)
         {
             if let Entry::Vacant(entry) = found.entry(dependent.pos) {
                 entry.insert(cause);
@@ -213,10 +220,10 @@ pub(super) struct StepEndCounts {
 }
 
 impl StepEndCounts {
-    pub(super) fn of<'a>(steps: impl Iterator<Item = StepRef<'a>>) -> Self {
+    pub(super) fn of<'a>(view: &View<'_>, steps: impl Iterator<Item = StepRef<'a>>) -> Self {
         let mut counts = Self::default();
         for step in steps {
-            let count = match StepEnd::of(step) {
+            let count = match StepEnd::of(view, step) {
                 StepEnd::Completed => &mut counts.completed,
                 StepEnd::Failed => &mut counts.failed,
                 StepEnd::Cancelled => &mut counts.cancelled,

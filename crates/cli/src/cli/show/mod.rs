@@ -4,7 +4,7 @@
 //! [`format`] chooses how: [`live`] on a terminal, [`plain`] in a log, [`jsonl`] for programs, and
 //! at the end a [`table`] or a [`report`]. [`ended`] says which Steps failed and which were only
 //! stopped. [`optional`] says that a Task only waits for optional Steps. [`to_end`] shows a Task that
-//! another process runs.
+//! another process runs, and says the [`reason`] where nothing of it runs.
 
 mod ended;
 mod format;
@@ -13,15 +13,19 @@ mod live;
 mod news;
 mod optional;
 mod plain;
+mod reason;
 mod replica;
 mod report;
 mod seen;
 mod table;
+#[cfg(test)]
+mod tests;
 mod to_end;
 mod words;
 
 pub(crate) use self::format::{OutputFormat, exit_of, print_end, show_as};
+pub(crate) use self::reason::WaitReason;
 pub(crate) use self::replica::show_all;
 pub(crate) use self::seen::Show;
-pub(crate) use self::to_end::show_to_end;
-pub(crate) use self::words::steps;
+pub(crate) use self::to_end::{asked, looked_up, show_to_end};
+pub(crate) use self::words::{printable, steps};

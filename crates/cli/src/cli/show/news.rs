@@ -83,9 +83,9 @@ fn of<'a>(
                 (Tone::Caution, "again", "it ran when an earlier run was cut off".into())
             }
             LeaseEnd::Released if p.release_reason == Some(ReleaseReason::Unfit) => {
-                (Tone::Caution, "again", "its worker could not run it".into())
+                (Tone::Caution, "released", "its worker could not run it".into())
             }
-            LeaseEnd::Released => (Tone::Caution, "stopped", String::new()),
+            LeaseEnd::Released => (Tone::Faint, "released", "it was given back".into()),
         },
         _ => return None,
     };
@@ -95,7 +95,7 @@ fn of<'a>(
 /// Why the end of the Task stopped a Step.
 fn stopped<'a>(view: &View<'a>, causes: &OnceCell<EndCauses<'a>>, step_id: &StepId) -> String {
     let causes = causes.get_or_init(|| EndCauses::of(view));
-    let cause = view.step(step_id).and_then(|step| causes.stopped_by(step));
+    let cause = view.step(step_id).and_then(|step| causes.stopped_by(view, step));
     cause.map(|cause| format!("because {cause}")).unwrap_or_default()
 }
 

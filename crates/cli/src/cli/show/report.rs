@@ -38,8 +38,8 @@ struct StepOutcome<'a> {
     required: bool,
     /// Attempts that failed, as retry policies count them.
     attempt_count: u32,
-    /// Attempts in all.
-    attempts: u32,
+    /// Attempts that were not given back.
+    attempts: usize,
     output: Option<Output<'a>>,
     result_summary: Option<&'a str>,
     status_reason: Option<&'a Reason>,
@@ -72,7 +72,7 @@ impl<'a> RunReport<'a> {
             culprit: causes.cause(),
             steps: view.steps().map(|step| StepOutcome::of(view, &causes, step)).collect(),
             counts: task.counts,
-            outcomes: StepEndCounts::of(view.steps()),
+            outcomes: StepEndCounts::of(view, view.steps()),
             elapsed_ms,
         }
     }
@@ -80,18 +80,18 @@ impl<'a> RunReport<'a> {
 
 impl<'a> StepOutcome<'a> {
     fn of(view: &View<'a>, causes: &EndCauses<'a>, step: StepRef<'a>) -> Self {
-        let has_spoken = !matches!(StepEnd::of(step), StepEnd::Stopped | StepEnd::NotRun);
+        let has_spoken = !matches!(StepEnd::of(view, step), StepEnd::Stopped | StepEnd::NotRun);
         let (facts, times) = (step.facts(), Times::of(view, step));
         Self {
             step_id: step.id(),
             status: step.status(),
             required: step.spec.required,
             attempt_count: step.state.attempt_count,
-            attempts: step.state.ordinal,
+            attempts: view.tries_of(step).count(),
             output: facts.output.as_ref().map(Output::of),
             result_summary: facts.result_summary.as_deref().filter(|_| has_spoken),
             status_reason: facts.status_reason.as_ref(),
-            stopped_by: causes.stopped_by(step),
+            stopped_by: causes.stopped_by(view, step),
             started_at: times.started_at,
             ended_at: times.ended_at,
         }
@@ -108,7 +108,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// The time from the first Attempt of a Step to the end of its last.
+/// The time from the first Attempt of a Step to the end of its last, of those that were not given back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) started_at: Option<Millis>,
@@ -118,10 +118,10 @@ pub(super) struct Times {
 
 impl Times {
     pub(super) fn of(view: &View<'_>, step: StepRef<'_>) -> Self {
-        let newest = view.attempts_of(step).next();
+        let newest = view.tries_of(step).next();
         let is_over = step.status().is_settled();
         Self {
-            started_at: view.attempts_of(step).last().map(|attempt| attempt.started_at),
+            started_at: view.tries_of(step).last().map(|attempt| attempt.started_at),
             ended_at: newest.filter(|_| is_over).and_then(|attempt| attempt.ended_at),
         }
     }

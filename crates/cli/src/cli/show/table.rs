@@ -8,7 +8,7 @@ use tenure_core::record::Reason;
 use tenure_core::status::{ArtifactKind, StepStatus, TaskStatus};
 use tenure_core::view::{StepRef, View};
 
-use super::ended::{EndCauses, StepEnd, StepEndCounts, StopCause};
+use super::ended::{EndCauses, StepEnd, StepEndCounts, StopCause, was_tried};
 use super::report::Times;
 use super::words::{duration, one_line, printable, steps};
 use crate::cli::answer::{Paint, Tone, human};
@@ -51,7 +51,8 @@ fn summary(view: &View<'_>, causes: &EndCauses<'_>, elapsed: Millis, paint: Pain
     let all = steps(tally.steps());
     let mut line = format!("{} {status}: {done} of {all} in {}", view.task_id(), duration(elapsed));
     let counts = |required| {
-        StepEndCounts::of(view.steps().filter(|step| step.spec.required == required)).to_string()
+        let such = view.steps().filter(|step| step.spec.required == required);
+        StepEndCounts::of(view, such).to_string()
     };
     for (what, counts) in [("", counts(true)), ("optional: ", counts(false))] {
         if !counts.is_empty() {
@@ -101,24 +102,24 @@ fn table(view: &View<'_>, causes: &EndCauses<'_>, paint: Paint) -> String {
 
 fn row(view: &View<'_>, causes: &EndCauses<'_>, step: StepRef<'_>) -> [String; 5] {
     let time = Times::of(view, step).duration().map(duration);
-    let tries = step.state.ordinal;
+    let tries = view.tries_of(step).count();
     [
         step.id().to_string(),
         step.status().to_string(),
         if tries == 0 { String::new() } else { tries.to_string() },
         time.unwrap_or_default(),
-        note(causes, step),
+        note(view, causes, step),
     ]
 }
 
 /// Why a Step did not complete, or the end of its output.
-fn note(causes: &EndCauses<'_>, step: StepRef<'_>) -> String {
+fn note(view: &View<'_>, causes: &EndCauses<'_>, step: StepRef<'_>) -> String {
     let facts = step.facts();
-    let because = |what: &str| match causes.stopped_by(step) {
+    let because = |what: &str| match causes.stopped_by(view, step) {
         Some(cause) => format!("{what} because {cause}"),
         None => what.to_owned(),
     };
-    let note = match (StepEnd::of(step), &facts.status_reason, &facts.result_summary) {
+    let note = match (StepEnd::of(view, step), &facts.status_reason, &facts.result_summary) {
         (StepEnd::Stopped, ..) => because("stopped"),
         (StepEnd::NotRun, ..) => because("not run"),
         (ended, Some(reason), _) if ended != StepEnd::Completed => human::said(reason).to_owned(),
@@ -163,8 +164,10 @@ fn chosen<'a>(view: &View<'a>, causes: &EndCauses<'a>) -> (Vec<StepRef<'a>>, usi
     }
     let is_completed = |step: &&StepRef<'_>| step.status() == StepStatus::Completed;
     let mut chosen: Vec<StepRef<'a>> =
-        all.iter().filter(|s| !is_completed(s) && s.state.ordinal > 0).copied().collect();
-    chosen.sort_by_key(|step| (!causes.is_culprit(*step), StepEnd::of(*step) == StepEnd::Stopped));
+        all.iter().filter(|s| !is_completed(s) && was_tried(view, **s)).copied().collect();
+    chosen.sort_by_key(|step| {
+        (!causes.is_culprit(*step), StepEnd::of(view, *step) == StepEnd::Stopped)
+    });
     chosen.truncate(NOT_COMPLETED_MAX);
     let mut slowest: Vec<_> = all.iter().filter(is_completed).collect();
     slowest.sort_by_key(|step| std::cmp::Reverse(Times::of(view, **step).duration()));
@@ -177,8 +180,8 @@ fn chosen<'a>(view: &View<'a>, causes: &EndCauses<'a>) -> (Vec<StepRef<'a>>, usi
 /// The last lines of output of Steps that failed by themselves, the one that failed the Task first.
 fn tails(view: &View<'_>, causes: &EndCauses<'_>, paint: Paint, text: &mut String) {
     let is_told = |s: &StepRef<'_>| {
-        StepEnd::of(*s) == StepEnd::Failed
-            && s.state.ordinal > 0
+        StepEnd::of(view, *s) == StepEnd::Failed
+            && was_tried(view, *s)
             && s.facts().result_summary.is_some()
     };
     let mut told: Vec<StepRef<'_>> = view.failed().filter(is_told).collect();

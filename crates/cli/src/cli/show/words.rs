@@ -22,7 +22,7 @@ pub(crate) fn steps(count: impl Into<u64>) -> String {
 }
 
 /// Removes what would affect a terminal: control characters, and the colours that commands print.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tenure_core::id::StepId;
 use tenure_core::record::{Value, ValueBody};
 use tenure_core::status::StepStatus;
+use tenure_core::task::Attempt;
 use tenure_core::view::artifact::ArtifactView;
 use tenure_core::view::claim::DependencyResult;
 use tenure_core::view::{AttemptView, Known, StepRef, StepView, View};
@@ -18,11 +19,15 @@ use crate::cli::answer::{
     Exit, Failure, Paint, Shape, Sheet, Stream, human, number, output, section, status, text,
 };
 use crate::cli::attempt::attempt_rows;
+use crate::cli::logs::LogFinder;
 use crate::cli::place::{TaskReader, ViewArgs};
 
 /// How many lines and characters of a value to show; JSON has it in full.
 const VALUE_LINES_MAX: usize = 20;
 const VALUE_CHARS_MAX: usize = 2_000;
+
+/// Of how many Attempts to look for logs that no artifact names.
+const ATTEMPTS_MAX: usize = 50;
 
 /// Show a step.
 #[derive(Debug, Args)]
@@ -51,6 +56,18 @@ struct Dossier {
     /// Newest first.
     attempts: Vec<AttemptView>,
     artifacts: Vec<ArtifactView>,
+    /// What its commands wrote that is no artifact, as of an Attempt that runs or was killed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    logs: Vec<StepLog>,
+}
+
+/// A file with what a command wrote.
+#[derive(Serialize)]
+struct StepLog {
+    attempt: u32,
+    stream: Stream,
+    path: String,
+    size_bytes: u64,
 }
 
 pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
@@ -62,6 +79,8 @@ pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
         let step = view.step(&id).ok_or_else(unknown)?;
         let mut dossier = dossier(view, step, known);
         dossier.fill(&data, &loaded.key);
+        let attempts = view.attempts_of(step).take(ATTEMPTS_MAX);
+        dossier.find_logs(&LogFinder::of_directory(&data, &loaded.key), attempts);
         args.look.output.answer(&dossier, Shape::one("step/step_id"), || {
             output::print(render(view, step, &dossier, known))
         })
@@ -84,6 +103,25 @@ impl Dossier {
         let outputs = self.dependencies.iter_mut().filter_map(|it| it.output.as_mut());
         outputs.for_each(|output| data.fill(key, output));
     }
+
+    /// Finds the logs of these Attempts that no artifact names.
+    fn find_logs<'a>(
+        &mut self,
+        finder: &LogFinder<'_>,
+        attempts: impl Iterator<Item = &'a Attempt>,
+    ) {
+        for attempt in attempts {
+            for log in finder.expected(attempt) {
+                let mut named = self.artifacts.iter().filter(|it| it.kind == log.kind());
+                let is_named = named.any(|it| it.attempt_id == Some(attempt.attempt_id));
+                if let Some(size_bytes) = log.size().filter(|_| !is_named) {
+                    let path = log.path.display().to_string();
+                    let (attempt, stream) = (attempt.ordinal, log.stream);
+                    self.logs.push(StepLog { attempt, stream, path, size_bytes });
+                }
+            }
+        }
+    }
 }
 
 fn dossier<'a>(view: &View<'a>, step: StepRef<'a>, known: &Known<'_>) -> Dossier {
@@ -96,6 +134,7 @@ fn dossier<'a>(view: &View<'a>, step: StepRef<'a>, known: &Known<'_>) -> Dossier
         dependencies: DependencyResult::of_dependencies(view, std::iter::once(step)),
         attempts: view.attempts_of(step).map(|a| AttemptView::of(view, a, known)).collect(),
         artifacts: artifacts.map(|a| ArtifactView::of(view, a)).collect(),
+        logs: Vec::new(),
     }
 }
 
@@ -112,6 +151,9 @@ fn render(view: &View<'_>, at: StepRef<'_>, dossier: &Dossier, known: &Known<'_>
     section(&mut out, "result", &human::indented(summary, "  "));
     if !dossier.artifacts.is_empty() {
         section(&mut out, "artifacts", &artifacts(&dossier.artifacts));
+    }
+    if !dossier.logs.is_empty() {
+        section(&mut out, "logs", &logs(&dossier.logs));
     }
     if !dossier.attempts.is_empty() {
         let rows = attempt_rows(&dossier.attempts, known.now, "  ").render();
@@ -194,6 +236,19 @@ pub(crate) fn value(value: Option<&Value>) -> String {
         let _ = writeln!(out, "  … {} in all: -o json", human::bytes(data.len() as u64));
     }
     out
+}
+
+fn logs(all: &[StepLog]) -> String {
+    let mut sheet = Sheet::bare();
+    for log in all {
+        sheet.row([
+            text(format_args!("  {}", log.stream.name())),
+            text(format_args!("attempt {}", log.attempt)),
+            number(human::bytes(log.size_bytes)),
+            text(human::cut(&human::one_line(&log.path), 200)),
+        ]);
+    }
+    sheet.render()
 }
 
 fn artifacts(all: &[ArtifactView]) -> String {

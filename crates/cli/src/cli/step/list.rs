@@ -97,8 +97,8 @@ fn print_page(view: &View<'_>, known: &Known<'_>, page: &StepPage) -> Result<(),
     if !page.steps.is_empty() {
         let steps: Vec<&StepView> = page.steps.iter().collect();
         let refs = page.steps.iter().filter_map(|step| view.step(&step.spec.step_id));
-        let newest = refs.filter_map(|step| view.attempts_of(step).next());
-        let attempts: Vec<_> = newest.map(|a| AttemptView::of(view, a, known)).collect();
+        let tries = refs.flat_map(|step| view.tries_of(step));
+        let attempts: Vec<_> = tries.map(|a| AttemptView::of(view, a, known)).collect();
         step_rows(&steps, &attempts, known.now).print()?;
     }
     Ok(())

@@ -4,29 +4,30 @@ use std::collections::BTreeMap;
 
 use tenure_core::id::{Millis, StepId};
 use tenure_core::status::StepStatus;
-use tenure_core::view::{AttemptView, StepView};
+use tenure_core::view::{AttemptView, Normal, StepView};
 
 use crate::cli::answer::{Sheet, Tone, human, number, status, text, toned};
 
-/// Steps as a table. Only the newest Attempt of each Step counts.
+/// Steps as a table, with how often each was tried. An Attempt that was given back is no try (LEASE-18).
 pub(crate) fn step_rows(steps: &[&StepView], attempts: &[AttemptView], now: Millis) -> Sheet {
-    let mut newest: BTreeMap<&StepId, &AttemptView> = BTreeMap::new();
-    for attempt in attempts {
-        let slot = newest.entry(&attempt.step_id).or_insert(attempt);
-        if attempt.ordinal > slot.ordinal {
-            *slot = attempt;
+    let mut tries: BTreeMap<&StepId, (u32, &AttemptView)> = BTreeMap::new();
+    for attempt in attempts.iter().filter(|a| a.normalized_status != Normal::Released) {
+        let (count, newest) = tries.entry(&attempt.step_id).or_insert((0, attempt));
+        *count += 1;
+        if attempt.ordinal > newest.ordinal {
+            *newest = attempt;
         }
     }
     let mut sheet =
         Sheet::new(&["", "STEP", "STATUS", "TRIES", "TOOK", "HANDLER", "POOL", "WAITS FOR / WHY"]);
     for step in steps {
-        let attempt = newest.get(&step.spec.step_id);
-        let took = attempt.map(|a| human::between(a.started_at, a.ended_at.unwrap_or(now)));
+        let tried = tries.get(&step.spec.step_id);
+        let took = tried.map(|(_, a)| human::between(a.started_at, a.ended_at.unwrap_or(now)));
         sheet.row([
             toned(status::mark(step.status), status::step_tone(step.status)),
             toned(&step.spec.step_id, Tone::Strong),
             status::cell(step.normalized_status),
-            number(attempt.map(|a| a.ordinal.to_string()).unwrap_or_default()),
+            number(tried.map(|(count, _)| count.to_string()).unwrap_or_default()),
             number(took.unwrap_or_default()),
             text(&step.spec.handler),
             text(&step.spec.worker_pool_id),

@@ -17,7 +17,7 @@ use crate::cli::runtime::{one_thread, unless_stopped};
 /// How many commits to read ahead of the follower.
 const AHEAD: usize = 64;
 /// The pause before reading on in a file that was read to its end.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// The commits of a Task, in order, those to come included, until it has ended. An error is the last
 /// item.
@@ -51,7 +51,7 @@ pub(super) fn follow(log: LogFile) -> Result<impl Stream<Item = Result<Commit, F
 }
 
 /// Waits for a Task that goes on when the wait stops.
-pub(super) fn until_stopped(
+pub(crate) fn until_stopped(
     of: &LiveTask,
     found: &OnceCell<TaskKey>,
     work: impl Future<Output = Result<Exit, Failure>>,

@@ -4,12 +4,13 @@ use std::cell::OnceCell;
 use std::time::Instant;
 
 use clap::Args;
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::TryStreamExt as _;
+use tenure_core::Task;
 
 use super::follow::{follow, until_stopped};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::LiveTask;
-use crate::cli::show::{OutputFormat as ShowFormat, show_to_end};
+use crate::cli::show::{OutputFormat as ShowFormat, asked, looked_up, show_to_end};
 
 /// Watch a task.
 #[derive(Debug, Args)]
@@ -26,14 +27,16 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     let (begun, here) = (Instant::now(), args.of.here()?);
     let found = OnceCell::new();
     until_stopped(&args.of, &found, async {
-        let commits = match &here {
-            Some((_, log)) => follow(log.clone())?.boxed_local(),
+        let format = args.output;
+        match &here {
+            Some((_, log)) => show_to_end(format, follow(log.clone())?, begun, looked_up).await,
             None => {
                 let (client, key) = args.of.far_in_the_end().await?;
                 let key = found.get_or_init(|| key);
-                client.watch(&key.task_id, 0).map_err(Failure::from).boxed_local()
+                let commits = client.watch(&key.task_id, 0).map_err(Failure::from);
+                let why = async |task: &Task| asked(&client, task).await;
+                show_to_end(format, commits, begun, why).await
             }
-        };
-        show_to_end(args.output, commits, begun).await
+        }
     })
 }

@@ -1,7 +1,7 @@
 //! Describes an event of a log in a few words, beside its type.
 
 use tenure_core::event::{
-    Body, Ended, Event, ReportFacts, StepBlocked, StepClaimed, StepCompleted, StepFailed,
+    Body, Ended, Event, LeaseEnd, ReportFacts, StepBlocked, StepClaimed, StepCompleted, StepFailed,
     StepLeaseExpired, StepReopened, TaskCreated, TaskProgress, TaskUpdated,
 };
 use tenure_core::id::StepId;
@@ -129,7 +129,12 @@ fn reopened(step: &StepReopened) -> String {
 }
 
 fn expired(step: &StepLeaseExpired) -> String {
-    format!("{}, loss {}, run {}", step.reason, step.lost_count, step.run_id)
+    let (reason, run) = (step.reason, step.run_id);
+    match (reason, step.release_reason) {
+        (LeaseEnd::Released, Some(why)) => format!("{reason} as {why}, run {run}"),
+        (LeaseEnd::Released, None) => format!("{reason}, run {run}"),
+        _ => format!("{reason}, loss {}, run {run}", step.lost_count),
+    }
 }
 
 fn facts(facts: Option<&ReportFacts>) -> String {

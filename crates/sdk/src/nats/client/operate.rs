@@ -85,6 +85,11 @@ impl NatsClient {
         self.ask_nodes("nodes", encode(&Nodes { v: V, audit: true })?.into()).await
     }
 
+    /// How long to ask again when there is no answer.
+    pub fn patience(&self) -> Duration {
+        self.0.connection.patience()
+    }
+
     /// Asks workers to take no more Steps, to finish those that they have, and to leave.
     ///
     /// # Errors

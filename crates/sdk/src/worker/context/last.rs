@@ -34,6 +34,18 @@ impl StepContext {
         self.end_with(Final::GiveBack(how))
     }
 
+    /// As [`give_back`](Self::give_back), for what the worker lacks with so many Steps at a time: it
+    /// runs fewer from now on.
+    pub(in crate::worker) fn give_back_lacking(&self, what: String) -> Result<(), Refused> {
+        *self.shared.lacked.lock() = Some(what);
+        self.give_back(None)
+    }
+
+    /// What the worker lacked for the Step, if that is why it goes back.
+    pub(in crate::worker) fn take_lacked(&self) -> Option<String> {
+        self.shared.lacked.lock().take()
+    }
+
     pub(super) fn speak(&self, say: impl FnOnce(&mut StepReport)) -> Result<(), Refused> {
         let mut report = self.report();
         say(&mut report);

@@ -94,6 +94,16 @@ impl ExecError {
         }
     }
 
+    /// Whether the worker lacks something that fewer commands at a time would need less of.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::Guard { source } | Self::File { source, .. } | Self::Start { source, .. } => {
+                is_shortage(source) && !is_busy(source)
+            }
+            _ => false,
+        }
+    }
+
     /// As [`file`](Self::file), for actions after the command has ended.
     pub(super) fn left(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
@@ -108,7 +118,7 @@ impl ExecError {
 }
 
 /// Whether it is a shortage that may pass: of processes, file descriptors, memory or disk space.
-fn is_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     use nix::libc::{EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY};
     let errno = error.raw_os_error();
     [EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY].iter().any(|short| errno == Some(*short))

@@ -53,6 +53,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::error::is_shortage;
 pub use self::error::{ExecError, OutputError};
 use self::guarded::Guarded;
 use self::launch::Launch;

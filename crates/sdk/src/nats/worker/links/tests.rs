@@ -63,7 +63,7 @@ fn an_operator_may_send_the_worker_away() {
     let (mut links, now) = worker_links();
     let drain = Sent { drain: true, ..Sent::default() };
     let batch = Deliveries { deliveries: vec![drain], ..batch("a", "l", 1, 0) };
-    assert!(matches!(links.take(now, batch.clone())[..], [Delivery::Drain]));
+    assert!(matches!(links.take(now, batch.clone())[..], [Delivery::Drain(None)]));
     assert!(links.take(now, batch).is_empty(), "what comes twice is taken once");
 }
 
