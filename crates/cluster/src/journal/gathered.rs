@@ -13,8 +13,8 @@ use tenure_wire::stored::frame::{
 
 use super::writer::{AppendRequest, AppendWaiter};
 
-/// A log is divided into at most twice as many frames. Each frame may need one message more than its bytes
-/// fill, and a server takes at most 1,000 messages as one append.
+/// Bounds the frames of one log: there are at most about twice as many. Each frame may need one message more
+/// than its bytes fill, and a server takes at most 1,000 messages as one append.
 const FRAMES: usize = 64;
 
 /// The commits of one append.

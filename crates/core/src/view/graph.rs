@@ -53,7 +53,7 @@ pub struct GraphNode {
     pub handler: HandlerName,
     /// Attempts so far that were not given back (LEASE-18).
     pub attempts: u32,
-    /// The worker of its newest Attempt.
+    /// The worker of its newest Attempt that was not given back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<AgentId>,
     /// What it waits for.

@@ -207,7 +207,7 @@ pub struct Data<'a> {
     /// To whom the result is delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<&'a Ref>,
-    /// How a Run ended: also the Run of an Attempt that was given back.
+    /// How a Run ended; `released` where an Attempt was given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,
 }

@@ -139,8 +139,9 @@ fn holder(file: io::Result<File>) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whether no process with this pid lives. One that has just taken the lock has not written its own
-/// yet. One that was killed keeps its pid until its parent has taken note.
+/// Whether the process with this pid has ended. An unknown pid counts as ended: a process that has just
+/// taken the lock has not written its pid yet. A killed process keeps its pid until its parent has taken
+/// note; on Linux it is known before that.
 fn is_gone(pid: Option<u32>) -> bool {
     let pid = pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
     let Some(pid) = pid else { return true };
@@ -152,7 +153,6 @@ fn is_gone(pid: Option<u32>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
     use std::thread::spawn;
 
     use super::*;
@@ -191,9 +191,10 @@ mod tests {
     }
 
     /// WAL-05: a killed process is gone, even before its parent has taken note.
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_process_that_was_killed_is_gone() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
         assert!(!is_gone(Some(pid)) && is_gone(Some(NOBODY)) && is_gone(None));
         child.kill().unwrap();

@@ -21,7 +21,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// When no slot is free for so long, handlers count as long, even if none has ended yet.
 pub(super) const BUSY: Duration = Duration::from_millis(200);
 
-/// After so long without a lack a worker that runs fewer Steps at a time tries one more.
+/// A worker that runs fewer Steps at a time tries one more when it has lacked nothing for so long.
 pub(super) const TRY_MORE: Duration = Duration::from_secs(5);
 
 /// How many Steps a worker has in hand, and how many more it would take.
@@ -92,7 +92,8 @@ impl WorkerCapacity {
     }
 
     /// The worker lacks something for so many Steps at a time: one fewer runs from now on, but at
-    /// least one. Answers whether this is news: that it lacked nothing before, or long ago.
+    /// least one. Answers whether to tell the user: all Steps could run until now, and nothing was
+    /// lacking for [`TRY_MORE`].
     pub(super) fn lower(&mut self, now: Instant) -> bool {
         let before = self.changed.replace(now);
         let is_news = before.is_none_or(|at| now.duration_since(at) >= TRY_MORE);

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 use super::capacity::{BUSY, TRY_MORE};
 use super::pool::{AttemptStage, HeldAttempt, PoolShared};
 
-/// The target of the log events that say what a worker lacks, once until it has run as many Steps at
-/// a time again as it was started with.
+/// The target of the log events that say what a worker lacks. There is none while the worker runs fewer
+/// Steps at a time than at its start, and at most one in five seconds.
 pub const SHORTAGE: &str = "tenure_sdk::shortage";
 
 impl<P: WorkerPort> PoolShared<P> {
@@ -74,10 +74,16 @@ impl<P: WorkerPort> PoolShared<P> {
             tokio::spawn(try_more(Arc::downgrade(self)));
         }
         if is_news {
-            tracing::warn!(
-                target: SHORTAGE,
-                "this worker lacks something for {before} steps at a time, and runs fewer where it can: {what}"
-            );
+            match is_fewer {
+                true => tracing::warn!(
+                    target: SHORTAGE,
+                    "this worker cannot run {before} steps at a time, and runs fewer for a while: {what}"
+                ),
+                false => tracing::warn!(
+                    target: SHORTAGE,
+                    "this worker cannot run a step, and gives it back: {what}"
+                ),
+            }
         }
     }
 

@@ -6,6 +6,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::exit::{Exit, Failure};
@@ -88,9 +90,24 @@ impl Paint {
     }
 }
 
+/// The bar that is drawn on stderr, if any: lines go above it.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Has lines go above this bar from now on, or, with none, to stderr as it is.
+pub(crate) fn draw_below(bar: Option<ProgressBar>) {
+    *BAR.lock() = bar;
+}
+
 /// One line on stderr.
 pub(crate) fn say(line: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}"); // If stderr is closed, nothing is left to do.
+    let write = || {
+        let _ = writeln!(io::stderr(), "{line}"); // If stderr is closed, nothing is left to do.
+    };
+    let bar = BAR.lock().clone();
+    match bar.filter(|bar| !bar.is_hidden()) {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
 }
 
 /// One warning line on stderr.

@@ -23,7 +23,7 @@ struct LogFollower<'a> {
     open: Vec<FollowedAttempt>,
     /// How many Attempts of the Task were looked at.
     known: Option<usize>,
-    has_printed: bool,
+    has_written: bool,
 }
 
 /// An Attempt that may still write.
@@ -43,7 +43,7 @@ pub(super) fn run(
 ) -> Result<Exit, Failure> {
     let finder = LogFinder::of_directory(data, &log.key);
     let mut follower =
-        LogFollower { query, finder, printer, open: Vec::new(), known: None, has_printed: false };
+        LogFollower { query, finder, printer, open: Vec::new(), known: None, has_written: false };
     until_stopped(of, &OnceCell::from(log.key.clone()), async {
         let (mut spot, mut replica) = (CommitBoundary::default(), None);
         loop {
@@ -72,7 +72,7 @@ impl LogFollower<'_> {
                 let Some(next) = self.printer.print(attempt, log, *at, is_over)? else {
                     return Ok(ControlFlow::Break(()));
                 };
-                self.has_printed |= next > *at;
+                self.has_written |= next > *at;
                 *at = next;
             }
             if !is_over {
@@ -82,7 +82,7 @@ impl LogFollower<'_> {
         if !self.query.is_over(view) {
             return Ok(ControlFlow::Continue(()));
         }
-        if !self.has_printed {
+        if !self.has_written {
             output::say("nothing was written");
         }
         Ok(ControlFlow::Break(()))
@@ -104,6 +104,7 @@ impl LogFollower<'_> {
             let logs = self.finder.expected(attempt).into_iter();
             let logs = logs.map(|log| start(&log, tail).map(|at| (log, at)));
             let logs = logs.collect::<Result<Vec<_>, Failure>>()?;
+            self.has_written |= logs.iter().any(|(_, at)| *at > 0); // What --tail leaves out.
             self.open.push(FollowedAttempt { id: attempt.attempt_id, logs });
         }
         self.known = Some(view.attempts_len());

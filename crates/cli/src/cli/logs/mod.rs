@@ -23,8 +23,8 @@ pub(crate) struct LogsArgs {
     #[command(flatten)]
     of: LiveTask,
 
-    /// Id of the step, whose newest attempt is printed as it was written, standard error to standard error;
-    /// without it all steps are, each line behind the id of its step
+    /// Step whose newest attempt to print as it was written, its standard error to standard error. Without a
+    /// step, all steps are printed, each line behind the id of its step
     #[arg(value_name = "STEP_ID")]
     step: Option<String>,
 
@@ -32,11 +32,11 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "N", requires = "step")]
     attempt: Option<u32>,
 
-    /// Go on as they write, also in further attempts, until the step or the task has ended
+    /// Go on printing as commands write, also in further attempts, until the step or the task has ended
     #[arg(long, short)]
     follow: bool,
 
-    /// Only the last lines of each stream, so many
+    /// Print only the last LINES lines of each stream
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
 
@@ -48,12 +48,12 @@ pub(crate) struct LogsArgs {
 /// How logs are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum LogsFormat {
-    /// As it is
+    /// The bytes as they are; without STEP_ID, lines behind the ids of their steps
     #[default]
     Text,
     /// A JSON object for each line
     Json,
-    /// The same
+    /// The same as json
     Jsonl,
 }
 
@@ -97,7 +97,9 @@ impl LogQuery {
                 let message = format!("no attempt {n} of step `{id}` in task {key}");
                 let help = match newest {
                     0 => format!("it has not run; `tenure task explain {key} {id}` says why"),
-                    _ => format!("`tenure attempt list {key} --step {id}` shows its {newest}"),
+                    _ => format!(
+                        "its newest attempt is {newest}; `tenure attempt list {key} --step {id}` shows them"
+                    ),
                 };
                 return Err(Failure::new(Exit::NotFound, message).help(help));
             }
@@ -179,12 +181,21 @@ fn not_here(attempt: &Attempt, places: &[String], others: usize) -> Failure {
         0 => String::new(),
         others => format!(", nor those of {} more", human::plural(others, "attempt")),
     };
-    let message = format!("this machine has not all logs of attempt {n} of step {step}{more}");
+    let (message, leaves) = match attempt.ended_at {
+        None => {
+            let until = "its worker tells at the end where its logs are";
+            (format!("attempt {n} of step {step} has not ended: {until}{more}"), "keeps")
+        }
+        Some(_) => {
+            let message = "this machine does not have all logs of attempt";
+            (format!("{message} {n} of step {step}{more}"), "left")
+        }
+    };
     let host = attempt.origin.as_ref().and_then(|origin| origin.worker_host.as_deref());
     let host = host.map(|host| format!(" on {}", human::one_line(host))).unwrap_or_default();
     let worker = human::one_line(attempt.worker_id.as_str());
     let places = human::one_line(&places.join(" and "));
-    let help = format!("worker {worker}{host} left them in {places}, unless they were removed");
+    let help = format!("worker {worker}{host} {leaves} them in {places}, unless they were removed");
     Failure::new(Exit::NotFound, message).help(help)
 }
 

@@ -43,6 +43,7 @@ impl Live {
             ProgressStyle::with_template("{msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
+        output::draw_below(Some(bar.clone()));
         let (paint, optional) = (Paint::of(Stream::Stderr), OptionalWait::default());
         Self { paint, bar, born: Instant::now(), optional }
     }
@@ -100,15 +101,8 @@ impl Show for Live {
         self.bar.set_message(self.picture(view));
     }
 
-    fn say(&mut self, line: &str) {
-        if self.bar.is_hidden() {
-            output::say(line);
-        } else {
-            self.bar.suspend(|| output::say(line));
-        }
-    }
-
     fn leave(&mut self) {
+        output::draw_below(None);
         self.bar.finish_and_clear();
     }
 }

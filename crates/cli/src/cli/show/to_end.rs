@@ -17,8 +17,8 @@ use super::reason::WaitReason;
 use super::replica::show_all;
 use crate::cli::answer::{Exit, Failure, human};
 
-/// After so long without a commit, while no Step runs, the reason is looked for. As long as nothing
-/// happens, it is looked for again after twice as long, up to the second time.
+/// If no commit comes for the first time, and no Step runs, the reason is looked for. While nothing
+/// happens, the pause before the next look doubles, up to the second time.
 const STILL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(32));
 /// How long the search for the reason may hold up what is shown.
 const ASKED: Duration = Duration::from_secs(2);

@@ -31,7 +31,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "POOL")]
     pool: Option<PoolId>,
 
-    /// After so long, such as 5m, they stop what still runs and give it back, for others to run
+    /// After so long, such as 5m, they stop what still runs and give it back, for others to run; 0s is --force
     #[arg(long, value_name = "TIME", value_parser = within)]
     within: Option<Duration>,
 
@@ -43,7 +43,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, short = 'w')]
     wait: bool,
 
-    /// Give up waiting after so many seconds [default: 20 more than --within or --force has, else never]
+    /// Give up waiting after so many seconds [default: 20 more than --within, 20 with --force, else no limit]
     #[arg(long, value_name = "SECONDS", requires = "wait")]
     timeout: Option<u64>,
 
@@ -54,6 +54,10 @@ pub(crate) struct DrainArgs {
 /// How long workers have to stop their handlers and to give Steps back, when the time is over: twice
 /// the grace of a handler.
 const STOPPING: Duration = Duration::from_secs(20);
+
+/// A worker that is only connecting again has no link for a moment: it has left if no node names it for
+/// so long.
+const AWAY: Duration = Duration::from_secs(2);
 
 /// The pause between two looks at the workers.
 const LOOK: Duration = Duration::from_millis(250);
@@ -97,7 +101,7 @@ fn within(text: &str) -> Result<Duration, String> {
     if within > Duration::from_millis(Drain::WITHIN_MS_MAX) {
         return Err("it is at most `30d`".to_owned());
     }
-    // It is sent in milliseconds, and none at all would be force.
+    // Milliseconds are sent, and 0 means force: a shorter time than 1 ms counts as 1 ms.
     let is_forced = within.is_zero();
     Ok(within.max(Duration::from_millis(u64::from(!is_forced))))
 }
@@ -159,12 +163,17 @@ impl DrainArgs {
         let mut waits_for = listed(told.iter().map(AgentId::to_string));
         let gone = async {
             let mut heard = Instant::now();
-            let mut is_told = false;
+            let (mut is_told, mut away) = (false, None);
             loop {
                 match staying(client, told).await? {
-                    Some(staying) if staying.is_empty() => return Ok::<(), Failure>(()),
-                    Some(staying) => {
+                    Some(staying) if staying.is_empty() => {
                         heard = Instant::now();
+                        if away.get_or_insert(heard).elapsed() >= AWAY {
+                            return Ok::<(), Failure>(());
+                        }
+                    }
+                    Some(staying) => {
+                        (heard, away) = (Instant::now(), None);
                         let now = listed(staying.iter().map(with_steps));
                         if !is_told || now != waits_for {
                             output::say(format_args!("waiting for {now}"));
