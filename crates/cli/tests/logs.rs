@@ -145,7 +145,7 @@ fn removed_logs_are_missed() {
     let place = loud();
     std::fs::remove_dir_all(place.path(".tenure/files/default/t/z-first")).unwrap();
     let gone = place.tenure(&["logs", "t", "z-first"]).with(3);
-    gone.saying("not all logs of attempt 1 of step z-first").saying("z-first/1/stdout.log and ");
+    gone.saying("does not have all logs of attempt 1 of step z-first").saying("z-first/1/stdout.log and ");
     let rest = place.tenure(&["logs", "t"]).with(3);
     assert_eq!(rest.stdout, "a-second| end\n");
 }
