@@ -114,7 +114,7 @@ steps:
     assert_eq!(printed(&[]).with(0).stdout, "try 2\n");
     assert_eq!(printed(&["--attempt", "1"]).with(0).stdout, "try 1\n");
     let none = printed(&["--attempt", "3"]).with(3);
-    none.saying("no attempt 3 of step `a` in task default/t").saying("shows its 2");
+    none.saying("no attempt 3 of step `a` in task default/t").saying("its newest attempt is 2");
     place.tenure(&["logs", "t", "--attempt", "1"]).with(2).saying("STEP_ID");
 }
 
@@ -145,7 +145,8 @@ fn removed_logs_are_missed() {
     let place = loud();
     std::fs::remove_dir_all(place.path(".tenure/files/default/t/z-first")).unwrap();
     let gone = place.tenure(&["logs", "t", "z-first"]).with(3);
-    gone.saying("does not have all logs of attempt 1 of step z-first").saying("z-first/1/stdout.log and ");
+    gone.saying("does not have all logs of attempt 1 of step z-first")
+        .saying("z-first/1/stdout.log and ");
     let rest = place.tenure(&["logs", "t"]).with(3);
     assert_eq!(rest.stdout, "a-second| end\n");
 }
@@ -270,18 +271,18 @@ fn a_killed_run_leaves_its_logs() {
     is_named(&shown());
 }
 
-/// A log of 20 MB, of which the last line has no end, and a reader that leaves.
 #[test]
 fn a_line_as_long_as_a_piece_is_one_line() {
     let place = Place::new();
-    let line = "head -c 1048576 /dev/zero | tr '\\0' x; echo; echo end";
-    place.file("t.yaml", format!("task_id: t\nsteps: {{a: {{run: \"{line}\"}}}}\n"));
+    let steps = "steps:\n  a:\n    run: head -c 1048576 /dev/zero | tr '\\000' x; echo; echo end\n";
+    place.file("t.yaml", format!("task_id: t\n{steps}"));
     place.tenure(&["run", "t.yaml", "-o", "quiet"]).with(0);
     let printed = place.tenure(&["logs", "t"]).with(0).stdout;
     let lengths: Vec<usize> = printed.lines().map(str::len).collect();
     assert_eq!(lengths, ["a| ".len() + (1 << 20), "a| end".len()]);
 }
 
+/// A log of 20 MB, of which the last line has no end, and a reader that leaves.
 #[test]
 fn a_long_log_is_printed_whole() {
     let place = Place::new();

@@ -185,6 +185,7 @@ async fn a_list_by_labels_reads_no_other_log() {
         let key = create(&node, CreateTask { labels: given, ..dag(&id, "a") }).await.unwrap();
         if n >= 6 {
             cancel(&node, &key).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await; // No two end in one millisecond.
         }
     }
     let mut entries = node.journal().entries(Some(&session())).await.unwrap();
