@@ -31,7 +31,7 @@ pub(super) struct WorkerCapacity {
     /// worker lacks something.
     pub(super) concurrency: usize,
     pub(super) concurrency_max: usize,
-    /// When that number changed last.
+    /// When the worker last lacked something, or last tried one Step more.
     changed: Option<Instant>,
     seen: u64,
     pub(super) in_hand: usize,
