@@ -81,6 +81,8 @@ names! {
         StorageUnavailable = "storage_unavailable",
         /// The blobs of the session take as much as they may.
         QuotaExceeded = "quota_exceeded",
+        /// The worker that alone has what a command wrote has no link with its owner.
+        WorkerGone = "worker_gone",
         /// Wrong or superseded partition owner.
         NotOwner = "not_owner",
         /// No verified principal.

@@ -8,6 +8,7 @@ mod calls;
 mod import;
 mod list;
 mod operate;
+mod outputs;
 mod workers;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use tokio::time::timeout;
 
 pub(crate) use self::import::Imports;
 pub(crate) use self::list::Lists;
+pub(crate) use self::outputs::OutputRequests;
 use crate::ClusterScheduler;
 use crate::bus::send;
 use crate::events::Followed;
@@ -56,6 +58,8 @@ pub(crate) struct Gate {
     pub(crate) imports: Imports,
     /// Cached lists, for their next pages.
     pub(crate) lists: Lists,
+    /// What workers were asked for and have not answered.
+    pub(crate) outputs: OutputRequests,
     /// Tasks whose public events are published.
     pub(crate) followed: Followed,
     /// Partitions whose past is published.
@@ -95,6 +99,7 @@ impl Gate {
                 WorkerVerb::Hello => self.hello(&name, bytes).await,
                 WorkerVerb::Bye => self.links.close(&name, LinkEnd::Left),
                 WorkerVerb::Room => self.room(&name, bytes).await,
+                WorkerVerb::Output => self.output(&name, bytes),
                 WorkerVerb::Heartbeat => self.heartbeat(&name, bytes, reply),
                 WorkerVerb::Report(partition) => self.report(&name, partition, bytes, reply),
                 WorkerVerb::Query(partition) => self.query(&name, partition, bytes, reply),

@@ -6,6 +6,7 @@
 
 mod facts;
 mod leave;
+mod outputs;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -463,7 +464,8 @@ impl NodeLink {
                 self.port.unacknowledged(signal)
             }
             // Only a worker sends `Crossed`, to itself; no node does.
-            Some(Sent::Run(_) | Sent::Drain(_) | Sent::Crossed(_)) | None => {}
+            Some(Sent::Run(_) | Sent::Drain(_) | Sent::Crossed(_) | Sent::ReadOutput(_)) | None => {
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bus::{listen, say};
 use crate::events::Followed;
 use crate::fence::Fence;
-use crate::gate::{Gate, Imports, Lists};
+use crate::gate::{Gate, Imports, Lists, OutputRequests};
 use crate::links::Links;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
@@ -116,6 +116,7 @@ impl Node {
             served: Mutex::default(),
             imports: Imports::default(),
             lists: Lists::default(),
+            outputs: OutputRequests::default(),
             followed: Followed::default(),
             out: PublishedMarks::default(),
             event_reads: Semaphore::new(events::READ_AT_ONCE),

@@ -128,8 +128,8 @@ pub(crate) async fn listen_to_all(
     gate: &Arc<Gate>,
     ends: &CancellationToken,
 ) -> Result<(), ListenError> {
-    let own = format!("node.{}", gate.node);
-    for verb in ["hello", "bye", "hb", &own] {
+    let (own, output) = (format!("node.{}", gate.node), format!("output.{}", gate.node));
+    for verb in ["hello", "bye", "hb", &own, &output] {
         attend(gate, listen(&gate.control, format!("tenure.v1.worker.*.*.*.{verb}")).await?, ends);
     }
     for role in ["orchestrator", "observer"] {

@@ -7,7 +7,7 @@
 
 mod carried;
 
-use std::future::Future;
+use std::future::{Future, ready};
 
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
@@ -15,6 +15,7 @@ use tenure_core::id::{AgentId, AttemptId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
+use tenure_wire::bus::output::{OutputAnswer, OutputRequest};
 use tenure_wire::bus::worker::LateInput;
 
 use crate::journal::TaskKey;
@@ -41,6 +42,8 @@ pub enum Delivery {
     /// An operator asks the worker to take no more Steps, to finish those that it has, and to leave;
     /// what still runs after so many milliseconds, if that is said, stops and goes back (LEASE-18).
     Drain(Option<u64>),
+    /// Somebody wants to see what the command of an Attempt wrote (ART-09). Only nodes ask this.
+    ReadOutput(Box<OutputRequest>),
 }
 
 /// An open Attempt as its holder names it.
@@ -201,4 +204,11 @@ pub trait WorkerPort: Send + Sync + 'static {
 
     /// Renews the leases of all these Attempts with one message. The answers come in the same order.
     fn heartbeat(&self, holdings: &[Holding]) -> impl Future<Output = Vec<Pulse>> + Send;
+
+    /// Sends a node the page of an output that it has asked for. It may get lost. A scheduler in this process
+    /// asks for none.
+    fn show_output(&self, node: &str, answer: OutputAnswer) -> impl Future<Output = ()> + Send {
+        let _ = (node, answer);
+        ready(())
+    }
 }

@@ -451,6 +451,7 @@ fn a_subject_says_who_speaks() {
         ("bye", WorkerVerb::Bye),
         ("hb", WorkerVerb::Heartbeat),
         ("node.n1", WorkerVerb::Room),
+        ("output.n1", WorkerVerb::Output),
         ("report.3", WorkerVerb::Report(3)),
         ("query.0", WorkerVerb::Query(0)),
         ("look.7", WorkerVerb::Look(7)),

@@ -82,7 +82,11 @@ fn what(name: &str) -> Is {
         _ if name.starts_with("nodes") => Is::Message(".nodes"),
         _ if name.starts_with("hello") => Is::Message("<boot>.hello"),
         "deliveries" => Is::Message(".d.<node>"),
-        "delivery-drain" | "delivery-drain-within" | "delivery-input" => Is::Part("Delivery"),
+        "delivery-drain" | "delivery-drain-within" | "delivery-input" | "delivery-read-output" => {
+            Is::Part("Delivery")
+        }
+        "output" => Is::Message(".output.<node>"),
+        "output-page" | "output-absent" => Is::Output("read_output"),
         "claim-lost" => Is::Answer(".claim.<partition>"),
         "reported" => Is::Answer(".report.<partition>"),
         "heartbeat" | "heartbeat-input-seen" => Is::Message(".hb"),

@@ -19,6 +19,7 @@ use tenure_scheduler::ClientLink;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::operate::{LeasePage, ListLeases};
+use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::request::{
     Ask, Entries, Hello, List, ListInput, LogPage, ReadLog, ReadParent, Request, RequestHead,
     TemplateInput, ViewPage, Views, Welcome,
@@ -234,6 +235,14 @@ impl ServeQuery<BlobGet> for Call<'_> {
 impl ServeQuery<BlobPut> for Call<'_> {
     async fn served(&self, head: &RequestHead, part: BlobPut) -> Result<BlobTaken, Rejection> {
         self.link.blob_put(&self.task(head)?, part).await
+    }
+}
+
+impl ServeQuery<ReadOutput> for Call<'_> {
+    async fn served(&self, head: &RequestHead, asked: ReadOutput) -> Result<OutputPage, Rejection> {
+        let task = self.task(head)?;
+        let attempt = read_in_time(self.link.attempt(&task, asked.attempt_id)).await?;
+        self.gate.read_output(self.key(task), &attempt, asked).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use tenure_core::features::{EDITION_2, Features, INPUT};
+use tenure_core::features::{EDITION_2, Features, INPUT, OUTPUT};
 use tenure_core::view::WriteSummary;
 use tenure_core::{Code, Command, Rejection};
 use tenure_node::Node;
@@ -113,7 +113,7 @@ async fn a_node_tells_its_features() {
     let servers = Servers::start();
     let _node = servers.node().await;
     let bob = Caller::new(&servers).await;
-    let all = Features::of([EDITION_2, INPUT]);
+    let all = Features::of([EDITION_2, INPUT, OUTPUT]);
     let welcome: Welcome =
         bob.say("hello", &Greeting { v: V, features: Features::default() }).await.unwrap();
     assert_eq!(welcome.features, all);

@@ -13,6 +13,7 @@ mod handlers;
 mod leave;
 mod limits;
 mod orders;
+mod outputs;
 mod parents;
 mod protocol;
 mod random;

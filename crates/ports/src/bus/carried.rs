@@ -22,6 +22,7 @@ impl From<Delivery> for Sent {
             Delivery::Lost(attempt) => Self { lost: Some(attempt), ..nothing },
             Delivery::Input(input) => Self { input: Some(input), ..nothing },
             Delivery::Drain(time_left_ms) => Self { drain: true, time_left_ms, ..nothing },
+            Delivery::ReadOutput(asked) => Self { read_output: Some(asked), ..nothing },
         }
     }
 }
@@ -38,12 +39,14 @@ impl Delivery {
             Sent { lost: Some(attempt), .. } => Some(Self::Lost(attempt)),
             Sent { input: Some(input), .. } => Some(Self::Input(input)),
             Sent { drain: true, time_left_ms, .. } => Some(Self::Drain(time_left_ms)),
+            Sent { read_output: Some(asked), .. } => Some(Self::ReadOutput(asked)),
             Sent {
                 grant: None,
                 run: None,
                 cancel_requested: None,
                 lost: None,
                 input: None,
+                read_output: None,
                 ..
             } => None,
         }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tenure_core::command::check_tool;
 use tenure_core::eligibility::Wanted;
 use tenure_core::id::{AttemptId, TaskId};
+use tenure_core::task::Attempt;
 use tenure_core::view::{
     InspectInput, Inspection, Known, ListInput, Means, ReplayInput, TaskPage, TaskSummary,
     TaskView, View, inspect, list_entry, timeline,
@@ -17,6 +18,7 @@ use tenure_core::{Caller, Code, Commit, Query, Rejection, TaskQuery};
 use tenure_ports::client::Answers;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::output::ReadOutput;
 use tenure_wire::bus::request::{LeaseLeft, LogPage, RawBytes, ReadLog};
 use tenure_wire::stored::{EncodeError, encode};
 use tokio::time::{Instant, timeout_at};
@@ -209,6 +211,19 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let journal = self.scheduler.journal();
         let task = load_until(&**journal, &key, seq).await.map_err(|error| unreadable(&error))?;
         Ok(self.fit(TaskView::as_it_was(&task.durable()), |task| input.shorten(task)))
+    }
+
+    /// An Attempt of a Task, for whoever may see what its command wrote (ART-09).
+    ///
+    /// # Errors
+    /// Not for this caller; `validation_error` if the Task has no such Attempt.
+    pub async fn attempt(&self, task: &TaskId, id: AttemptId) -> Result<Attempt, Rejection> {
+        check_tool(&self.caller, ReadOutput::TOOL)?;
+        let look = move |view: &View<'_>| view.attempt(id).cloned();
+        let found = self.scheduler.read(&self.key(task), look).await?;
+        found.ok_or_else(|| {
+            Rejection::invalid("attempt_id", format!("task {task} has no attempt {id}"))
+        })
     }
 
     async fn version(&self, key: &TaskKey) -> Result<u64, Rejection> {

@@ -51,6 +51,8 @@ pub struct Options {
     pub grace: Duration,
     /// The directory in which outputs stay that cannot be recorded (VALUE-02).
     pub copies: PathBuf,
+    /// The directory below which the built-in `exec` keeps its files, if the worker shows what commands wrote (ART-09).
+    pub files: Option<PathBuf>,
     /// The observer that is notified of what the worker does, if any.
     pub observer: Option<Arc<dyn WorkerObserver>>,
 }
@@ -60,7 +62,8 @@ impl Options {
     /// recorded below the directory for temporary files.
     pub fn new(concurrency: NonZeroUsize) -> Self {
         let copies = std::env::temp_dir().join("tenure-outputs");
-        Self { concurrency, grace: Duration::from_secs(10), copies, observer: None }
+        let grace = Duration::from_secs(10);
+        Self { concurrency, grace, copies, files: None, observer: None }
     }
 }
 
@@ -93,6 +96,8 @@ pub(super) struct PoolShared<P> {
     /// The number of Attempts that came so far.
     came: AtomicU64,
     pub(super) running: TaskTracker,
+    /// Held while a page of an output is read and sent.
+    pub(super) showing: tokio::sync::Mutex<()>,
     /// Whether an operator wants the worker to leave.
     pub(super) dismissed: watch::Sender<bool>,
 }
@@ -179,6 +184,7 @@ impl<P: WorkerPort> WorkerPool<P> {
             fresh: Notify::new(),
             came: AtomicU64::new(0),
             running: TaskTracker::new(),
+            showing: tokio::sync::Mutex::default(),
             dismissed: watch::Sender::new(false),
             options,
         });
@@ -267,6 +273,9 @@ async fn take_deliveries<P: WorkerPort>(
                 }
             }
             Delivery::Drain(time_left_ms) => shared.dismiss(time_left_ms),
+            Delivery::ReadOutput(asked) => {
+                tokio::spawn(Arc::clone(&shared).show_output(*asked));
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod fence;
 mod leave;
 mod lost;
 mod node;
+mod outputs;
 mod server;
 mod unused;
 mod worker;

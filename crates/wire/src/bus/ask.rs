@@ -47,6 +47,7 @@ macro_rules! queries {
             Leases($crate::bus::operate::ListLeases)
             BlobGet($crate::bus::blob::BlobGet)
             BlobPut($crate::bus::blob::BlobPut)
+            ReadOutput($crate::bus::output::ReadOutput)
         }
     };
 }

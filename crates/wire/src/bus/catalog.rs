@@ -18,7 +18,7 @@ use tenure_core::{Code, Command, Query, Reads};
 
 use super::blob::{BlobAnswer, BlobAsk, BlobPart, BlobTaken, HeldBlob};
 use super::request::UPDATE_TASK;
-use super::{VERSION, event, node, operate, request, worker};
+use super::{VERSION, event, node, operate, output, request, worker};
 
 /// All operations and messages of the bus. Schemas refer to `inputs` for what nodes read, and to
 /// `outputs` for what nodes write.
@@ -260,6 +260,7 @@ impl Schemas {
             "tenure.v1.worker.<pool>.<principal>.<boot>.bye" worker::Bye;
             "tenure.v1.worker.<pool>.<principal>.<boot>.hb" worker::Heartbeat => worker::Pulses;
             "tenure.v1.worker.<pool>.<principal>.<boot>.node.<node>" worker::Capacity;
+            "tenure.v1.worker.<pool>.<principal>.<boot>.output.<node>" output::OutputAnswer;
             "tenure.v1.worker.<pool>.<principal>.<boot>.report.<partition>" worker::Reports => worker::Reported;
             "tenure.v1.worker.<pool>.<principal>.<boot>.query.<partition>" worker::QuerySteps => StepPage;
             "tenure.v1.worker.<pool>.<principal>.<boot>.claim.<partition>" worker::Claim => ClaimResult;

@@ -1,7 +1,7 @@
 //! The messages between scheduler nodes, workers and orchestrators on the network.
 //!
 //! [`subject`] has the subjects, which name the sender; [`worker`], [`request`], [`event`],
-//! [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
+//! [`operate`], [`output`] and [`node`] are the messages, MessagePack maps with named fields. Every message
 //! carries the version `v`. A reader skips unknown fields, except in the input of an operation; it
 //! refuses an unknown version, and a list in the place of a map. docs/protocol.md describes all of
 //! it for other languages.
@@ -18,6 +18,7 @@ pub mod fault;
 pub mod node;
 pub mod operate;
 mod operation;
+pub mod output;
 mod reader;
 mod report;
 pub mod request;

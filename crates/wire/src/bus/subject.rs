@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `tenure.v1.worker.<pool>.<principal>.<boot>.<verb>` | a worker | every node |
 //! | `tenure.v1.worker.<pool>.<principal>.<boot>.node.<node>` | a worker | one node |
+//! | `tenure.v1.worker.<pool>.<principal>.<boot>.output.<node>` | a worker | one node |
 //! | `tenure.v1.worker.<pool>.<principal>.<boot>.<verb>.<partition>` | a worker | the owner |
 //! | `tenure.v1.<role>.<session>.<principal>.hello` | an orchestrator or observer | some node |
 //! | `tenure.v1.<role>.<session>.<principal>.nodes` | the same | every node |
@@ -176,6 +177,8 @@ pub enum WorkerVerb {
     Heartbeat,
     /// It states its capacity to one node.
     Room,
+    /// It sends one node what a command wrote.
+    Output,
     /// It reports to the owner of a partition.
     Report(u32),
     /// It asks for ready Steps in the scope of a Run.
@@ -273,6 +276,10 @@ fn worker_verb<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<WorkerV
         "node" => {
             tokens.next()?; // The node's name: only that node subscribes to it.
             WorkerVerb::Room
+        }
+        "output" => {
+            tokens.next()?; // As above.
+            WorkerVerb::Output
         }
         "report" => WorkerVerb::Report(tokens.next()?.parse().ok()?),
         "query" => WorkerVerb::Query(tokens.next()?.parse().ok()?),

@@ -14,6 +14,7 @@ use tenure_core::record::WorkerOrigin;
 use tenure_core::view::{ClaimResult, GetInput, Look, RunOffer};
 
 use super::operation::{or_nothing, within};
+use super::output::OutputRequest;
 use super::request::unknown_operation;
 use super::{BadMessage, V, beside, decode, decode_input, reader, report};
 
@@ -124,6 +125,10 @@ pub struct Delivery {
     /// Whether the worker shall take no more Steps, finish those that it has, and leave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
+    /// Somebody wants to see what the command of an Attempt wrote (ART-09). Only a worker with the feature `output`
+    /// gets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_output: Option<Box<OutputRequest>>,
 }
 
 /// Entries of a Task's `input_refs` that an open Attempt did not have in its claim (CTRL-12).

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)] // It is a part of a test.
 
 mod blobs;
+mod outputs;
 
 use std::collections::BTreeMap;
 
@@ -139,6 +140,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     ];
     all.extend(of_nodes());
     all.extend(blobs::messages());
+    all.extend(outputs::messages());
     all.extend(of_its_making());
     all
 }

@@ -47,7 +47,9 @@ impl Exit {
     pub(crate) fn of(code: Code) -> Self {
         match code {
             Code::ValidationError | Code::DependencyCycle | Code::ValueTooLarge => Self::Usage,
-            Code::TaskNotFound | Code::StepNotFound | Code::RunNotFound => Self::NotFound,
+            Code::TaskNotFound | Code::StepNotFound | Code::RunNotFound | Code::WorkerGone => {
+                Self::NotFound
+            }
             Code::ToolNotAvailable
             | Code::PermissionDenied
             | Code::StepOutOfScope

@@ -35,13 +35,22 @@ impl CommandLog {
     }
 }
 
+/// A log that this machine has not.
+#[derive(Debug)]
+pub(crate) struct AwayLog {
+    /// The log, with its place as far as that is known.
+    pub(crate) log: CommandLog,
+    /// Whether its worker has recorded it, so that there is one, or was.
+    pub(crate) is_recorded: bool,
+}
+
 /// The logs of one Attempt.
 #[derive(Debug)]
 pub(crate) struct FoundLogs {
     /// Those that this machine has.
     pub(crate) here: Vec<CommandLog>,
-    /// The places of the others, as far as they are known.
-    pub(crate) away: Vec<String>,
+    /// The others.
+    pub(crate) away: Vec<AwayLog>,
 }
 
 /// Knows where the logs of a Task are.
@@ -61,14 +70,23 @@ impl<'a> LogFinder<'a> {
 
     /// A finder that also knows what the Task has recorded.
     pub(crate) fn new(data: &TaskReader, key: &TaskKey, view: &View<'a>) -> Self {
-        let mut finder = Self::of_directory(data, key);
+        Self::of_directory(data, key).with_recorded(view)
+    }
+
+    /// A finder that knows only what a Task of a cluster has recorded.
+    pub(crate) fn of_cluster(key: &TaskKey, view: &View<'a>) -> Self {
+        let finder = Self { key: key.clone(), files: None, recorded: BTreeMap::new() };
+        finder.with_recorded(view)
+    }
+
+    fn with_recorded(mut self, view: &View<'a>) -> Self {
         for artifact in view.artifacts() {
             let is_log = matches!(artifact.given.kind, ArtifactKind::Stdout | ArtifactKind::Stderr);
             if let Some(attempt) = artifact.attempt_id.filter(|_| is_log) {
-                finder.recorded.entry(attempt).or_default().push(artifact);
+                self.recorded.entry(attempt).or_default().push(artifact);
             }
         }
-        finder
+        self
     }
 
     /// The logs that an Attempt has or will have in the data directory; none of a cluster.
@@ -111,14 +129,17 @@ impl<'a> LogFinder<'a> {
             };
             match named.filter(is_it) {
                 Some(log) => found.here.push(log),
-                None => found.away.push(uri.to_owned()),
+                None => found.away.push(AwayLog {
+                    log: CommandLog { stream, path: uri.into() },
+                    is_recorded: true,
+                }),
             }
         }
         let is_nowhere = found.here.is_empty() && found.away.is_empty();
         if is_nowhere && self.files.is_none() && has_unrecorded(view, attempt) {
             // Only the worker knows the rest of the path.
-            let dir = AttemptDir::new(Path::new(""), &self.key, &attempt.step_id, attempt.ordinal);
-            found.away.push(format!("{} below the directory of its --files", dir.path().display()));
+            let all = self.below(Path::new(""), attempt).into_iter();
+            found.away.extend(all.map(|log| AwayLog { log, is_recorded: false }));
         }
         found
     }

@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 use std::ops::ControlFlow;
 
 use tenure_core::id::AttemptId;
-use tenure_core::task::Attempt;
 use tenure_core::view::View;
 
 use super::LogQuery;
@@ -90,16 +89,7 @@ impl LogFollower<'_> {
 
     /// Begins with the Attempts that are asked for, and takes up those that begin later.
     fn take_new(&mut self, view: &View<'_>) -> Result<(), Failure> {
-        let (new, tail): (Vec<&Attempt>, _) = match self.known {
-            None => (self.query.attempts(view), self.query.tail),
-            Some(_) if self.query.attempt.is_some() => return Ok(()),
-            Some(known) => {
-                let is_asked = |attempt: &&Attempt| {
-                    self.query.step.as_ref().is_none_or(|id| *id == attempt.step_id)
-                };
-                (view.attempts().skip(known).filter(is_asked).collect(), None)
-            }
-        };
+        let (new, tail) = self.query.begun_since(self.known, view);
         for attempt in new {
             let logs = self.finder.expected(attempt).into_iter();
             let logs = logs.map(|log| start(&log, tail).map(|at| (log, at)));

@@ -1,17 +1,23 @@
 //! `tenure logs`: prints what the commands of a Task wrote.
 //!
 //! [`find`] knows in which files that is, [`printer`] prints them piece by piece, and [`follow`] goes on while
-//! they grow.
+//! they grow. What another machine has, [`far`] reads through the worker there, and [`watch`] does so while it
+//! grows.
 
+mod far;
 mod find;
 mod follow;
 mod printer;
+mod watch;
 
 use clap::{Args, ValueEnum};
 use tenure_core::id::StepId;
 use tenure_core::task::Attempt;
 use tenure_core::view::{StepRef, View};
+use tenure_core::{Code, Rejection};
 
+use self::far::{FarLog, Shown, WorkerReader};
+use self::find::AwayLog;
 pub(crate) use self::find::LogFinder;
 use self::printer::{LogPrinter, start};
 use crate::cli::answer::{Exit, Failure, human, output};
@@ -57,6 +63,12 @@ enum LogsFormat {
     Jsonl,
 }
 
+impl LogsArgs {
+    fn printer(&self) -> LogPrinter {
+        LogPrinter { is_json: self.output != LogsFormat::Text, is_alone: self.step.is_some() }
+    }
+}
+
 /// Whose logs are asked for.
 #[derive(Debug)]
 struct LogQuery {
@@ -67,16 +79,9 @@ struct LogQuery {
 
 pub(crate) fn run(args: &LogsArgs) -> Result<Exit, Failure> {
     let found = if args.follow { args.of.here()? } else { Some(args.of.look()?) };
-    let Some((data, log)) = found else {
-        let message = "--follow reads the files of a data directory, and this is a cluster";
-        let help = "`tenure watch TASK_ID` follows the task; when an attempt has ended, \
-             `tenure logs` without --follow finds its files on the machine of its worker";
-        return Err(Failure::new(Exit::Usage, message).help(help));
-    };
+    let Some((data, log)) = found else { return watch::run(args) };
     let loaded = data.fold(log.clone())?;
-    let query = LogQuery::new(args, &loaded)?;
-    let printer =
-        LogPrinter { is_json: args.output != LogsFormat::Text, is_alone: query.step.is_some() };
+    let (query, printer) = (LogQuery::new(args, &loaded)?, args.printer());
     match args.follow && !query.is_over(&loaded.task.durable()) {
         true => follow::run(&args.of, &data, &log, query, &printer),
         false => show(&data, &loaded, &query, &printer),
@@ -122,6 +127,24 @@ impl LogQuery {
         chosen.into_iter().collect()
     }
 
+    /// The Attempts to begin with, or those that have begun since the Task had so many; and how many of the last
+    /// lines of each are wanted.
+    fn begun_since<'a>(
+        &self,
+        known: Option<usize>,
+        view: &View<'a>,
+    ) -> (Vec<&'a Attempt>, Option<u64>) {
+        match known {
+            None => (self.attempts(view), self.tail),
+            Some(_) if self.attempt.is_some() => (Vec::new(), None),
+            Some(known) => {
+                let is_asked =
+                    |attempt: &&Attempt| self.step.as_ref().is_none_or(|id| *id == attempt.step_id);
+                (view.attempts().skip(known).filter(is_asked).collect(), None)
+            }
+        }
+    }
+
     /// Whether nothing that is asked for can be written any more.
     fn is_over(&self, view: &View<'_>) -> bool {
         let is_open = |attempt: &&Attempt| attempt.ended_at.is_none();
@@ -153,6 +176,11 @@ fn show(
     let finder = LogFinder::new(data, &loaded.key, &view);
     let attempts = query.attempts(&view);
     let (mut has_printed, mut away) = (false, Vec::new());
+    let reader = data.cluster().map(|cluster| {
+        let client = data.runtime.block_on(cluster.client(&loaded.key.session_id))?;
+        Ok::<_, Failure>(WorkerReader::new(client, loaded.key.task_id.clone()))
+    });
+    let reader = reader.transpose()?;
     for &attempt in &attempts {
         let found = finder.find(&view, attempt);
         for log in found.here.iter().filter(|log| log.size() > Some(0)) {
@@ -161,12 +189,27 @@ fn show(
                 return Ok(Exit::Ok); // The reader has closed the pipe.
             }
         }
-        if !found.away.is_empty() {
-            away.push((attempt, found.away));
+        let mut missing = MissingLogs::default();
+        for log in found.away {
+            let Some(reader) = &reader else {
+                missing.add(&log, None);
+                continue;
+            };
+            let mut far = FarLog::new(log, query.tail);
+            match data.runtime.block_on(far.print(reader, printer, attempt, true))? {
+                Shown::Printed(is_more) => has_printed |= is_more,
+                Shown::Absent if !far.away.is_recorded => {}
+                Shown::Absent => missing.add(&far.away, None),
+                Shown::Away(why) => missing.add(&far.away, Some(why)),
+                Shown::Left => return Ok(Exit::Ok),
+            }
+        }
+        if !missing.places.is_empty() {
+            away.push((attempt, missing));
         }
     }
-    if let Some((attempt, places)) = away.first() {
-        return Err(not_here(attempt, places, away.len() - 1));
+    if let Some((attempt, missing)) = away.first() {
+        return Err(missing.failure(attempt, away.len() - 1));
     }
     if !has_printed {
         output::say(why_nothing(loaded, query, attempts.first().copied()));
@@ -174,29 +217,46 @@ fn show(
     Ok(Exit::Ok)
 }
 
-/// The failure for logs that another machine has, or nobody any more.
-fn not_here(attempt: &Attempt, places: &[String], others: usize) -> Failure {
-    let (n, step) = (attempt.ordinal, &attempt.step_id);
-    let more = match others {
-        0 => String::new(),
-        others => format!(", nor those of {} more", human::plural(others, "attempt")),
-    };
-    let (message, leaves) = match attempt.ended_at {
-        None => {
-            let until = "its worker tells at the end where its logs are";
-            (format!("attempt {n} of step {step} has not ended: {until}{more}"), "keeps")
-        }
-        Some(_) => {
-            let message = "this machine does not have all logs of attempt";
-            (format!("{message} {n} of step {step}{more}"), "left")
-        }
-    };
-    let host = attempt.origin.as_ref().and_then(|origin| origin.worker_host.as_deref());
-    let host = host.map(|host| format!(" on {}", human::one_line(host))).unwrap_or_default();
-    let worker = human::one_line(attempt.worker_id.as_str());
-    let places = human::one_line(&places.join(" and "));
-    let help = format!("worker {worker}{host} {leaves} them in {places}, unless they were removed");
-    Failure::new(Exit::NotFound, message).help(help)
+/// Logs of an Attempt that cannot be printed.
+#[derive(Debug, Default)]
+struct MissingLogs {
+    /// Their places, as far as they are known.
+    places: Vec<String>,
+    /// Why their worker does not show them, if it was asked.
+    why: Option<Rejection>,
+}
+
+impl MissingLogs {
+    fn add(&mut self, log: &AwayLog, why: Option<Rejection>) {
+        let path = human::one_line(&log.log.path.display().to_string());
+        self.places.push(match log.is_recorded {
+            true => path,
+            false => format!("{path} below the directory of its --files"),
+        });
+        self.why = self.why.take().or(why);
+    }
+
+    /// The failure for logs that another machine has, or nobody any more.
+    fn failure(&self, attempt: &Attempt, others: usize) -> Failure {
+        let (n, step) = (attempt.ordinal, &attempt.step_id);
+        let more = match others {
+            0 => String::new(),
+            others => format!(", nor those of {} more", human::plural(others, "attempt")),
+        };
+        // An older node says that there is no such operation, which says nothing of the logs.
+        let why = self.why.as_ref().filter(|why| why.code != Code::ValidationError);
+        let why = why.map(|why| format!(": {}", human::one_line(&why.message))).unwrap_or_default();
+        let message =
+            format!("this machine does not have all logs of attempt {n} of step {step}{more}{why}");
+        let leaves = if attempt.ended_at.is_none() { "keeps" } else { "left" };
+        let host = attempt.origin.as_ref().and_then(|origin| origin.worker_host.as_deref());
+        let host = host.map(|host| format!(" on {}", human::one_line(host))).unwrap_or_default();
+        let worker = human::one_line(attempt.worker_id.as_str());
+        let places = self.places.join(" and ");
+        let help =
+            format!("worker {worker}{host} {leaves} them in {places}, unless they were removed");
+        Failure::new(Exit::NotFound, message).help(help)
+    }
 }
 
 /// Says why nothing was printed.

@@ -1,14 +1,13 @@
 //! Prints logs piece by piece, so that their size does not matter.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom, Take};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom, Take};
 use std::path::Path;
 
-use nix::fcntl::OFlag;
 use serde::Serialize;
 use tenure_core::id::StepId;
 use tenure_core::task::Attempt;
+use tenure_sdk::worker::open_log;
 
 use super::find::CommandLog;
 use crate::cli::answer::{Exit, Failure, Paint, Stream, Tone, output};
@@ -52,29 +51,42 @@ impl LogPrinter {
         let Some(mut input) = open(&log.path, from).map_err(unread(&log.path))? else {
             return Ok(Some(from));
         };
+        let printed = self.print_all(attempt, log, &mut input, is_over)?;
+        Ok(printed.map(|bytes| from + bytes as u64))
+    }
+
+    /// The same of what is read from elsewhere. Returns how many bytes were printed.
+    pub(super) fn print_all<R: BufRead>(
+        &self,
+        attempt: &Attempt,
+        log: &CommandLog,
+        input: &mut R,
+        is_over: bool,
+    ) -> Result<Option<usize>, Failure> {
         let is_raw = self.is_alone && !self.is_json;
         let to = if is_raw { log.stream } else { Stream::Stdout };
         let is_terminal = to.is_terminal();
         if is_raw && !is_terminal {
-            return copy(&mut input, log, from);
+            return copy(input, log);
         }
         let layout =
             LineLayout { printer: self, attempt, log, prefix: self.prefix(attempt), is_terminal };
-        let (mut at, mut line, mut out) = (from, Vec::new(), Vec::new());
+        let (mut at, mut line, mut out) = (0, Vec::new(), Vec::new());
         loop {
             line.clear();
             let mut bounded = input.by_ref().take(LINE_MAX);
             let read = bounded.read_until(b'\n', &mut line);
             read.map_err(|error| unread(&log.path)(error))?;
             let next = input.fill_buf().map_err(|error| unread(&log.path)(error))?;
-            if line.len() as u64 == LINE_MAX && next.first() == Some(&b'\n') {
+            let is_piece = line.len() as u64 == LINE_MAX && !next.is_empty();
+            if is_piece && next.first() == Some(&b'\n') {
                 line.push(b'\n'); // The line is as long as a piece: its end is no line of its own.
                 input.consume(1);
             }
-            let is_whole = is_over || line.ends_with(b"\n") || line.len() as u64 >= LINE_MAX;
+            let is_whole = is_over || line.ends_with(b"\n") || is_piece;
             let is_end = line.is_empty() || !is_whole;
             if !is_end {
-                at += line.len() as u64;
+                at += line.len();
                 layout.add(&line, &mut out)?;
             }
             if is_end || out.len() >= CHUNK {
@@ -138,12 +150,8 @@ impl LineLayout<'_> {
 }
 
 /// Copies the bytes of a log as they are.
-fn copy(
-    input: &mut BufReader<Take<File>>,
-    log: &CommandLog,
-    from: u64,
-) -> Result<Option<u64>, Failure> {
-    let mut at = from;
+fn copy(input: &mut impl BufRead, log: &CommandLog) -> Result<Option<usize>, Failure> {
+    let mut at = 0;
     loop {
         let chunk = input.fill_buf().map_err(unread(&log.path))?;
         let size = chunk.len();
@@ -154,7 +162,7 @@ fn copy(
             return Ok(None);
         }
         input.consume(size);
-        at += size as u64;
+        at += size;
     }
 }
 
@@ -165,20 +173,6 @@ fn open(path: &Path, from: u64) -> io::Result<Option<BufReader<Take<File>>>> {
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(from))?;
     Ok(Some(BufReader::with_capacity(CHUNK, file.take(size.saturating_sub(from)))))
-}
-
-/// A log as a file; none if there is none. A command can replace its log by a link to another file, or by
-/// a pipe, on which to wait: neither is a log.
-fn open_log(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = match File::options().read(true).custom_flags(flags.bits()).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    match file.metadata()?.is_file() {
-        true => Ok(Some(file)),
-        false => Err(io::Error::other("it is no regular file")),
-    }
 }
 
 /// Where to begin: at the start, or at the last lines if only so many are asked for.
@@ -203,15 +197,23 @@ fn start_of_tail(file: &mut File, lines: u64) -> io::Result<u64> {
         file.seek(SeekFrom::Start(begin))?;
         block.clear();
         file.by_ref().take(end - begin).read_to_end(&mut block)?;
-        for (at, _) in block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
-            left -= 1;
-            if left == 0 {
-                return Ok(begin + at as u64 + 1);
-            }
+        if let Some(at) = line_start(&block, &mut left) {
+            return Ok(begin + at as u64);
         }
         end = begin;
     }
     Ok(0)
+}
+
+/// Where the line behind the last `left` newlines of a block begins. If there are fewer, `left` is less by those.
+pub(super) fn line_start(block: &[u8], left: &mut u64) -> Option<usize> {
+    for (at, _) in block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+        *left -= 1;
+        if *left == 0 {
+            return Some(at + 1);
+        }
+    }
+    None
 }
 
 /// For `map_err`: the failure to read a log.
@@ -230,20 +232,6 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         let at = start_of_tail(&mut file, lines).unwrap();
         text[usize::try_from(at).unwrap()..].to_owned()
-    }
-
-    #[test]
-    fn a_link_or_a_pipe_is_no_log() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        std::fs::write(at("log"), "text").unwrap();
-        std::os::unix::fs::symlink("log", at("link")).unwrap();
-        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(open_log(&at("log")).unwrap().is_some());
-        assert!(open_log(&at("none")).unwrap().is_none());
-        for no_log in ["link", "pipe", "."] {
-            assert!(open_log(&at(no_log)).is_err(), "{no_log}");
-        }
     }
 
     #[test]

@@ -99,7 +99,7 @@ async fn begin(
 ) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
-    let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
+    let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
     let can_run = handlers.names().cloned().collect();
     let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
     let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
@@ -107,7 +107,7 @@ async fn begin(
     let (worker, deliveries) =
         NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
     let observer = telemetry.map(Telemetry::worker_observer);
-    let options = Options { observer, ..Options::new(args.concurrency) };
+    let options = Options { files: Some(files), observer, ..Options::new(args.concurrency) };
     Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
 }
 

@@ -1,5 +1,5 @@
-//! The requests of operators: those to every node at once, the leases of each partition, and the
-//! import of a log.
+//! The requests of operators: those to every node at once, the leases of each partition, the import of a log, and
+//! what commands wrote.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
 };
+use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::request::{RawBytes, Request};
 use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
@@ -144,6 +145,18 @@ impl NatsClient {
         }
         all.sort_by_key(|row| row.attempt_id);
         Ok(all)
+    }
+
+    /// A page of what the command of an Attempt wrote, as its worker reads it now (ART-09).
+    ///
+    /// # Errors
+    /// `worker_gone` if that worker is not connected; `unavailable` with `details.feature` if it cannot be asked.
+    pub async fn read_output(
+        &self,
+        task: &TaskId,
+        asked: ReadOutput,
+    ) -> Result<OutputPage, Rejection> {
+        self.0.ask_on(task, asked).await
     }
 
     /// The Attempts with leases that were claimed first, as far as the owners know, at most so many

@@ -40,6 +40,7 @@ use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::OtherPlacement;
 use tenure_wire::bus::blob::{BlobAsk, BlobGet, BlobPart, BlobPut, BlobTaken, HeldBlob};
+use tenure_wire::bus::output::OutputAnswer;
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{Bye, Claim, Looking, QuerySteps, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
@@ -429,5 +430,12 @@ impl WorkerPort for NatsWorker {
 
     async fn heartbeat(&self, holdings: &[Holding]) -> Vec<Pulse> {
         beat::heartbeat(&self.inner, holdings).await
+    }
+
+    async fn show_output(&self, node: &str, answer: OutputAnswer) {
+        let subject = format!("{}.output.{node}", self.inner.root);
+        if let Err(refused) = self.inner.connection.tell(subject, &answer).await {
+            tracing::debug!(node, %refused, "a node did not learn what a command wrote");
+        }
     }
 }
