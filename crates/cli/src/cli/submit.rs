@@ -18,7 +18,7 @@ use crate::cli::order::context;
 use crate::cli::place::ClusterArgs;
 use crate::cli::request::{RunnablePlan, label, variable};
 use crate::cli::runtime::{one_thread, unless_stopped};
-use crate::cli::show::{OutputFormat, asked, show_to_end};
+use crate::cli::show::{OutputFormat, reason_from_owner, show_to_end};
 use crate::cli::telemetry::trace_of_caller;
 
 /// Hand a task file to a cluster.
@@ -105,7 +105,7 @@ pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
                     output::say(format_args!("task {id}"));
                 }
                 let commits = client.watch(&id, 0).map_err(Failure::from);
-                let why = async |task: &Task| asked(&client, task).await;
+                let why = async |task: &Task| reason_from_owner(&client, task).await;
                 let shown = show_to_end(args.output, commits, begun, why).await;
                 return shown.map_err(|failure| {
                     let more = failure.help.clone().map_or_else(String::new, |help| help + "; ");

@@ -1,22 +1,17 @@
 //! Gives back the Steps for which the worker has no capacity: another worker may be idle
-//! (mechanisms 8). A worker that lacks something for so many Steps at a time, such as file
-//! descriptors, runs fewer.
+//! (mechanisms 8).
 
 use std::cmp::Reverse;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use tenure_core::id::AttemptId;
 use tenure_ports::bus::WorkerPort;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use super::capacity::{BUSY, TRY_MORE};
+use super::capacity::BUSY;
 use super::pool::{AttemptStage, HeldAttempt, PoolShared};
-
-/// The target of the log events that say what a worker lacks. There is none while the worker runs fewer
-/// Steps at a time than at its start, and at most one in five seconds.
-pub const SHORTAGE: &str = "tenure_sdk::shortage";
 
 impl<P: WorkerPort> PoolShared<P> {
     /// Gives back Steps that would wait for long, the newest first, and none that has begun.
@@ -57,36 +52,6 @@ impl<P: WorkerPort> PoolShared<P> {
         slot.await.ok()
     }
 
-    /// Takes back the slot of a handler that has ended. If the worker lacked something, nobody gets
-    /// the slot for a while.
-    pub(super) fn take_back(self: &Arc<Self>, slot: OwnedSemaphorePermit, lacked: Option<String>) {
-        let Some(what) = lacked else { return };
-        let (mut capacity, now) = (self.capacity.lock(), Instant::now());
-        let before = capacity.concurrency;
-        let is_news = capacity.lower(now);
-        let is_fewer = capacity.concurrency < before;
-        let was_full = before == capacity.concurrency_max;
-        drop(capacity);
-        if is_fewer {
-            slot.forget();
-        }
-        if is_fewer && was_full {
-            tokio::spawn(try_more(Arc::downgrade(self)));
-        }
-        if is_news {
-            match is_fewer {
-                true => tracing::warn!(
-                    target: SHORTAGE,
-                    "this worker cannot run {before} steps at a time, and runs fewer for a while: {what}"
-                ),
-                false => tracing::warn!(
-                    target: SHORTAGE,
-                    "this worker cannot run a step, and gives it back: {what}"
-                ),
-            }
-        }
-    }
-
     /// Begins an Attempt that has a slot, unless it was cancelled or given back.
     pub(super) fn begins(&self, attempt: AttemptId) -> bool {
         match self.open.lock().get_mut(&attempt) {
@@ -95,23 +60,6 @@ impl<P: WorkerPort> PoolShared<P> {
                 true
             }
             _ => false,
-        }
-    }
-}
-
-/// Has a worker that runs fewer Steps at a time try one more now and then, until it runs as many as at
-/// its start.
-async fn try_more<P: WorkerPort>(shared: Weak<PoolShared<P>>) {
-    loop {
-        tokio::time::sleep(TRY_MORE).await;
-        let Some(shared) = shared.upgrade() else { return };
-        let mut capacity = shared.capacity.lock();
-        if capacity.raise(Instant::now()) {
-            shared.slots.add_permits(1);
-            shared.port.credit(capacity.credit());
-        }
-        if capacity.concurrency == capacity.concurrency_max {
-            return;
         }
     }
 }

@@ -152,8 +152,33 @@ impl FarLog {
 /// Whether the worker cannot be asked: it has gone, or it or the node is of an older version.
 fn is_away(refused: &Rejection) -> bool {
     match refused.code {
-        Code::WorkerGone | Code::ValidationError => true,
+        Code::WorkerGone => true,
+        Code::ValidationError => refused.details.get("field").is_some_and(|it| it == "operation"),
         Code::Unavailable => refused.details.contains_key("feature"),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// EVOLVE-02: an older node does not know the operation, and an older worker does not have the feature. Then
+    /// the command says where the files are, as for a worker that has gone.
+    #[test]
+    fn whoever_cannot_be_asked_is_away() {
+        let refused = |code| Rejection::new(code, "no");
+        let of_old_node = Rejection::invalid("operation", "there is no operation \"read_output\"");
+        for away in [
+            refused(Code::WorkerGone),
+            of_old_node,
+            refused(Code::Unavailable).with("feature", "output"),
+        ] {
+            assert!(is_away(&away), "{away}");
+        }
+        let unknown = Rejection::invalid("attempt_id", "there is no such attempt");
+        for other in [refused(Code::Unavailable), refused(Code::TaskNotFound), unknown] {
+            assert!(!is_away(&other), "{other}");
+        }
     }
 }

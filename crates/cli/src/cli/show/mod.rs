@@ -25,7 +25,8 @@ mod words;
 
 pub(crate) use self::format::{OutputFormat, exit_of, print_end, show_as};
 pub(crate) use self::reason::WaitReason;
+pub(crate) use self::reason::{reason_from_log, reason_from_owner};
 pub(crate) use self::replica::show_all;
 pub(crate) use self::seen::Show;
-pub(crate) use self::to_end::{asked, looked_up, show_to_end};
+pub(crate) use self::to_end::show_to_end;
 pub(crate) use self::words::{printable, steps};

@@ -1,9 +1,13 @@
 //! The first reason for which nothing of a Task runs, in words.
 
+use tenure_core::Task;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{Millis, StepId};
 use tenure_core::view::explain::{ForWhom, Group, Remedy};
-use tenure_core::view::{Known, TaskExplanation, View, explain_task};
+use tenure_core::view::{ExplainTaskInput, Known, TaskExplanation, View, explain_task};
+use tenure_ports::ClientPort as _;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
 
 use crate::cli::answer::human;
 use crate::cli::task::describe;
@@ -69,4 +73,19 @@ impl WaitReason {
         let ways = ways.strip_suffix("; ").map(|ways| format!("; {ways}")).unwrap_or_default();
         format!("waiting: {who}{text}{ways}")
     }
+}
+
+/// Asks the owner of a Task of a cluster, which knows the workers.
+pub(crate) async fn reason_from_owner(
+    client: &Client<NatsClient>,
+    task: &Task,
+) -> Option<WaitReason> {
+    let whom = ExplainTaskInput { run_id: None, worker_id: None };
+    let told: TaskExplanation = client.port().ask(task.task_id(), whom).await.ok()?;
+    WaitReason::first_of(told)
+}
+
+/// Finds the reason in the log of a Task in a directory.
+pub(crate) async fn reason_from_log(task: &Task) -> Option<WaitReason> {
+    WaitReason::of(&task.durable(), human::now())
 }

@@ -5,17 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
-use tenure_core::view::{ExplainTaskInput, TaskExplanation};
 use tenure_core::{Commit, Task};
-use tenure_ports::ClientPort as _;
-use tenure_sdk::client::Client;
-use tenure_sdk::nats::NatsClient;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::format::{OutputFormat, exit_of, print_end, show_as};
 use super::reason::WaitReason;
 use super::replica::show_all;
-use crate::cli::answer::{Exit, Failure, human};
+use crate::cli::answer::{Exit, Failure};
 
 /// If no commit comes for the first time, and no Step runs, the reason is looked for. While nothing
 /// happens, the pause before the next look doubles, up to the second time.
@@ -86,16 +82,4 @@ pub(crate) async fn show_to_end(
 /// Whether no Step runs, of a Task that has not ended.
 fn is_still(task: &Task) -> bool {
     !task.is_terminal() && task.durable().tally().held() == 0
-}
-
-/// Asks the owner of a Task of a cluster, which knows the workers.
-pub(crate) async fn asked(client: &Client<NatsClient>, task: &Task) -> Option<WaitReason> {
-    let whom = ExplainTaskInput { run_id: None, worker_id: None };
-    let told: TaskExplanation = client.port().ask(task.task_id(), whom).await.ok()?;
-    WaitReason::first_of(told)
-}
-
-/// Finds the reason in the log of a Task in a directory.
-pub(crate) async fn looked_up(task: &Task) -> Option<WaitReason> {
-    WaitReason::of(&task.durable(), human::now())
 }

@@ -10,7 +10,9 @@ use tenure_core::Task;
 use super::follow::{follow, until_stopped};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::LiveTask;
-use crate::cli::show::{OutputFormat as ShowFormat, asked, looked_up, show_to_end};
+use crate::cli::show::{
+    OutputFormat as ShowFormat, reason_from_log, reason_from_owner, show_to_end,
+};
 
 /// Watch a task.
 #[derive(Debug, Args)]
@@ -29,12 +31,14 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     until_stopped(&args.of, &found, async {
         let format = args.output;
         match &here {
-            Some((_, log)) => show_to_end(format, follow(log.clone())?, begun, looked_up).await,
+            Some((_, log)) => {
+                show_to_end(format, follow(log.clone())?, begun, reason_from_log).await
+            }
             None => {
                 let (client, key) = args.of.far_in_the_end().await?;
                 let key = found.get_or_init(|| key);
                 let commits = client.watch(&key.task_id, 0).map_err(Failure::from);
-                let why = async |task: &Task| asked(&client, task).await;
+                let why = async |task: &Task| reason_from_owner(&client, task).await;
                 show_to_end(format, commits, begun, why).await
             }
         }
