@@ -8,7 +8,7 @@ use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
 use tenure_core::features::Features;
 use tenure_core::id::PoolId;
-use tenure_wire::bus::subject::{Token, WorkerName};
+use tenure_wire::bus::subject::{ClusterName, Token, WorkerName};
 use tenure_wire::bus::worker::{Capacity, Deliveries, Hello};
 use tenure_wire::bus::{V, decode, encode};
 
@@ -52,7 +52,13 @@ impl Crowd {
             features: Features::default(),
         })?;
         for worker in &crowd.workers {
-            crowd.client.publish(format!("{}.hello", worker.root()), hello.clone().into()).await?;
+            crowd
+                .client
+                .publish(
+                    format!("{}.hello", worker.root(&ClusterName::default())),
+                    hello.clone().into(),
+                )
+                .await?;
         }
         let begun = Instant::now();
         while crowd.links.len() < count {
@@ -86,7 +92,7 @@ impl Crowd {
                         got: 0,
                         lost: 0,
                     };
-                    let subject = format!("{}.node.{node}", worker.root());
+                    let subject = format!("{}.node.{node}", worker.root(&ClusterName::default()));
                     self.client.publish(subject, encode(&room)?.into()).await?;
                 }
                 due += pause;

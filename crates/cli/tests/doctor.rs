@@ -121,6 +121,7 @@ fn a_sound_cluster_is_found_sound() {
 
     let all = [
         "clock.redis",
+        "cluster",
         "jetstream",
         "jetstream.latency",
         "jetstream.sync",
@@ -459,6 +460,9 @@ fn it_is_told_what_a_node_is_told() {
     set.place.file("tenure.toml", "partitions = 3\ncluster = \"OTHER\"\n");
     let ended = set.doctor(&["--config", "tenure.toml"]);
     let json: Value = ended.json();
+    assert_eq!(json["findings"][0]["check"], "cluster");
+    let named = json["findings"][0]["found"].as_str().unwrap();
+    assert!(named.starts_with("OTHER: "), "the name of the cluster: {named}");
     assert!(json.to_string().contains("there is no log named OTHER"), "{json}");
     assert!(json.to_string().contains("3 partitions: 0, 1, 2 of 3"), "{json}");
 }

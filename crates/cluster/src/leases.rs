@@ -28,7 +28,8 @@ use crate::redis_at::{RedisAt, RedisConnection};
 mod usable;
 
 pub use self::usable::RedisOpenError;
-use self::usable::refuse_eviction;
+pub(crate) use self::usable::store_key;
+use self::usable::{belong_to, refuse_eviction};
 
 static CHANGE: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!(include_str!("fence.lua"), include_str!("leases.lua"))));
@@ -180,6 +181,20 @@ impl RedisLeases {
         };
         let writers = (0..owned.partitions()).map(writer).collect();
         Ok(Self { redis, keys, owned, places: Mutex::default(), clocks: Mutex::default(), writers })
+    }
+
+    /// Makes sure that this Redis belongs to the store that the log is of. A Redis that belongs to none yet
+    /// belongs to it from then on.
+    ///
+    /// # Errors
+    /// See [`RedisOpenError`].
+    pub async fn belong_to(
+        &self,
+        at: &RedisAt,
+        name: &str,
+        store: &str,
+    ) -> Result<(), RedisOpenError> {
+        belong_to(at, self.redis.clone(), name, store).await
     }
 
     async fn set(&self, leases: Vec<Lease>, to: fn(u64) -> To) -> Result<(), LeaseError> {

@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use tenure_cluster::doctor::monitor::Jsz;
 use tenure_cluster::doctor::server::Let;
+use tenure_cluster::doctor::store::{self, StoreClaim};
 pub use tenure_cluster::doctor::{Finding, Verdict, clock, latency};
 use tenure_cluster::doctor::{log, monitor, redis, server};
 use tenure_cluster::request::RequestError;
@@ -52,17 +53,21 @@ struct Connected {
 /// addresses of the NATS servers, instead of the usual port beside the first.
 pub async fn examine(settings: &Settings, monitors: &[String]) -> Examination {
     let mut examined = Examination::default();
-    nats(&mut examined, settings, monitors).await;
-    let name = settings.name.to_lowercase();
+    let of_log = nats(&mut examined, settings, monitors).await;
+    let name = settings.cluster.key_prefix();
     let of_redis = redis::examine(&settings.redis, &name, settings.partitions).await;
     let is_away = |finding: &Finding| finding.check == "redis" && finding.verdict == Verdict::Bad;
     examined.is_cut_off |= of_redis.findings.iter().any(is_away);
     examined.findings.extend(of_redis.findings);
+    let of_cluster =
+        store::judge(settings.cluster.as_str(), &settings.redis, of_log, of_redis.store);
+    examined.findings.insert(0, of_cluster);
     (examined.sessions, examined.holders) = (of_redis.sessions, of_redis.holders);
     examined
 }
 
-async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[String]) {
+/// Checks NATS and the log in it. Answers which store the log belongs to.
+async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[String]) -> StoreClaim {
     let at = without_secrets(&settings.nats.url);
     let logins = &settings.nats;
     let mut parts = Vec::new();
@@ -74,11 +79,11 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
             Err(why) => {
                 examined.is_cut_off = true;
                 examined.findings.push(no_connection(&at, part, &why));
-                return;
+                return StoreClaim::Unknown;
             }
         }
     }
-    let [journal, control, intake] = &mut parts[..] else { return };
+    let [journal, control, intake] = &mut parts[..] else { return StoreClaim::Unknown };
     let info = journal.client.server_info();
     examined.findings.push(Finding::good("nats", format!("{at} lets a node in")));
     examined.findings.extend(server::judge(&info, is_near(&settings.nats.url)));
@@ -96,7 +101,7 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
         examined.findings.push(server::needs(&lacks));
     }
     let cluster = tenure_cluster::LogSettings {
-        name: settings.name.clone(),
+        name: settings.cluster.as_str().into(),
         partitions: settings.partitions,
         replicas: settings.replicas,
         ..tenure_cluster::LogSettings::default()
@@ -105,6 +110,7 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
     examined.findings.extend(log.findings);
     let replicas = log.kept.unwrap_or(settings.replicas);
     examined.findings.extend(syncs(settings, monitors, &info, replicas).await);
+    log.store
 }
 
 /// Why a part of a node has no connection, and what to do about it.
@@ -146,12 +152,12 @@ async fn connect(
 
 /// A subject of the log that no partition has.
 fn write(settings: &Settings) -> String {
-    format!("{}.wal.doctor", settings.name.to_lowercase())
+    format!("{}.wal.doctor", settings.cluster.key_prefix())
 }
 
 /// The subject to change, empty or delete a stream that does not exist.
 fn change(settings: &Settings, verb: &str) -> String {
-    format!("$JS.API.STREAM.{verb}.{}_DOCTOR", settings.name)
+    format!("$JS.API.STREAM.{verb}.{}_DOCTOR", settings.cluster)
 }
 
 /// The rights to try with a connection.
@@ -175,7 +181,7 @@ struct RightsTrial {
 /// The journal's user writes the log and its checkpoints, makes their streams and reads them.
 fn of_journal(settings: &Settings) -> Rights {
     let forbidden = ["UPDATE", "PURGE", "DELETE"].map(|verb| change(settings, verb));
-    let stream = format!("{}_DOCTOR", settings.name);
+    let stream = format!("{}_DOCTOR", settings.cluster);
     let asks = ["STREAM.CREATE", "STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.CREATE"];
     let asks = asks.map(|ask| format!("$JS.API.{ask}.{stream}"));
     Rights {
@@ -187,29 +193,33 @@ fn of_journal(settings: &Settings) -> Rights {
 
 /// The user that speaks to workers and to other nodes.
 fn of_control(settings: &Settings) -> Rights {
-    let inbox = format!("_INBOX.system.{}", settings.node);
-    let says = ["_INBOX.worker.doctor", "tenure.v1.node.doctor.doctor", "tenure.v1.system.doctor"];
-    let hears = [
-        "_INBOX.gone.doctor",
-        "tenure.v1.worker.*.*.*.doctor",
-        "tenure.v1.worker.*.*.*.report.doctor",
-        "tenure.v1.system.*.*.cmd.doctor",
-    ];
+    let (root, inbox) = (settings.cluster.root(), format!("_INBOX.system.{}", settings.node));
     Rights {
         forbidden: write_or_delete(settings),
-        says: says.map(str::to_owned).into_iter().chain([format!("{inbox}.say")]).collect(),
-        hears: hears.map(str::to_owned).into_iter().chain([format!("{inbox}.hear")]).collect(),
+        says: vec![
+            "_INBOX.worker.doctor".into(),
+            format!("{root}.node.doctor.doctor"),
+            format!("{root}.system.doctor"),
+            format!("{inbox}.say"),
+        ],
+        hears: vec![
+            "_INBOX.gone.doctor".into(),
+            format!("{root}.worker.*.*.*.doctor"),
+            format!("{root}.worker.*.*.*.report.doctor"),
+            format!("{root}.system.*.*.cmd.doctor"),
+            format!("{inbox}.hear"),
+        ],
     }
 }
 
 /// The user that speaks to callers.
 fn of_intake(settings: &Settings) -> Rights {
-    let says = ["_INBOX.orchestrator.doctor", "_INBOX.observer.doctor", "tenure.v1.event.doctor"];
-    let hears = ["orchestrator", "observer"].map(|role| format!("tenure.v1.{role}.*.*.cmd.doctor"));
+    let (root, roles) = (settings.cluster.root(), ["orchestrator", "observer"]);
+    let answers = roles.map(|role| format!("_INBOX.{role}.doctor"));
     Rights {
         forbidden: write_or_delete(settings),
-        says: says.map(str::to_owned).into(),
-        hears: hears.into(),
+        says: answers.into_iter().chain([format!("{root}.event.doctor")]).collect(),
+        hears: roles.map(|role| format!("{root}.{role}.*.*.cmd.doctor")).into(),
     }
 }
 

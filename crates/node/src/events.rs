@@ -12,7 +12,6 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Client;
 use parking_lot::Mutex;
 use tenure_core::Commit;
 use tenure_ports::client::{Changed, FOLLOWED};
@@ -254,7 +253,7 @@ impl<'a> Publication<'a> {
         for (task, next) in self.told.drain() {
             let Some(next) = next else { continue };
             for due in self.recent.take(&task, next).into_iter().flatten() {
-                tell(&self.gate.intake, &task, due).await;
+                tell(self.gate, &task, due).await;
             }
         }
     }
@@ -262,7 +261,7 @@ impl<'a> Publication<'a> {
     /// Sends the events that were gathered.
     async fn tell_recent(&mut self) {
         for (task, due) in self.recent.due() {
-            tell(&self.gate.intake, &task, due).await;
+            tell(self.gate, &task, due).await;
         }
     }
 
@@ -270,13 +269,13 @@ impl<'a> Publication<'a> {
         for published in self.gate.followed.commit(&task, commit) {
             let told = self.told.entry(task.clone()).or_default();
             if let Some(before) = gather(told, published) {
-                tell(&self.gate.intake, &task, before).await;
+                tell(self.gate, &task, before).await;
             }
         }
         let change = Changed::of(&task.task_id, commit);
         if change.ended.is_some() {
             self.changed.remove(&task);
-            hint(&self.gate.intake, &task, change).await;
+            hint(self.gate, &task, change).await;
         } else {
             self.changed.insert(task, change.version);
         }
@@ -286,11 +285,11 @@ impl<'a> Publication<'a> {
     async fn tell_changes(&mut self) {
         for (task, version) in std::mem::take(&mut self.changed) {
             let task_id = task.task_id.clone();
-            hint(&self.gate.intake, &task, Changed { task_id, version, ended: None }).await;
+            hint(self.gate, &task, Changed { task_id, version, ended: None }).await;
         }
         self.tell_recent().await;
         for (task, published) in self.gate.followed.sweep() {
-            tell(&self.gate.intake, &task, published).await;
+            tell(self.gate, &task, published).await;
         }
     }
 
@@ -321,7 +320,7 @@ pub(crate) async fn publish_runtime(gate: Arc<Gate>) {
     loop {
         match events.recv().await {
             Ok(event) => {
-                let subject = runtime(&event.session_id, Some(&event.task_id));
+                let subject = runtime(&gate.cluster, &event.session_id, Some(&event.task_id));
                 say(&gate.intake, &subject, &Runtime { v: V, event }).await;
             }
             Err(RecvError::Lagged(missed)) => tracing::debug!(missed, "runtime events are lost"),
@@ -371,21 +370,21 @@ fn gather(waiting: &mut Option<Published>, mut next: Published) -> Option<Publis
 }
 
 /// Sends public events, as many as a message holds; followers read the rest.
-pub(crate) async fn tell(client: &Client, task: &TaskKey, published: Published) {
+pub(crate) async fn tell(gate: &Gate, task: &TaskKey, published: Published) {
     const MOST: usize = MESSAGE_MAX - 1_024;
-    let subject = public(&task.session_id, &task.task_id);
+    let subject = public(&gate.cluster, &task.session_id, &task.task_id);
     if let Ok(whole) = encode(&published) {
-        return send(client, &subject, whole.into()).await;
+        return send(&gate.intake, &subject, whole.into()).await;
     }
     let Published { v, after, page } = published;
     let Ok(page) = page.within(MOST) else { return };
-    say(client, &subject, &Published { v, after, page }).await;
+    say(&gate.intake, &subject, &Published { v, after, page }).await;
 }
 
-pub(crate) async fn hint(client: &Client, task: &TaskKey, change: Changed) {
-    let subject = event(&task.session_id, &task.task_id);
+pub(crate) async fn hint(gate: &Gate, task: &TaskKey, change: Changed) {
+    let subject = event(&gate.cluster, &task.session_id, Some(&task.task_id));
     let Changed { version, ended, .. } = change;
-    say(client, &subject, &Committed { v: V, version, ended }).await;
+    say(&gate.intake, &subject, &Committed { v: V, version, ended }).await;
 }
 
 #[cfg(test)]

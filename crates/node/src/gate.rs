@@ -25,7 +25,9 @@ use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::LinkEnd;
 use tenure_ports::placement::PLACEMENT;
-use tenure_wire::bus::subject::{ClientVerb, ParsedSubject, Token, WorkerVerb, is_inbox_of};
+use tenure_wire::bus::subject::{
+    ClientVerb, ClusterName, ParsedSubject, Token, WorkerVerb, is_inbox_of,
+};
 use tenure_wire::bus::{Answer, BadMessage, encode};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -50,6 +52,7 @@ pub(crate) struct Gate {
     pub(crate) fence: Fence,
     pub(crate) control: Client,
     pub(crate) intake: Client,
+    pub(crate) cluster: ClusterName,
     pub(crate) node: Token,
     pub(crate) partitions: u32,
     /// Partitions that this node owns and whose requests it receives.
@@ -86,7 +89,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Handles a message. Ignores a message whose subject nobody could have meant.
     pub(crate) async fn hear(self: &Arc<Self>, message: Message) {
-        let Some(heard) = ParsedSubject::read(&message.subject) else {
+        let Some(heard) = ParsedSubject::read(&self.cluster, &message.subject) else {
             return self.answer_misnamed(&message.subject).await;
         };
         if !self.answers_its_sender(&message, &heard) {

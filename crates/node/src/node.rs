@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, StatusCode, Subscriber};
+use async_nats::{StatusCode, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, OwnershipOptions};
@@ -71,7 +71,7 @@ impl Node {
     /// An error that does not pass by itself; see [`StartError`]. While servers cannot be reached,
     /// this waits for them; dropping the future gives up.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let name = settings.name.to_lowercase();
+        let (name, cluster) = (settings.cluster.key_prefix(), settings.cluster.clone());
         let Servers { log, control, intake } = servers(&settings).await?;
         let journal = journal(&settings, &log).await?;
         let leases = leases(&settings, &name, &journal).await?;
@@ -85,8 +85,11 @@ impl Node {
             let _ = tell.send(node.to_owned()); // The node may be ending.
         }));
         keeping.rival = Some(Arc::new({
-            let (control, node) = (control.clone(), settings.node.clone());
-            move |partition| rival::of(control.clone(), node.clone(), partition).boxed()
+            let (control, node, cluster) =
+                (control.clone(), settings.node.clone(), cluster.clone());
+            move |partition| {
+                rival::of(control.clone(), cluster.clone(), node.clone(), partition).boxed()
+            }
         }));
         keeping.clock = Arc::new({
             let scheduler = scheduler.clone();
@@ -110,6 +113,7 @@ impl Node {
             fence: Fence { journal, keeper: Arc::clone(&keeper) },
             control,
             intake,
+            cluster,
             node: settings.node,
             features: settings.features,
             partitions: settings.partitions,
@@ -129,15 +133,18 @@ impl Node {
         });
         let ends = CancellationToken::new();
         listen_to_all(&gate, &ends).await.map_err(unreachable_at(&settings.nats.url))?;
-        let told = format!("tenure.v1.system.given.{}", gate.node);
-        let told = listen(&gate.control, told).await.map_err(unreachable_at(&settings.nats.url))?;
+        let root = gate.cluster.root();
+        let told = listen(&gate.control, given_to(root, gate.node.as_str()))
+            .await
+            .map_err(unreachable_at(&settings.nats.url))?;
         let peers = NatsPeers {
             client: gate.control.clone(),
+            cluster: gate.cluster.clone(),
             node: gate.node.clone(),
             partitions: gate.partitions,
         };
         gate.scheduler.set_peers(peers);
-        let kin = listen(&gate.control, "tenure.v1.system.kin.*".into()).await;
+        let kin = listen(&gate.control, format!("{root}.system.kin.*")).await;
         let kin = kin.map_err(unreachable_at(&settings.nats.url))?;
         let gone = listen(&gate.control, format!("{}.*", gate.links.gone())).await;
         let gone = gone.map_err(unreachable_at(&settings.nats.url))?;
@@ -145,7 +152,7 @@ impl Node {
         let loops = [
             spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
             spawn(&ends, hear(gate.scheduler.clone(), kin)),
-            spawn(&ends, tell_given(gate.control.clone(), given)),
+            spawn(&ends, tell_given(Arc::clone(&gate), given)),
             spawn(&ends, hear_given(Arc::clone(&keeper), told)),
             spawn(&ends, follow(Arc::clone(&gate))),
             spawn(&ends, announce(Arc::clone(&gate))),
@@ -228,10 +235,15 @@ async fn follow(gate: Arc<Gate>) {
 }
 
 /// Notifies nodes that they were given partitions.
-async fn tell_given(client: Client, mut given: UnboundedReceiver<String>) {
+async fn tell_given(gate: Arc<Gate>, mut given: UnboundedReceiver<String>) {
     while let Some(node) = given.recv().await {
-        say(&client, &format!("tenure.v1.system.given.{node}"), &Given { v: V }).await;
+        say(&gate.control, &given_to(gate.cluster.root(), &node), &Given { v: V }).await;
     }
+}
+
+/// The subject on which a node learns that it was given partitions.
+fn given_to(root: &str, node: &str) -> String {
+    format!("{root}.system.given.{node}")
 }
 
 /// Receives the server's answers that nobody listens on a worker's inbox.
@@ -280,7 +292,8 @@ async fn sweep(gate: Arc<Gate>) {
         for (pool, wants) in gate.scheduler.hungry_pools() {
             let node = gate.node.as_str();
             let hungry = Hungry { v: V, node: node.into(), pool, wants };
-            say(&gate.control, &format!("tenure.v1.node.{node}.hungry"), &hungry).await;
+            let subject = format!("{}.node.{node}.hungry", gate.cluster.root());
+            say(&gate.control, &subject, &hungry).await;
         }
     }
 }
@@ -294,6 +307,7 @@ impl Gate {
         let (features, lacks) = (self.features.clone(), self.fence.keeper.lacking());
         let alive =
             Alive { v: V, node: node.into(), partitions, placement, owned, features, lacks };
-        say(&self.control, &format!("tenure.v1.node.{node}.alive"), &alive).await;
+        let subject = format!("{}.node.{node}.alive", self.cluster.root());
+        say(&self.control, &subject, &alive).await;
     }
 }

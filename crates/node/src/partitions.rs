@@ -105,19 +105,20 @@ impl Partitions {
 
     async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), ListenError> {
         let gate = &self.gate;
+        let root = gate.cluster.root();
         for verb in ["report", "query", "claim", "look", "blob"] {
-            let subject = format!("tenure.v1.worker.*.*.*.{verb}.{partition}");
+            let subject = format!("{root}.worker.*.*.*.{verb}.{partition}");
             attend(gate, listen(&gate.control, subject).await?, ends);
         }
         for role in ["orchestrator", "observer"] {
             for verb in ["cmd", "import"] {
-                let subject = format!("tenure.v1.{role}.*.*.{verb}.{partition}");
+                let subject = format!("{root}.{role}.*.*.{verb}.{partition}");
                 attend(gate, listen(&gate.intake, subject).await?, ends);
             }
         }
-        let asked = listen(&gate.control, rival::subject(partition)).await?;
+        let asked = listen(&gate.control, rival::subject(&gate.cluster, partition)).await?;
         spawn(ends, rival::hear(Arc::clone(gate), partition, asked));
-        let nodes = format!("tenure.v1.system.*.*.cmd.{partition}");
+        let nodes = format!("{root}.system.*.*.cmd.{partition}");
         attend(gate, listen(&gate.control, nodes).await?, ends);
         Ok(())
     }
@@ -128,15 +129,16 @@ pub(crate) async fn listen_to_all(
     gate: &Arc<Gate>,
     ends: &CancellationToken,
 ) -> Result<(), ListenError> {
+    let root = gate.cluster.root();
     let (own, output) = (format!("node.{}", gate.node), format!("output.{}", gate.node));
     for verb in ["hello", "bye", "hb", &own, &output] {
-        attend(gate, listen(&gate.control, format!("tenure.v1.worker.*.*.*.{verb}")).await?, ends);
+        attend(gate, listen(&gate.control, format!("{root}.worker.*.*.*.{verb}")).await?, ends);
     }
     for role in ["orchestrator", "observer"] {
-        let subject = format!("tenure.v1.{role}.*.*.hello");
+        let subject = format!("{root}.{role}.*.*.hello");
         attend(gate, listen_as_one(&gate.intake, subject).await?, ends);
         for verb in ["nodes", "drain"] {
-            let subject = format!("tenure.v1.{role}.*.*.{verb}");
+            let subject = format!("{root}.{role}.*.*.{verb}");
             attend(gate, listen(&gate.intake, subject).await?, ends);
         }
     }

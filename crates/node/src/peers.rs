@@ -13,7 +13,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{FamilyNotice, Peers};
 use tenure_wire::bus::node::FamilyMessage as Told;
 use tenure_wire::bus::request::{Ask, LogPage, ReadLog, ReadParent, Request};
-use tenure_wire::bus::subject::{ROOT, Token};
+use tenure_wire::bus::subject::{ClusterName, Token};
 use tenure_wire::bus::{Answer, V, decode};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 use uuid::Uuid;
@@ -31,6 +31,7 @@ const TRIES: u32 = 5;
 #[derive(Debug, Clone)]
 pub(crate) struct NatsPeers {
     pub(crate) client: Client,
+    pub(crate) cluster: ClusterName,
     pub(crate) node: Token,
     pub(crate) partitions: u32,
 }
@@ -77,7 +78,8 @@ impl Peers for NatsPeers {
         };
         let (session_id, task_id) = (key.session_id.clone(), key.task_id.clone());
         let told = Told { v: V, session_id, task_id, child };
-        let (client, subject) = (self.client.clone(), format!("{ROOT}.system.kin.{}", self.node));
+        let client = self.client.clone();
+        let subject = format!("{}.system.kin.{}", self.cluster.root(), self.node);
         tokio::spawn(async move { say(&client, &subject, &told).await });
     }
 }
@@ -110,7 +112,8 @@ impl NatsPeers {
     async fn ask<T: DeserializeOwned>(&self, key: &TaskKey, what: Ask) -> Result<T, Rejection> {
         let request = Request::new(Some(key.task_id.clone()), None, what).write()?;
         let partition = key.partition(self.partitions);
-        let subject = format!("{ROOT}.system.{}.{}.cmd.{partition}", key.session_id, self.node);
+        let (root, session) = (self.cluster.root(), &key.session_id);
+        let subject = format!("{root}.system.{session}.{}.cmd.{partition}", self.node);
         let mut refused = unanswered();
         for again in 0..TRIES {
             tokio::time::sleep(Duration::from_millis(50) * again).await;

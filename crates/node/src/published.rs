@@ -316,9 +316,9 @@ async fn tell_of(gate: &Gate, key: TaskKey, part: Part) -> Result<(), Rejection>
     let Part { after, last, ended } = part;
     let _turn = gate.event_reads.acquire().await; // It is never closed.
     let events = gate.scheduler.read_again(&key, after, last).await?;
-    tell(&gate.intake, &key, events).await;
+    tell(gate, &key, events).await;
     let task_id = key.task_id.clone();
-    hint(&gate.intake, &key, Changed { task_id, version: last, ended }).await;
+    hint(gate, &key, Changed { task_id, version: last, ended }).await;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_nats::{Client, Request, Subscriber};
 use futures::StreamExt as _;
 use tenure_wire::bus::node::Serves;
-use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::subject::{ClusterName, Token};
 use tenure_wire::bus::{V, decode};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -25,15 +25,21 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const INBOX: &str = "_INBOX.system.";
 
 /// The subject on which a partition's owner is asked.
-pub(crate) fn subject(partition: u32) -> String {
-    format!("tenure.v1.system.serves.{partition}")
+pub(crate) fn subject(cluster: &ClusterName, partition: u32) -> String {
+    format!("{}.system.serves.{partition}", cluster.root())
 }
 
 /// Another node that serves the partition, and whose Redis has confirmed its lease.
-pub(crate) async fn of(client: Client, node: Token, partition: u32) -> Option<String> {
+pub(crate) async fn of(
+    client: Client,
+    cluster: ClusterName,
+    node: Token,
+    partition: u32,
+) -> Option<String> {
     let inbox = format!("{INBOX}{node}.{}", Uuid::now_v7().simple());
     let asked = Request::new().inbox(inbox).timeout(Some(PATIENCE));
-    let answer = timeout(2 * PATIENCE, client.send_request(subject(partition), asked)).await;
+    let answer =
+        timeout(2 * PATIENCE, client.send_request(subject(&cluster, partition), asked)).await;
     let serves: Serves = decode(&answer.ok()?.ok()?.payload).ok()?;
     (serves.is_sure && serves.node != node.as_str()).then(|| serves.node.into())
 }

@@ -9,7 +9,7 @@ use tenure_core::id::PoolId;
 use tenure_ports::blobs::SESSION_QUOTA;
 use tenure_scheduler::Config;
 pub(crate) use tenure_wire::bus::address::without_secrets;
-use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::subject::{ClusterName, Token};
 
 /// How a connection authenticates.
 #[derive(Clone, Default)]
@@ -81,8 +81,9 @@ pub struct Settings {
     pub redis: RedisAt,
     /// The name of this boot of this node: no other boot has it.
     pub node: Token,
-    /// The prefix of the names of streams and keys: clusters on the same servers differ in it.
-    pub name: String,
+    /// The name of the cluster, with which subjects and the names of streams and keys begin: clusters on the
+    /// same servers differ in it.
+    pub cluster: ClusterName,
     /// Number of partitions of the cluster: fixed when the cluster is made (OWN-01).
     pub partitions: u32,
     /// How many servers store each stream of the log.
@@ -109,7 +110,7 @@ impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut all = f.debug_struct("Settings");
         all.field("nats", &self.nats).field("redis", &self.redis);
-        all.field("node", &self.node).field("name", &self.name).finish_non_exhaustive()
+        all.field("node", &self.node).field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }
 
@@ -121,7 +122,7 @@ impl Settings {
             nats,
             redis: redis.into(),
             node,
-            name: "TENURE".into(),
+            cluster: ClusterName::default(),
             partitions: scheduler.partitions,
             replicas: 1,
             max_bytes: None,

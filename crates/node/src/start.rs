@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
+use tenure_cluster::leases::RedisOpenError;
 use tenure_cluster::ownership::KeepError;
-use tenure_cluster::{JetStreamBlobs, JetStreamJournal, OtherCluster, RedisLeases};
+use tenure_cluster::{JetStreamBlobs, JetStreamJournal, RedisLeases, StreamOpenError};
 use tenure_core::Rejection;
 use tenure_wire::bus::MESSAGE_MAX;
 use tokio::time::sleep;
@@ -41,10 +42,10 @@ pub enum StartError {
     },
     /// The log cannot be used.
     #[error(transparent)]
-    Log(#[from] tenure_cluster::StreamOpenError),
+    Log(#[from] StreamOpenError),
     /// Redis cannot be used.
     #[error(transparent)]
-    Leases(#[from] tenure_cluster::leases::RedisOpenError),
+    Leases(#[from] RedisOpenError),
     /// The loop that keeps partitions did not start.
     #[error("ownership of partitions: {0}")]
     Ownership(#[from] KeepError),
@@ -64,12 +65,12 @@ impl StartError {
         }
     }
 
-    /// The record of the cluster, if it contradicts the node's settings.
-    pub fn other_cluster(&self) -> Option<&OtherCluster> {
-        match self {
-            Self::Log(tenure_cluster::StreamOpenError::Other(other)) => Some(other),
-            _ => None,
-        }
+    /// Whether the record of the cluster contradicts the node's settings, or Redis.
+    pub fn is_of_another_cluster(&self) -> bool {
+        matches!(
+            self,
+            Self::Log(StreamOpenError::Other(_)) | Self::Leases(RedisOpenError::OtherStore { .. })
+        )
     }
 
     /// What to do about it.
@@ -86,10 +87,7 @@ impl StartError {
             }
             Self::Payload { .. } => "set max_payload: 1MB on every server of NATS",
             Self::Log(error) => return error.advice(),
-            Self::Leases(error) if error.passes() => "--redis names the server; see that it runs",
-            Self::Leases(_) => {
-                "see that --redis and its certificate are right; it must never evict keys"
-            }
+            Self::Leases(error) => error.advice(),
             Self::Ownership(_) | Self::Refused(_) => "TENURE_LOG=debug says more",
         }
         .into()
@@ -159,7 +157,7 @@ pub(crate) fn blobs(settings: &Settings, log: &Client) -> JetStreamBlobs {
 
 fn log_settings(settings: &Settings) -> tenure_cluster::LogSettings {
     tenure_cluster::LogSettings {
-        name: settings.name.clone(),
+        name: settings.cluster.as_str().into(),
         partitions: settings.partitions,
         replicas: settings.replicas,
         max_bytes: settings.max_bytes,
@@ -170,15 +168,17 @@ fn log_settings(settings: &Settings) -> tenure_cluster::LogSettings {
     }
 }
 
-/// Opens the store of leases, once Redis answers.
+/// Opens the store of leases, once Redis answers, if it belongs to the store of the log.
 pub(crate) async fn leases(
     settings: &Settings,
     name: &str,
     journal: &JetStreamJournal,
 ) -> Result<RedisLeases, StartError> {
-    let owned = journal.owned();
+    let (at, owned) = (&settings.redis, journal.owned());
     patiently("redis", || async {
-        Ok(RedisLeases::open(&settings.redis, name, Arc::clone(owned)).await?)
+        let leases = RedisLeases::open(at, name, Arc::clone(owned)).await?;
+        leases.belong_to(at, name, journal.store()).await?;
+        Ok(leases)
     })
     .await
 }

@@ -17,7 +17,7 @@ use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::features::Features;
 use tenure_core::id::{AttemptId, Ref, RunId};
-use tenure_core::status::{Role, StepStatus, TaskStatus};
+use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
     BoardInput, ClaimResult, ExplainInput, ExplainTaskInput, GetInput, InspectInput, ListInput,
@@ -29,9 +29,6 @@ use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEve
 use tenure_wire::bus::node::Hungry;
 use tenure_wire::bus::operate::ListLeases;
 use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
-use tenure_wire::bus::subject::{
-    ClientName, ClientVerb, ParsedSubject, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
-};
 use tenure_wire::bus::worker::{
     Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, LateInput, Looking, Pulse,
     Pulses, QuerySteps, Report, ReportResult, Reported, Reports, Word,
@@ -434,96 +431,6 @@ impl Serialize for Endless {
             list.serialize_element(&0)?;
         }
         list.end()
-    }
-}
-
-fn worker() -> WorkerName {
-    let (principal, boot) = (Token::new("alice").unwrap(), Token::new("b01").unwrap());
-    WorkerName { pool: "gpu".parse().unwrap(), principal, boot }
-}
-
-#[test]
-fn a_subject_says_who_speaks() {
-    let root = worker().root();
-    assert_eq!(root, "tenure.v1.worker.gpu.alice.b01");
-    for (verb, read) in [
-        ("hello", WorkerVerb::Hello),
-        ("bye", WorkerVerb::Bye),
-        ("hb", WorkerVerb::Heartbeat),
-        ("node.n1", WorkerVerb::Room),
-        ("output.n1", WorkerVerb::Output),
-        ("report.3", WorkerVerb::Report(3)),
-        ("query.0", WorkerVerb::Query(0)),
-        ("look.7", WorkerVerb::Look(7)),
-        ("blob.7", WorkerVerb::Blob(7)),
-        ("claim.7", WorkerVerb::Claim(7)),
-    ] {
-        let heard = ParsedSubject::read(&format!("{root}.{verb}"));
-        assert_eq!(heard, Some(ParsedSubject::Worker(worker(), read)), "{verb}");
-    }
-    let client = ClientName {
-        role: Role::Orchestrator,
-        session: "s1".parse().unwrap(),
-        principal: Token::new("Bob").unwrap(),
-    };
-    let heard = ParsedSubject::read("tenure.v1.orchestrator.s1.Bob.cmd.5");
-    assert_eq!(heard, Some(ParsedSubject::Client(client.clone(), ClientVerb::Command(5))));
-    let verbs = [
-        ("hello", ClientVerb::Hello),
-        ("nodes", ClientVerb::Nodes),
-        ("drain", ClientVerb::Drain),
-        ("import.5", ClientVerb::Import(5)),
-    ];
-    for (verb, read) in verbs {
-        let heard = ParsedSubject::read(&format!("{}.{verb}", client.root()));
-        assert_eq!(heard, Some(ParsedSubject::Client(client.clone(), read)), "{verb}");
-    }
-    assert_eq!(client.root(), "tenure.v1.orchestrator.s1.Bob");
-    let wrong = [
-        "tenure.v1.worker.gpu.alice.b01",
-        "tenure.v1.worker.gpu.alice.b01.report",
-        "tenure.v1.worker.gpu.alice.b01.report.x",
-        "tenure.v1.worker.gpu.alice.b01.hb.more",
-        "tenure.v1.worker.GPU.alice.b01.hb",
-        "tenure.v1.worker.gpu.al ice.b01.hb",
-        "tenure.v1.worker.gpu..b01.hb",
-        "tenure.v2.worker.gpu.alice.b01.hb",
-        "tenure.v1.sub_agent.s1.x.cmd.1",
-        "tenure.v1.orchestrator.s1.Bob.cmd.5.6",
-        "",
-    ];
-    for subject in wrong {
-        assert_eq!(ParsedSubject::read(subject), None, "{subject}");
-    }
-}
-
-/// EVENT-07: whoever may hear of a session's Tasks hears of their Runs.
-#[test]
-fn runtime_events_have_a_subject_for_each_task() {
-    let (session, task) = ("s1".parse().unwrap(), "t".parse().unwrap());
-    assert_eq!(runtime(&session, Some(&task)), "tenure.v1.event.s1.t.runtime");
-    assert_eq!(runtime(&session, None), "tenure.v1.event.s1.*.runtime");
-}
-
-/// Mechanisms 15: an answer goes to whoever asked and to nobody else.
-#[test]
-fn only_an_inbox_of_the_sender_is_answered() {
-    let alice = Token::new("alice").unwrap();
-    let is_own = |reply: &str| is_inbox_of(reply, Role::Worker, &alice);
-    assert!(is_own("_INBOX.worker.alice.b01.r.7"));
-    assert!(is_own(&format!("{}.r.7", worker().inbox())));
-    let others = [
-        "_INBOX.worker.bob.b01.r.7",
-        "_INBOX.orchestrator.alice.b01.r.7",
-        "_INBOX.worker.alice",
-        "_INBOX.worker.alice.",
-        "_INBOX.worker.alice.>",
-        "_INBOX.worker.alicex.b01",
-        "tenure.wal.0",
-        "$JS.API.STREAM.DELETE.TENURE_WAL_0",
-    ];
-    for other in others {
-        assert!(!is_own(other), "{other}");
     }
 }
 

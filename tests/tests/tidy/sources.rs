@@ -22,7 +22,6 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/core/tests/rules/rules_event_map.rs", 545, "a test per rule of one group"),
     ("crates/core/tests/rules/rules_report.rs", 700, "a test per rule of one group"),
     ("crates/core/tests/rules/rules_run.rs", 550, "a test per rule of one group"),
-    ("crates/wire/tests/bus.rs", 550, "a sample of each message"),
 ];
 
 /// Words that say that something is not finished. Put together, so that they do not stand here.

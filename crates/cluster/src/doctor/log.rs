@@ -14,6 +14,7 @@ use async_nats::jetstream::{self, ErrorCode};
 use futures::{StreamExt as _, stream};
 use tokio::time::timeout;
 
+use super::store::StoreClaim;
 use super::{Finding, Verdict, bytes, latency, partitions, percent};
 use crate::journal::{LogSettings, record};
 use crate::request::{RequestError, within};
@@ -41,6 +42,8 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// The smallest number of replicas of any stream; none: there is no stream yet.
     pub kept: Option<usize>,
+    /// Which store the streams belong to.
+    pub store: StoreClaim,
 }
 
 /// Checks the log. `is_cluster`: its NATS server is one of several.
@@ -59,7 +62,7 @@ pub async fn examine(client: &Client, settings: &LogSettings, is_cluster: bool) 
                     "switch it on in the configuration of NATS, and for the account of the journal's \
                      user: deploy/nats/common.conf",
                 )];
-                return Examined { findings, kept: None };
+                return Examined { findings, ..Examined::default() };
             }
         }
         times.push(begun.elapsed());
@@ -87,7 +90,18 @@ pub async fn examine(client: &Client, settings: &LogSettings, is_cluster: bool) 
         None => judge_append(settings, append(context, settings).await),
     });
     let kept = seen.iter().flatten().flatten().map(|info| info.config.num_replicas).min();
-    Examined { findings, kept }
+    Examined { findings, kept, store: store(settings, &seen) }
+}
+
+/// Which store the streams belong to, by the first record that names one.
+fn store(settings: &LogSettings, seen: &[StreamInfo]) -> StoreClaim {
+    let infos = || seen.iter().flatten().flatten();
+    match infos().find_map(|info| record::store(&info.config.metadata)) {
+        Some(store) => StoreClaim::Store(store.to_owned()),
+        None if seen.iter().any(Result::is_err) => StoreClaim::Unknown,
+        None if infos().next().is_none() => StoreClaim::Nobody,
+        None => StoreClaim::Store(record::older_store(&settings.name)),
+    }
 }
 
 async fn look(context: &jetstream::Context, settings: &LogSettings, name: &str) -> StreamInfo {

@@ -9,6 +9,7 @@ pub mod log;
 pub mod monitor;
 pub mod redis;
 pub mod server;
+pub mod store;
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, FromRedisValue, cmd};
 use tenure_core::id::SessionId;
 
+use super::store::StoreClaim;
 use super::{Finding, bytes, clock, latency, partitions, percent, version};
 use crate::leases::{self, RedisOpenError};
 use crate::redis_at::{RedisConnection, words};
@@ -35,6 +36,8 @@ pub struct Examined {
     pub sessions: BTreeSet<SessionId>,
     /// Which node has the lease of which partition.
     pub holders: BTreeMap<u32, String>,
+    /// Which store Redis belongs to.
+    pub store: StoreClaim,
 }
 
 /// Checks Redis. `name` is the prefix of all keys of the cluster.
@@ -56,7 +59,7 @@ async fn examine_into(
 ) -> Result<(), RequestError> {
     let refused = |error| RequestError::failed(words(&error));
     let mut redis = at.client(PATIENCE).map_err(refused)?.connect().await.map_err(refused)?;
-    let Examined { findings, sessions, holders } = examined;
+    let Examined { findings, sessions, holders, store } = examined;
     findings.extend(judge_all(&infos(&mut redis).await?));
     let mut times = Vec::new();
     for _ in 0..TIMES {
@@ -71,6 +74,8 @@ async fn examine_into(
     let (seconds, micros): (i64, i64) = answer(&mut redis, &cmd("TIME")).await?;
     let redis_ms = seconds * 1_000 + micros / 1_000;
     findings.push(clock("clock.redis", "redis", redis_ms - now_ms(), begun.elapsed()));
+    let named: Option<String> = answer(&mut redis, cmd("GET").arg(leases::store_key(name))).await?;
+    *store = named.map_or(StoreClaim::Nobody, StoreClaim::Store);
     let key = |what: &str| format!("{name}:{{own}}:{what}");
     let owners: HashMap<String, String> =
         answer(&mut redis, cmd("HGETALL").arg(key("owners"))).await?;

@@ -1,24 +1,51 @@
 //! Makes the streams of the log at the start of a node, or says why that fails and whether waiting
-//! may help.
+//! may help; and finds out which store they are of.
 
-use async_nats::jetstream::context::{
-    CreateStreamError, CreateStreamErrorKind as Kind, GetStreamErrorKind,
-};
+use std::collections::HashMap;
+
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind as Kind};
+use async_nats::jetstream::response::Response;
 use async_nats::jetstream::{self, ErrorCode, stream};
 use tokio::time::timeout;
 
 use super::{LogSettings, OtherCluster, StreamOpenError, record};
 
-/// Makes the stream of a partition, or checks the existing one.
+/// Finds out which store the streams are of, by the first record that names one. If no record does, an older
+/// version made the streams; if there is no stream, the store is a new one.
+pub(super) async fn store(
+    context: &jetstream::Context,
+    settings: &LogSettings,
+) -> Result<String, StreamOpenError> {
+    let mut is_made = false;
+    for partition in 0..settings.partitions {
+        let Some(metadata) = metadata(context, settings, &settings.stream(partition)).await? else {
+            continue;
+        };
+        // What cannot be used is refused before anything is made.
+        record::check(&metadata, settings.partitions)?;
+        if let Some(store) = record::store(&metadata) {
+            return Ok(store.to_owned());
+        }
+        is_made = true;
+    }
+    if is_made {
+        return Ok(record::older_store(&settings.name));
+    }
+    if !settings.partitions.is_power_of_two() {
+        return Err(OtherCluster::Uneven { given: settings.partitions }.into());
+    }
+    Ok(record::new_store(&settings.name))
+}
+
+/// Makes the stream of a partition in a store, or checks the existing one. Answers which store its record
+/// names: another node may have just made the stream, in another store or without a name.
 pub(super) async fn stream(
     context: &jetstream::Context,
     settings: &LogSettings,
     partition: u32,
-) -> Result<(), StreamOpenError> {
+    store: &str,
+) -> Result<Option<String>, StreamOpenError> {
     let name = settings.stream(partition);
-    if !settings.partitions.is_power_of_two() && !is_made(context, settings).await? {
-        return Err(OtherCluster::Uneven { given: settings.partitions }.into());
-    }
     let config = stream::Config {
         name: name.clone(),
         subjects: vec![settings.subject(partition)],
@@ -32,54 +59,54 @@ pub(super) async fn stream(
         allow_atomic_publish: true,
         deny_delete: true,
         deny_purge: true,
-        metadata: record::write(settings.partitions),
+        metadata: record::write(settings.partitions, store),
         ..stream::Config::default()
     };
-    let found = timeout(settings.timeout, context.get_or_create_stream(config)).await;
-    let found = found.unwrap_or_else(|_| Err(CreateStreamError::new(Kind::TimedOut)));
-    let found = found.map_err(|error| {
-        let (stream, message) = (name.clone(), said(&error));
-        match stays(&error.kind(), context.client().server_info().jetstream) {
-            true => StreamOpenError::Refused { stream, message },
-            false => StreamOpenError::Unavailable { stream, message },
-        }
-    })?;
-    Ok(record::check(&found.cached_info().config.metadata, settings.partitions)?)
-}
-
-/// Whether there is any stream of the cluster: then it was made with its number of partitions.
-async fn is_made(
-    context: &jetstream::Context,
-    settings: &LogSettings,
-) -> Result<bool, StreamOpenError> {
-    for partition in 0..settings.partitions {
-        if exists(context, settings, &settings.stream(partition)).await? {
-            return Ok(true);
-        }
+    let make = || timeout(settings.timeout, context.get_or_create_stream(config.clone()));
+    let mut found = make().await;
+    if matches!(&found, Ok(Err(error)) if is_just_made(&error.kind())) {
+        found = make().await;
     }
-    Ok(false)
+    let found = found.unwrap_or_else(|_| Err(CreateStreamError::new(Kind::TimedOut)));
+    let found = found.map_err(|error| not_open(context, &name, &error))?;
+    let metadata = &found.cached_info().config.metadata;
+    record::check(metadata, settings.partitions)?;
+    Ok(record::store(metadata).map(str::to_owned))
 }
 
-/// Whether a stream exists.
-async fn exists(
+/// Whether another node has made the stream meanwhile, as of another store.
+fn is_just_made(kind: &Kind) -> bool {
+    matches!(kind, Kind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NAME_EXIST)
+}
+
+/// The metadata of a stream, if it exists.
+async fn metadata(
     context: &jetstream::Context,
     settings: &LogSettings,
     name: &str,
-) -> Result<bool, StreamOpenError> {
-    let found = timeout(settings.timeout, context.get_stream(name)).await;
-    let unavailable =
-        |message: String| Err(StreamOpenError::Unavailable { stream: name.to_owned(), message });
-    match found {
-        Ok(Ok(_)) => Ok(true),
-        Ok(Err(error)) => match error.kind() {
-            GetStreamErrorKind::JetStream(why)
-                if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-            {
-                Ok(false)
-            }
-            _ => unavailable(error.to_string()),
-        },
-        Err(_) => unavailable("JetStream does not answer".into()),
+) -> Result<Option<HashMap<String, String>>, StreamOpenError> {
+    let asked = context.request::<_, _, Response<stream::Info>>(format!("STREAM.INFO.{name}"), &());
+    let error = match timeout(settings.timeout, asked).await {
+        Ok(Ok(Response::Ok(found))) => return Ok(Some(found.config.metadata)),
+        Ok(Ok(Response::Err { error })) => CreateStreamError::from(error),
+        Ok(Err(error)) => CreateStreamError::from(error),
+        Err(_) => CreateStreamError::new(Kind::TimedOut),
+    };
+    match error.kind() {
+        Kind::NotFound => Ok(None),
+        _ => Err(not_open(context, name, &error)),
+    }
+}
+
+fn not_open(
+    context: &jetstream::Context,
+    stream: &str,
+    error: &CreateStreamError,
+) -> StreamOpenError {
+    let (stream, message) = (stream.to_owned(), said(error));
+    match stays(&error.kind(), context.client().server_info().jetstream) {
+        true => StreamOpenError::Refused { stream, message },
+        false => StreamOpenError::Unavailable { stream, message },
     }
 }
 

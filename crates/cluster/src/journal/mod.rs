@@ -98,7 +98,9 @@ impl StreamOpenError {
                     .into()
             }
             Self::Refused { .. } => {
-                "JetStream must be on, with room for the log and servers for its replicas".into()
+                "JetStream must be on, with room for the log and servers for its replicas; its subjects must be \
+                 of no other stream, so names of clusters differ in more than the size of their letters"
+                    .into()
             }
             Self::Other(other) => other.advice(),
         }
@@ -160,6 +162,7 @@ pub struct JetStreamJournal {
     client: Client,
     context: jetstream::Context,
     settings: LogSettings,
+    store: String,
     owned: Arc<Owned>,
     partitions: Mutex<Vec<Option<Arc<OwnedPartition>>>>,
     places: Vec<PartitionSlot>,
@@ -199,8 +202,10 @@ impl JetStreamJournal {
     pub async fn open(client: Client, settings: LogSettings) -> Result<Self, StreamOpenError> {
         let context =
             jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
+        let mut store = ensure::store(&context, &settings).await?;
         for partition in 0..settings.partitions {
-            ensure::stream(&context, &settings, partition).await?;
+            let named = ensure::stream(&context, &settings, partition, &store).await?;
+            store = named.unwrap_or(store);
         }
         let owned = Arc::new(Owned::none(settings.partitions));
         let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
@@ -212,6 +217,7 @@ impl JetStreamJournal {
             client,
             context,
             settings,
+            store,
             owned,
             partitions,
             places,
@@ -221,6 +227,11 @@ impl JetStreamJournal {
             parts: Arc::new(Semaphore::new(checkpoint::PARTS_AT_ONCE)),
             wants: Arc::default(),
         })
+    }
+
+    /// Which store this is: the name of its cluster and an id, or that an older version made it.
+    pub fn store(&self) -> &str {
+        &self.store
     }
 
     /// The partitions that this node owns.

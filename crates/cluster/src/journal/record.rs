@@ -5,13 +5,22 @@
 //! placement 2`. Without a placement it is placement 1. A node of an older version compares the
 //! whole entry with its number of partitions, and so refuses a cluster whose placement it does not
 //! know.
+//!
+//! Another entry says which store this is, as in `TENURE, store 4be1c09d7a52`: the name of the cluster,
+//! and an id that is made with the first stream. Redis has the same text, so that a node notices a Redis
+//! that belongs to other streams. Streams that an older version made have no such entry: together they count
+//! as the store `TENURE, made by an older version`.
 
 use std::collections::HashMap;
 
 use tenure_ports::placement::{self, OtherPlacement, PLACEMENT};
+use uuid::Uuid;
 
 /// The name of the entry.
 const KEY: &str = "tenure_partitions";
+
+/// The name of the entry that says which store this is.
+const STORE: &str = "tenure_cluster";
 
 /// The text between the two numbers.
 const PLACED: &str = ", placement ";
@@ -62,9 +71,26 @@ impl OtherCluster {
     }
 }
 
-/// The record that a node writes when it makes a cluster.
-pub(crate) fn write(partitions: u32) -> HashMap<String, String> {
-    [(KEY.to_owned(), format!("{partitions}{PLACED}{PLACEMENT}"))].into()
+/// The record that a node writes when it makes a stream of a store.
+pub(crate) fn write(partitions: u32, store: &str) -> HashMap<String, String> {
+    let made = (KEY.to_owned(), format!("{partitions}{PLACED}{PLACEMENT}"));
+    [made, (STORE.to_owned(), store.to_owned())].into()
+}
+
+/// The text for a new store, which no other store has.
+pub(crate) fn new_store(cluster: &str) -> String {
+    let id = Uuid::now_v7().simple().to_string().split_off(20); // The random part of the UUID.
+    format!("{cluster}, store {id}")
+}
+
+/// The text for a store whose streams do not say which one it is. All such stores of a cluster's name share it.
+pub(crate) fn older_store(cluster: &str) -> String {
+    format!("{cluster}, made by an older version")
+}
+
+/// Which store a stream is of, if its record says that.
+pub(crate) fn store(metadata: &HashMap<String, String>) -> Option<&str> {
+    metadata.get(STORE).map(String::as_str)
 }
 
 /// Refuses the record of a cluster with another number of partitions, or another placement.
@@ -96,10 +122,10 @@ pub(crate) mod tests {
     /// of an older version has no placement.
     #[test]
     fn a_record_is_of_one_number_of_partitions_and_one_placement() {
-        assert_eq!(write(8), entry("8, placement 2"), "fixed: others read it");
-        assert_eq!(check(&write(8), 8), Ok(()));
+        assert_eq!(write(8, "one")[KEY], "8, placement 2", "fixed: others read it");
+        assert_eq!(check(&write(8, "one"), 8), Ok(()));
         let partitions = |found| OtherCluster::Partitions { found, given: 8 };
-        assert_eq!(check(&write(16), 8), Err(partitions(16)));
+        assert_eq!(check(&write(16, "one"), 8), Err(partitions(16)));
         assert_eq!(check(&entry("8"), 8), Err(OtherPlacement { found: 1 }.into()));
         assert_eq!(check(&entry("8, placement 3"), 8), Err(OtherPlacement { found: 3 }.into()));
         for said in ["", "8, placement two", "8, placement 2, replicas 3", "eight"] {
@@ -108,6 +134,20 @@ pub(crate) mod tests {
         }
         assert!(matches!(check(&HashMap::new(), 8), Err(OtherCluster::Unreadable { .. })));
         // An older node compares the whole entry, and refuses it.
-        assert_ne!(write(8), entry("8"));
+        assert_ne!(write(8, "one")[KEY], "8");
+    }
+
+    /// OWN-01: an older node reads the record of a store with an id as before; a record without an id is of an
+    /// older version.
+    #[test]
+    fn a_record_says_which_store_it_is_of() {
+        let (one, other) = (new_store("TENURE"), new_store("TENURE"));
+        assert!(one != other && one.starts_with("TENURE, store "), "{one}");
+        let record = write(8, &one);
+        assert_eq!(record["tenure_partitions"], "8, placement 2", "fixed: others read it");
+        assert_eq!(record["tenure_cluster"], one, "fixed: others read it");
+        assert_eq!((store(&record), store(&entry("8, placement 2"))), (Some(&*one), None));
+        assert_eq!(check(&record, 8), Ok(()));
+        assert_eq!(older_store("b"), "b, made by an older version", "fixed: Redis keeps it");
     }
 }

@@ -27,12 +27,39 @@ pub enum RedisOpenError {
          noeviction"
     )]
     Evicts(String),
+    /// Redis belongs to another store than the streams.
+    #[error(
+        "{at} belongs to the cluster {found}, and the streams in NATS are those of the cluster {given}"
+    )]
+    OtherStore {
+        /// Where Redis is.
+        at: String,
+        /// The store that Redis names.
+        found: String,
+        /// The store that the streams name.
+        given: String,
+    },
 }
 
 impl RedisOpenError {
     /// Whether trying again may succeed, with nobody's help.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Unavailable(_))
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "--redis names the server; see that it runs",
+            Self::Refused(_) | Self::Evicts(_) => {
+                "see that --redis and its certificate are right; it must never evict keys"
+            }
+            Self::OtherStore { .. } => {
+                "if both are of use, name this cluster otherwise with --cluster, or give it another Redis or \
+                 another database of it with --redis; if the streams were made anew and the others are lost, \
+                 go on as docs/operations.md says under Restore, from where it deletes the keys in Redis"
+            }
+        }
     }
 
     pub(super) fn of(at: &RedisAt, error: &RedisError) -> Self {
@@ -43,6 +70,45 @@ impl RedisOpenError {
             true => Self::Refused(what),
         }
     }
+}
+
+/// The key that says which store Redis belongs to. `name` is the prefix of all keys.
+pub(crate) fn store_key(name: &str) -> String {
+    format!("{name}:{{own}}:store")
+}
+
+/// Makes sure that Redis belongs to this store, and writes it down if Redis belongs to none yet.
+pub(super) async fn belong_to(
+    at: &RedisAt,
+    mut redis: RedisConnection,
+    name: &str,
+    store: &str,
+) -> Result<(), RedisOpenError> {
+    let key = store_key(name);
+    let (mut get, mut set) = (redis::cmd("GET"), redis::cmd("SET"));
+    get.arg(&key);
+    set.arg(&key).arg(store).arg("NX");
+    let asked = async {
+        // A Redis that takes no writes just now may still say whose it is.
+        let mut found: Option<String> = get.query_async(&mut redis).await?;
+        if found.is_none() {
+            set.query_async::<()>(&mut redis).await?;
+            found = get.query_async(&mut redis).await?; // Another node may have been first.
+        }
+        Ok::<_, RedisError>(found)
+    };
+    let found = timeout(TIMEOUT, asked).await.unwrap_or_else(|_| Err(no_answer()));
+    match found.map_err(|error| RedisOpenError::of(at, &error))? {
+        Some(found) if found != store => {
+            let given = store.to_owned();
+            Err(RedisOpenError::OtherStore { at: format!("{at:?}"), found, given })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_answer() -> RedisError {
+    (ErrorKind::Io, "it does not answer").into()
 }
 
 /// Makes sure that Redis never evicts a key.
@@ -61,9 +127,8 @@ pub(super) async fn refuse_eviction(
             }
         }
     };
-    let of_each: Result<Vec<String>, RedisError> = timeout(TIMEOUT, of_each)
-        .await
-        .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
+    let of_each: Result<Vec<String>, RedisError> =
+        timeout(TIMEOUT, of_each).await.unwrap_or_else(|_| Err(no_answer()));
     for info in of_each.map_err(|error| RedisOpenError::of(at, &error))? {
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         match policy.map(str::trim) {

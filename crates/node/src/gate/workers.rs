@@ -44,7 +44,7 @@ impl Gate {
 
     /// Tells a worker whose subject names no possible pool or principal why it gets no work.
     pub(super) async fn answer_misnamed(&self, subject: &str) {
-        if let Some(Misnamed { pool, principal, boot, why }) = misnamed(subject) {
+        if let Some(Misnamed { pool, principal, boot, why }) = misnamed(&self.cluster, subject) {
             let who = Speaker { pool, principal: &principal, boot: &boot };
             self.turn_away(who, why.into()).await;
         }

@@ -17,6 +17,7 @@ use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{
     Ask, Committed, Entries, GetInput, Hello, List, LogPage, ReadLog, Request, Welcome,
 };
+use tenure_wire::bus::subject::ClusterName;
 use tenure_wire::bus::{Answer, V, decode, encode};
 
 use crate::common::{Caller, PARTITIONS, Servers, input, until};
@@ -38,7 +39,7 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
     let options =
         async_nats::ConnectOptions::new().custom_inbox_prefix("_INBOX.orchestrator.bob.b2");
     let asking = options.connect(servers.url()).await.unwrap();
-    let subject = format!("{}.hello", bob.name.root());
+    let subject = format!("{}.hello", bob.name.root(&ClusterName::default()));
     let welcome = asking.request(subject, hello.into()).await.unwrap();
     let welcome = decode::<Answer<Welcome>>(&welcome.payload).unwrap().into_result().unwrap();
     assert_eq!(welcome.partitions, PARTITIONS);
@@ -127,7 +128,7 @@ async fn nobody_makes_the_scheduler_write_for_them() {
     let mut overheard = client.subscribe(">").await.unwrap();
     client.flush().await.unwrap();
     let partition = bob.key("t1").partition(PARTITIONS);
-    let subject = format!("{}.cmd.{partition}", bob.name.root());
+    let subject = format!("{}.cmd.{partition}", bob.name.root(&ClusterName::default()));
     let request =
         Request::new(Some("t1".parse().unwrap()), None, Ask::Get(GetInput {})).write().unwrap();
     for reply in ["tenure.wal.0", "$JS.API.STREAM.PURGE.TENURE_WAL_0", "_INBOX.worker.eve.b.r.1"] {
@@ -418,7 +419,7 @@ async fn a_command_is_below_the_span_that_its_headers_name() {
 async fn a_repeat_is_not_answered_by_an_owner_of_the_past() {
     let servers = Servers::start();
     let settings = servers.settings("n1");
-    let (name, ownership) = (settings.name.clone(), settings.ownership);
+    let (name, ownership) = (settings.cluster.as_str().to_owned(), settings.ownership);
     let _node = servers.node_of(settings).await;
     let bob = Caller::new(&servers).await;
     let made = bob.try_create("t", "c", &["a"]).await.unwrap();
@@ -438,7 +439,7 @@ async fn a_repeat_is_not_answered_by_an_owner_of_the_past() {
     let (id, create) = ("t".parse().unwrap(), Ask::Create(Box::new(input("t", &["a"]))));
     let request = Request::new(Some(id), Some("c".parse().unwrap()), create).write().unwrap();
     other.take(partition).await.unwrap();
-    let subject = format!("{}.cmd.{partition}", bob.name.root());
+    let subject = format!("{}.cmd.{partition}", bob.name.root(&ClusterName::default()));
     // It may have learned of the other by itself, and listen no more.
     if let Ok(answer) = bob.client.request(subject, request.into()).await {
         let answer = decode::<Answer<WriteSummary>>(&answer.payload).unwrap();

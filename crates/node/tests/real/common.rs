@@ -17,7 +17,7 @@ use tenure_core::view::WriteSummary;
 use tenure_node::{Nats, Node, Settings};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::request::{Ask, LogPage, ReadLog, Request};
-use tenure_wire::bus::subject::{ClientName, Token, WorkerName};
+use tenure_wire::bus::subject::{ClientName, ClusterName, Token, WorkerName};
 use tenure_wire::bus::worker::{Capacity, Deliveries, Delivery, Hello};
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -117,7 +117,7 @@ impl Caller {
         partition: u32,
         bytes: Vec<u8>,
     ) -> Result<T, Rejection> {
-        let subject = format!("{}.cmd.{partition}", self.name.root());
+        let subject = format!("{}.cmd.{partition}", self.name.root(&ClusterName::default()));
         let answer = request(&self.client, subject, bytes).await;
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }
@@ -129,7 +129,7 @@ impl Caller {
         headers: HeaderMap,
         bytes: Vec<u8>,
     ) -> Result<T, Rejection> {
-        let subject = format!("{}.cmd.{partition}", self.name.root());
+        let subject = format!("{}.cmd.{partition}", self.name.root(&ClusterName::default()));
         let answer = self.client.request_with_headers(subject, headers, bytes.into()).await;
         decode::<Answer<T>>(&answer.unwrap().payload).unwrap().into_result()
     }
@@ -151,7 +151,7 @@ impl Caller {
         verb: &str,
         message: &impl Serialize,
     ) -> Result<T, Rejection> {
-        let subject = format!("{}.{verb}", self.name.root());
+        let subject = format!("{}.{verb}", self.name.root(&ClusterName::default()));
         let answer = request(&self.client, subject, encode(message).unwrap()).await;
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }
@@ -179,7 +179,7 @@ impl Caller {
         let partition = self.key(task).partition(PARTITIONS);
         let ask = Ask::ReadLog(ReadLog::default());
         let request = Request::new(Some(task.parse().unwrap()), None, ask).write().unwrap();
-        let subject = format!("{}.cmd.{partition}", self.name.root());
+        let subject = format!("{}.cmd.{partition}", self.name.root(&ClusterName::default()));
         let begun = Instant::now();
         loop {
             let answer = self.client.request(subject.clone(), request.clone().into()).await;
@@ -265,7 +265,7 @@ impl Hand {
     }
 
     pub(crate) async fn say(&self, verb: &str, message: &impl Serialize) {
-        let subject = format!("{}.{verb}", self.name.root());
+        let subject = format!("{}.{verb}", self.name.root(&ClusterName::default()));
         self.client.publish(subject, encode(message).unwrap().into()).await.unwrap();
         self.client.flush().await.unwrap();
     }
@@ -275,7 +275,7 @@ impl Hand {
         verb: &str,
         message: &impl Serialize,
     ) -> Result<T, Rejection> {
-        let subject = format!("{}.{verb}", self.name.root());
+        let subject = format!("{}.{verb}", self.name.root(&ClusterName::default()));
         let answer = request(&self.client, subject, encode(message).unwrap()).await;
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }

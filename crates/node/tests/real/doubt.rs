@@ -4,6 +4,7 @@
 use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::{Code, Rejection};
+use tenure_wire::bus::subject::ClusterName;
 use tenure_wire::bus::worker::{Reported, Reports};
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -50,7 +51,7 @@ async fn a_node_that_is_behind_ends_no_attempt() {
     claim.fencing_token += 100;
     let reports =
         Reports { v: V, room: None, reports: vec![report(&claim, StepStatus::Completed)] };
-    let subject = format!("{}.report.{partition}", alice.name.root());
+    let subject = format!("{}.report.{partition}", alice.name.root(&ClusterName::default()));
     let said = encode(&reports).unwrap();
 
     let settings =

@@ -11,6 +11,7 @@ use tenure_node::Node;
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{NodeFacts, Nodes};
 use tenure_wire::bus::request::{Ask, Hello as Greeting, Request, Welcome};
+use tenure_wire::bus::subject::ClusterName;
 use tenure_wire::bus::worker::LateInput;
 use tenure_wire::bus::{Answer, V, decode};
 
@@ -41,7 +42,7 @@ async fn create(bob: &Caller, task: &str, more: Value) -> Result<WriteSummary, R
         let ask = Ask::Create(Box::new(given));
         let request = Request::new(Some(task.parse().unwrap()), Some(command_id), ask);
         let partition = bob.key(task).partition(PARTITIONS);
-        let subject = format!("{}.cmd.{partition}", bob.name.root());
+        let subject = format!("{}.cmd.{partition}", bob.name.root(&ClusterName::default()));
         let made = bob.client.request(subject, request.write().unwrap().into()).await;
         let Ok(made) = made else {
             tokio::time::sleep(Duration::from_millis(50)).await; // Nobody serves it just now.

@@ -18,7 +18,7 @@ use tenure_ports::ClientPort as _;
 use tenure_sdk::nats;
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::request::{Ask, Entries, Entry, GetInput, List, Request};
-use tenure_wire::bus::subject::{ClientName, Token, inbox};
+use tenure_wire::bus::subject::{ClientName, ClusterName, Token, inbox};
 use tenure_wire::bus::worker::{Bye, Claim, Delivery, Hello, Word};
 use tenure_wire::bus::{MESSAGE_MAX, V};
 
@@ -183,7 +183,8 @@ async fn a_page_far_behind_costs_little_more_than_the_first() {
     }
     let (eve, client) = (eve(&bob), observer(&servers, &bob).await);
     let spy = servers.client().await;
-    let mut heard = spy.subscribe(format!("{}.cmd.*", eve.root())).await.unwrap();
+    let mut heard =
+        spy.subscribe(format!("{}.cmd.*", eve.root(&ClusterName::default()))).await.unwrap();
     spy.flush().await.unwrap();
 
     let (mut found, mut pages, mut offset) = (Vec::new(), 0, Some(0));
@@ -193,7 +194,9 @@ async fn a_page_far_behind_costs_little_more_than_the_first() {
         let page = client.tasks(input).await.unwrap();
         found.extend(page.tasks);
         offset = page.next_offset;
-        spy.publish(format!("{}.cmd.99", eve.root()), "".into()).await.unwrap(); // So far.
+        spy.publish(format!("{}.cmd.99", eve.root(&ClusterName::default())), "".into())
+            .await
+            .unwrap(); // So far.
         let (mut requests, mut rows) = (0, 0);
         loop {
             let message = heard.next().await.unwrap();

@@ -5,6 +5,7 @@ mod alike;
 mod bus;
 mod calls;
 mod clocks;
+mod clusters;
 mod common;
 mod doubt;
 mod features;

@@ -9,7 +9,7 @@ use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::operate::{NodeFacts, Nodes, RefusedFacts};
-use tenure_wire::bus::subject::WorkerName;
+use tenure_wire::bus::subject::{ClusterName, WorkerName};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::time::timeout;
 
@@ -26,7 +26,12 @@ async fn say(hand: &Hand, subject: String, bytes: Vec<u8>) {
 }
 
 async fn hello(hand: &Hand, message: &Json) {
-    say(hand, format!("{}.hello", hand.name.root()), encode(message).unwrap()).await;
+    say(
+        hand,
+        format!("{}.hello", hand.name.root(&ClusterName::default())),
+        encode(message).unwrap(),
+    )
+    .await;
 }
 
 fn is_of(refused: &Rejection, field: &str, right: &str) {
@@ -58,7 +63,7 @@ async fn a_worker_is_told_why_it_gets_no_work() {
         hello(&alice, &message).await;
         is_of(&alice.refusal().await, field, right);
     }
-    say(&alice, format!("{}.hello", alice.name.root()), Vec::new()).await;
+    say(&alice, format!("{}.hello", alice.name.root(&ClusterName::default())), Vec::new()).await;
     is_of(&alice.refusal().await, "message", "cannot be read");
     let said = refused(&bob).await;
     let [one] = &said[..] else { panic!("one login: {said:?}") };
@@ -74,7 +79,7 @@ async fn a_worker_is_told_why_it_gets_no_work() {
         room.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         encode(&room).unwrap()
     };
-    let to = format!("{}.node.{}", alice.name.root(), alice.node);
+    let to = format!("{}.node.{}", alice.name.root(&ClusterName::default()), alice.node);
     let (many, less) = (room(json!({"free": "many"})), room(json!({"free": -1})));
     for (bytes, right) in [(many, "expected u64"), (less, "expected u64")] {
         say(&alice, to.clone(), bytes).await;
@@ -318,7 +323,7 @@ async fn silence(bob: &Caller, mut mute: Hand) {
 
 /// Section "Subjects": whoever looks on makes others wait for what nobody answers.
 async fn nobody_answers(servers: &Servers, bob: &Caller) {
-    let subject = format!("{}.cmd.{PARTITIONS}", bob.name.root());
+    let subject = format!("{}.cmd.{PARTITIONS}", bob.name.root(&ClusterName::default()));
     let refused = bob.client.request(subject.clone(), "".into()).await.unwrap_err();
     assert_eq!(refused.kind(), RequestErrorKind::NoResponders);
     let looker = servers.client().await;

@@ -22,6 +22,7 @@ use tenure_ports::supervise::spawn;
 pub use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::address::{UserLogin, login};
 use tenure_wire::bus::fault;
+use tenure_wire::bus::subject::ClusterName;
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
@@ -57,6 +58,8 @@ pub struct NatsSettings {
     pub credentials: Option<PathBuf>,
     /// The certificate of the authority that signed the servers' own, if the machine does not know it.
     pub ca: Option<PathBuf>,
+    /// The cluster at these servers.
+    pub cluster: ClusterName,
     /// What the server calls this connection in its lists.
     pub name: String,
     /// How long the first connection may take.
@@ -68,12 +71,14 @@ pub struct NatsSettings {
 }
 
 impl NatsSettings {
-    /// The defaults for these servers: 5 s for a connection and for a request, 30 s of patience.
+    /// The defaults for these servers: the cluster `TENURE`, 5 s for a connection and for a request, 30 s of
+    /// patience.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             credentials: None,
             ca: None,
+            cluster: ClusterName::default(),
             name: "tenure".into(),
             first_wait: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
@@ -88,6 +93,7 @@ impl fmt::Debug for NatsSettings {
             .field("url", &without_secrets(&self.url))
             .field("credentials", &self.credentials)
             .field("ca", &self.ca)
+            .field("cluster", &self.cluster)
             .field("name", &self.name)
             .field("first_wait", &self.first_wait)
             .field("request_timeout", &self.request_timeout)
@@ -150,6 +156,7 @@ pub struct Connection(Arc<ConnectionShared>);
 struct ConnectionShared {
     client: Client,
     waiters: Arc<Mutex<Waiters>>,
+    cluster: ClusterName,
     inbox: String,
     request_timeout: Duration,
     patience: Duration,
@@ -194,10 +201,23 @@ impl Connection {
         let replies = subscribe(&client, format!("{inbox}.r.*"), settings.request_timeout).await?;
         let waiters = Arc::default();
         let reader = spawn("answers", hand_out(replies, Arc::clone(&waiters))).abort_handle();
-        let (request_timeout, patience) = (settings.request_timeout, settings.patience);
-        let shared =
-            ConnectionShared { client, waiters, inbox, request_timeout, patience, news, reader };
-        Ok(Self(Arc::new(shared)))
+        let (cluster, patience) = (settings.cluster.clone(), settings.patience);
+        let request_timeout = settings.request_timeout;
+        Ok(Self(Arc::new(ConnectionShared {
+            client,
+            waiters,
+            cluster,
+            inbox,
+            request_timeout,
+            patience,
+            news,
+            reader,
+        })))
+    }
+
+    /// The cluster that is spoken to.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.0.cluster
     }
 
     /// The beginning of this principal's inboxes.
@@ -267,7 +287,8 @@ impl Connection {
         let (place, reply) = mux::one(&self.0.waiters);
         let deadline = Instant::now() + within;
         self.send(subject, Some(self.reply_to(&place)), body, deadline).await?;
-        Ok(PendingRequest { _place: place, reply, deadline })
+        let cluster = self.0.cluster.clone();
+        Ok(PendingRequest { _place: place, reply, deadline, cluster })
     }
 
     /// Sends a request to which several nodes answer.
@@ -280,7 +301,8 @@ impl Connection {
         let (place, replies) = mux::many(&self.0.waiters);
         let deadline = Instant::now() + within;
         self.send(subject, Some(self.reply_to(&place)), body, deadline).await?;
-        Ok(AskedAll { _place: place, replies, deadline })
+        let cluster = self.0.cluster.clone();
+        Ok(AskedAll { _place: place, replies, deadline, cluster })
     }
 
     /// Waits until a new connection has replaced the present one. Requests that were sent over the
@@ -346,13 +368,14 @@ pub(super) struct PendingRequest {
     _place: WaiterSlot,
     reply: oneshot::Receiver<NatsReply>,
     deadline: Instant,
+    cluster: ClusterName,
 }
 
 impl PendingRequest {
     /// Waits for the answer. Without one, the request may have taken effect all the same.
     pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, Rejection> {
         match timeout_at(self.deadline, self.reply).await {
-            Ok(Ok(reply)) => read(reply),
+            Ok(Ok(reply)) => read(reply, &self.cluster),
             Ok(Err(_)) => Err(ambiguous("the connection was closed")),
             Err(_) => Err(ambiguous("there was no answer in time")),
         }
@@ -365,6 +388,7 @@ pub(super) struct AskedAll {
     _place: WaiterSlot,
     replies: UnboundedReceiver<NatsReply>,
     deadline: Instant,
+    cluster: ClusterName,
 }
 
 impl AskedAll {
@@ -372,19 +396,22 @@ impl AskedAll {
     pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, Rejection>> {
         match timeout_at(self.deadline, self.replies.recv()).await {
             Ok(Some(NatsReply::Nobody) | None) | Err(_) => None,
-            Ok(Some(reply)) => Some(read(reply)),
+            Ok(Some(reply)) => Some(read(reply, &self.cluster)),
         }
     }
 }
 
-fn read<T: DeserializeOwned>(reply: NatsReply) -> Result<T, Rejection> {
+fn read<T: DeserializeOwned>(reply: NatsReply, cluster: &ClusterName) -> Result<T, Rejection> {
     match reply {
         // An answer that cannot be decoded does not say whether the request took effect.
         NatsReply::Body(body) => match decode::<Answer<T>>(&body) {
             Ok(answer) => answer.into_result(),
             Err(bad) => Err(ambiguous(format!("the answer cannot be used: {bad}"))),
         },
-        NatsReply::Nobody => Err(unavailable("nobody serves this now")),
+        NatsReply::Nobody if cluster.is_default() => Err(unavailable("nobody serves this now")),
+        NatsReply::Nobody => {
+            Err(unavailable(format!("nobody serves this in the cluster {cluster} now")))
+        }
     }
 }
 

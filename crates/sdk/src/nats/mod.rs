@@ -23,4 +23,5 @@ pub mod worker;
 pub use client::NatsClient;
 pub use connect::{ConnectError, Connection, NatsSettings, without_secrets};
 pub use join::{JoinError, PoolMember, boot};
+pub use tenure_wire::bus::subject::ClusterName;
 pub use worker::NatsWorker;

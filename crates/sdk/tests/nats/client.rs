@@ -15,7 +15,7 @@ use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::{Ask, Committed, Entries, Request, Welcome};
-use tenure_wire::bus::subject::{ClientName, ClientVerb, Token, event, inbox};
+use tenure_wire::bus::subject::{ClientName, ClientVerb, ClusterName, Token, event, inbox};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -279,7 +279,7 @@ async fn hints_come_from_when_it_has_returned() {
     };
     node.asked().await; // The server has heard of the subscription before that.
     asking.abort();
-    let subject = event(&name().session, &task);
+    let subject = event(&ClusterName::default(), &name().session, Some(&task));
     node.publish(subject.clone(), &"not a hint").await;
     node.publish(subject, &Committed { v: V, version: 7, ended: None }).await;
     let changed = tokio::time::timeout(Duration::from_secs(20), changes.next()).await;

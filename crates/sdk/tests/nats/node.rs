@@ -13,7 +13,7 @@ use tenure_core::record::StepSpec;
 use tenure_core::view::ClaimResult;
 use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::node::Alive;
-use tenure_wire::bus::subject::{ClientVerb, ParsedSubject, ROOT, WorkerName, WorkerVerb};
+use tenure_wire::bus::subject::{ClientVerb, ClusterName, ParsedSubject, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{
     Capacity, Deliveries, Delivery, Heartbeat, Hello, Pulse, Pulses, ReportResult, Reported,
     Reports,
@@ -37,7 +37,7 @@ impl Node {
     /// Hears all workers and clients.
     pub(crate) async fn start(server: &Server, name: &'static str) -> Self {
         let client = async_nats::connect(server.url()).await.unwrap();
-        let said = client.subscribe(format!("{ROOT}.*.*.*.>")).await.unwrap();
+        let said = client.subscribe("tenure.v1.*.*.*.>").await.unwrap();
         client.flush().await.unwrap();
         // The server knows the subscription when it answers something later.
         let _ = client.request("nobody", "".into()).await;
@@ -62,7 +62,7 @@ impl Node {
         let (node, owned) = (self.name.into(), owned.to_vec());
         let (features, lacks) = Default::default();
         let alive = Alive { v: V, node, partitions: 1, placement, owned, features, lacks };
-        self.publish(format!("{ROOT}.node.{}.alive", self.name), &alive).await;
+        self.publish(format!("tenure.v1.node.{}.alive", self.name), &alive).await;
     }
 
     pub(crate) async fn deliver(
@@ -88,7 +88,7 @@ impl Node {
         loop {
             let next = tokio::time::timeout(SOON, self.said.next()).await;
             let message = next.expect("something is said").unwrap();
-            if let Some(heard) = ParsedSubject::read(&message.subject) {
+            if let Some(heard) = ParsedSubject::read(&ClusterName::default(), &message.subject) {
                 return (heard, message);
             }
         }

@@ -68,7 +68,8 @@ pub struct OperationEntry {
 /// A message by its subject.
 #[derive(Debug, Clone, Serialize)]
 pub struct Message {
-    /// The subject, with the names of its tokens in angle brackets.
+    /// The subject in the cluster `TENURE`, with the names of its tokens in angle brackets. In another cluster it
+    /// begins with the name of that.
     pub subject: &'static str,
     /// The message.
     pub message: Schema,

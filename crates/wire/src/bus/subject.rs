@@ -1,7 +1,8 @@
-//! Subjects, which name the receiver of a message and its sender (law 7).
+//! Subjects, which name the cluster, the receiver of a message and its sender (law 7).
 //!
-//! The first tokens name role, principal and what the principal may act on, so that the server's
-//! permissions decide who may send what:
+//! The first token is the name of the cluster in small letters: here `tenure`, that of a cluster which was
+//! given no other. The next tokens name role, principal and what the principal may act on, so that the
+//! server's permissions decide who may send what:
 //!
 //! | Subject | From | To |
 //! |---|---|---|
@@ -22,9 +23,6 @@
 use smol_str::SmolStr;
 use tenure_core::id::{AgentId, BadId, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
-
-/// The beginning of every subject.
-pub const ROOT: &str = "tenure.v1";
 
 /// Longest principal, boot and node token.
 const TOKEN_MAX: usize = 64;
@@ -68,6 +66,65 @@ impl std::str::FromStr for Token {
     }
 }
 
+/// The name of a cluster. Clusters on the same servers have different names, which differ in more than the
+/// size of their letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterName {
+    name: Token,
+    root: SmolStr,
+}
+
+impl ClusterName {
+    /// Checks the form, which is that of a [`Token`].
+    ///
+    /// # Errors
+    /// The text has another form.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, BadId> {
+        let name = Token::new(text).map_err(|bad| BadId { what: "cluster", ..bad })?;
+        let root = format!("{}.v1", name.as_str().to_lowercase()).into();
+        Ok(Self { name, root })
+    }
+
+    /// The name as it was given, with which the names of streams begin.
+    pub fn as_str(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The name in small letters, with which the keys in Redis begin.
+    pub fn key_prefix(&self) -> String {
+        self.as_str().to_lowercase()
+    }
+
+    /// The beginning of all its subjects.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Whether it is the name of a cluster for which no other was given.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for ClusterName {
+    fn default() -> Self {
+        Self { name: Token(SmolStr::new_static("TENURE")), root: SmolStr::new_static("tenure.v1") }
+    }
+}
+
+impl std::fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for ClusterName {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        Self::new(text)
+    }
+}
+
 /// A worker process: a principal with its boot id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerName {
@@ -88,9 +145,9 @@ impl WorkerName {
         AgentId::new(format!("{}.{}", self.principal, self.boot))
     }
 
-    /// The beginning of its subjects.
-    pub fn root(&self) -> String {
-        format!("{ROOT}.worker.{}.{}.{}", self.pool, self.principal, self.boot)
+    /// The beginning of its subjects in a cluster.
+    pub fn root(&self, cluster: &ClusterName) -> String {
+        format!("{}.worker.{}.{}.{}", cluster.root(), self.pool, self.principal, self.boot)
     }
 
     /// The beginning of its inboxes.
@@ -135,26 +192,27 @@ impl ClientName {
         AgentId::new(self.principal.as_str())
     }
 
-    /// The beginning of its subjects.
-    pub fn root(&self) -> String {
-        format!("{ROOT}.{}.{}.{}", self.role, self.session, self.principal)
+    /// The beginning of its subjects in a cluster.
+    pub fn root(&self, cluster: &ClusterName) -> String {
+        format!("{}.{}.{}.{}", cluster.root(), self.role, self.session, self.principal)
     }
 }
 
-/// The subject of hints that a Task has changed.
-pub fn event(session: &SessionId, task: &TaskId) -> String {
-    format!("{ROOT}.event.{session}.{task}")
+/// The subject of hints that a Task has changed; without a Task, the subject to subscribe to for those
+/// of all Tasks.
+pub fn event(cluster: &ClusterName, session: &SessionId, task: Option<&TaskId>) -> String {
+    format!("{}.event.{session}.{}", cluster.root(), task.map_or("*", TaskId::as_str))
 }
 
 /// The subject of the public events of a Task that the owner follows.
-pub fn public(session: &SessionId, task: &TaskId) -> String {
-    format!("{ROOT}.event.{session}.{task}.public")
+pub fn public(cluster: &ClusterName, session: &SessionId, task: &TaskId) -> String {
+    format!("{}.public", event(cluster, session, Some(task)))
 }
 
 /// The subject of runtime events of a Task; without a Task, the subject to subscribe to for those
 /// of all Tasks.
-pub fn runtime(session: &SessionId, task: Option<&TaskId>) -> String {
-    format!("{ROOT}.event.{session}.{}.runtime", task.map_or("*", TaskId::as_str))
+pub fn runtime(cluster: &ClusterName, session: &SessionId, task: Option<&TaskId>) -> String {
+    format!("{}.runtime", event(cluster, session, task))
 }
 
 /// A subject as a node has parsed it.
@@ -207,9 +265,9 @@ pub enum ClientVerb {
 }
 
 impl ParsedSubject {
-    /// Parses a subject below [`ROOT`]; `None` if it does not have this form.
-    pub fn read(subject: &str) -> Option<Self> {
-        let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
+    /// Parses a subject of a cluster; `None` if it does not have this form.
+    pub fn read(cluster: &ClusterName, subject: &str) -> Option<Self> {
+        let rest = subject.strip_prefix(cluster.root())?.strip_prefix('.')?;
         let mut tokens = rest.split('.');
         let role = Role::from_name(tokens.next()?)?;
         let heard = match role {
@@ -255,8 +313,8 @@ pub struct Misnamed<'a> {
 
 /// Parses the subject of a worker's hello that [`ParsedSubject::read`] refuses only for the name of
 /// its pool.
-pub fn misnamed(subject: &str) -> Option<Misnamed<'_>> {
-    let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
+pub fn misnamed<'a>(cluster: &ClusterName, subject: &'a str) -> Option<Misnamed<'a>> {
+    let rest = subject.strip_prefix(cluster.root())?.strip_prefix('.')?;
     let tokens: Vec<&str> = rest.split('.').collect();
     let [role, pool, principal, boot, "hello"] = tokens[..] else { return None };
     if Role::from_name(role)? != Role::Worker {

@@ -105,6 +105,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
         let asking = NatsSettings {
             credentials: args.client_creds.clone(),
             ca: settings.nats.ca.clone(),
+            cluster: settings.cluster.clone(),
             name: format!("tenure-{}", args.name),
             request_timeout: PATIENCE,
             patience: PATIENCE,

@@ -94,8 +94,11 @@ impl PlaceArgs {
         let mut at = String::new();
         if let Some(data) = &self.data {
             at.push_str(&format!(" --data {}", data.display()));
-        } else if self.is_cluster() && std::env::var_os("TENURE_NATS_URL").is_none() {
-            at.push_str(" --nats URL"); // Not the address itself, which may hold a password.
+        } else if self.is_cluster() {
+            if std::env::var_os("TENURE_NATS_URL").is_none() {
+                at.push_str(" --nats URL"); // Not the address itself, which may hold a password.
+            }
+            at.push_str(&self.cluster.named());
         }
         if self.session.as_str() != "default" {
             at.push_str(&format!(" --session {}", self.session));

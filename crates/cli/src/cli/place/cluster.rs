@@ -10,7 +10,7 @@ use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, boot, without_secrets};
-use tenure_wire::bus::subject::{ClientName, Token, inbox};
+use tenure_wire::bus::subject::{ClientName, ClusterName, Token, inbox};
 
 use crate::cli::answer::{Exit, Failure};
 
@@ -28,12 +28,12 @@ pub(crate) struct NatsArgs {
     url: String,
 
     #[command(flatten)]
-    files: NatsFiles,
+    options: NatsOptions,
 }
 
-/// What NATS is shown, and what it has to show.
+/// What NATS is shown and has to show, and which cluster there is meant.
 #[derive(Debug, Clone, Args)]
-struct NatsFiles {
+struct NatsOptions {
     /// A credentials file for it
     #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
     creds: Option<PathBuf>,
@@ -41,13 +41,18 @@ struct NatsFiles {
     /// The certificate of the authority that signed its own, in PEM
     #[arg(long = "nats-ca", value_name = "FILE", env = "TENURE_NATS_CA")]
     ca: Option<PathBuf>,
+
+    /// Name of the cluster: several may share one NATS
+    #[arg(long, value_name = "NAME", env = "TENURE_CLUSTER", default_value = "TENURE")]
+    cluster: ClusterName,
 }
 
-impl NatsFiles {
+impl NatsOptions {
     /// The settings of the connection.
     fn settings(&self, url: &str, name: &str) -> NatsSettings {
         let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
-        NatsSettings { credentials, ca, name, ..NatsSettings::new(url) }
+        let cluster = self.cluster.clone();
+        NatsSettings { credentials, ca, cluster, name, ..NatsSettings::new(url) }
     }
 }
 
@@ -83,17 +88,27 @@ impl PatienceArgs {
 impl NatsArgs {
     /// Connects; answers come to this inbox.
     pub(crate) async fn open(&self, name: &str, inbox: String) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.files.settings(&self.url, name), inbox).await?)
+        Ok(Connection::open(&self.options.settings(&self.url, name), inbox).await?)
     }
 }
 
-/// The option that names the cluster to another command. Empty if the environment names it, or if
-/// the address has a login, which must not be shown.
-fn told(url: Option<&str>) -> String {
+/// The options that name the cluster to another command, but for what the environment says. Without the
+/// address if that has a login, which must not be shown.
+fn told(url: &str, cluster: &ClusterName) -> String {
     let environment = std::env::var("TENURE_NATS_URL").ok();
-    match url.filter(|url| environment.as_deref() != Some(*url) && !url.contains('@')) {
-        Some(url) => format!(" --nats {url}"),
-        None => String::new(),
+    let mut told = String::new();
+    if environment.as_deref() != Some(url) && !url.contains('@') {
+        told.push_str(&format!(" --nats {url}"));
+    }
+    told + &named(cluster)
+}
+
+/// The option that names a cluster, unless it is the default or the environment names it.
+fn named(cluster: &ClusterName) -> String {
+    let environment = std::env::var("TENURE_CLUSTER").ok();
+    match cluster.is_default() || environment.as_deref() == Some(cluster.as_str()) {
+        true => String::new(),
+        false => format!(" --cluster {cluster}"),
     }
 }
 
@@ -118,13 +133,13 @@ pub(crate) struct ClusterArgs {
 impl ClusterArgs {
     /// The options that name this cluster to another command.
     pub(crate) fn told(&self) -> String {
-        told(Some(&self.nats.url))
+        told(&self.nats.url, &self.nats.options.cluster)
     }
 
     /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
         let name = format!("tenure-{}", self.name);
-        let settings = self.patience.within(self.nats.files.settings(&self.nats.url, &name));
+        let settings = self.patience.within(self.nats.options.settings(&self.nats.url, &name));
         let caller = ClusterUser::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
         caller.client(&self.session).await
     }
@@ -156,7 +171,7 @@ pub(crate) struct LookArgs {
     url: Option<String>,
 
     #[command(flatten)]
-    files: NatsFiles,
+    options: NatsOptions,
 
     #[command(flatten)]
     patience: PatienceArgs,
@@ -184,13 +199,18 @@ impl LookArgs {
 
     /// The options that name this cluster to another command.
     pub(crate) fn told(&self) -> String {
-        told(self.url.as_deref())
+        self.url.as_deref().map_or_else(String::new, |url| told(url, &self.options.cluster))
+    }
+
+    /// The same without the address.
+    pub(super) fn named(&self) -> String {
+        named(&self.options.cluster)
     }
 
     /// Connects to the named cluster, or to that of this machine.
     pub(crate) async fn caller(&self) -> Result<ClusterUser, Failure> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
-        let settings = self.files.settings(url, &format!("tenure-{}", self.name));
+        let settings = self.options.settings(url, &format!("tenure-{}", self.name));
         let settings = self.patience.within(settings);
         ClusterUser::looking(&settings, self.role, self.name.clone()).await
     }
@@ -222,11 +242,14 @@ impl ClusterUser {
     ) -> Result<Self, Failure> {
         let boot = Token::new(boot()).map_err(Rejection::from)?;
         let connection = Connection::open(settings, inbox(role, &principal, &boot)).await?;
-        let address = format!("nats://{}", without_secrets(&settings.url));
+        let mut address = format!("nats://{}", without_secrets(&settings.url));
+        if !settings.cluster.is_default() {
+            address.push_str(&format!(" ({})", settings.cluster));
+        }
         Ok(Self { connection, role, principal, address })
     }
 
-    /// The address of the cluster, without secrets.
+    /// The address of the cluster, without secrets, and its name if it has one.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -238,13 +261,23 @@ impl ClusterUser {
         let client =
             NatsClient::join(self.connection.clone(), &name).await.map_err(|refused| {
                 match (refused.code, Failure::from(refused)) {
-                    (Code::Unavailable, failure) => {
-                        failure.help("does a node serve the cluster? `tenure serve` runs one")
-                    }
+                    (Code::Unavailable, failure) => failure.help(self.nobody_serves()),
                     (_, failure) => failure,
                 }
             });
         Ok(Client::new(client?))
+    }
+
+    /// Help: what may be wrong if no node answers.
+    fn nobody_serves(&self) -> String {
+        match self.connection.cluster() {
+            cluster if cluster.is_default() => {
+                "does a node serve the cluster? `tenure serve` runs one".into()
+            }
+            cluster => format!(
+                "does a node serve the cluster {cluster}? `tenure serve --cluster {cluster}` runs one"
+            ),
+        }
     }
 }
 

@@ -54,7 +54,7 @@ fn not_started(error: StartError) -> Failure {
     let exit = match &error {
         StartError::Nats { fault: Fault::Denied, .. } => Exit::NotAllowed,
         StartError::Nats { fault: Fault::Settings, .. } => Exit::Usage,
-        error if error.other_cluster().is_some() => Exit::Conflict,
+        error if error.is_of_another_cluster() => Exit::Conflict,
         _ => Exit::Unavailable,
     };
     let help = error.advice();

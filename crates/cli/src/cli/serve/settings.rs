@@ -10,7 +10,7 @@ use tenure::embedded::DEFAULT_POOL;
 use tenure_core::id::PoolId;
 use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_sdk::nats::boot;
-use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::subject::{ClusterName, Token};
 
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::telemetry::LogArgs;
@@ -101,7 +101,7 @@ struct GivenSettings {
     #[arg(long, value_name = "NAME", env = "TENURE_NODE")]
     node: Option<String>,
 
-    /// What names of streams and keys begin with [default: TENURE]
+    /// Name of the cluster: what subjects and names of streams and keys begin with [default: TENURE]
     #[arg(long, value_name = "NAME", env = "TENURE_CLUSTER")]
     cluster: Option<String>,
 
@@ -258,7 +258,7 @@ impl GivenSettings {
         let node = Token::new(boot_name(self.node, boot)).map_err(|bad| usage("node", &bad))?;
         let mut settings = Settings::new(nats, redis, node, pool);
         if let Some(cluster) = self.cluster {
-            settings.name = Token::new(cluster).map_err(|bad| usage("cluster", &bad))?.to_string();
+            settings.cluster = ClusterName::new(cluster).map_err(|bad| usage("cluster", &bad))?;
         }
         if let Some(partitions) = self.partitions {
             settings.partitions = within("partitions", u64::from(partitions), 1..=1024)
@@ -368,6 +368,23 @@ mod tests {
         }
     }
 
+    /// OWN-01: a name that cannot stand in subjects, streams and keys is refused.
+    #[test]
+    fn the_name_of_the_cluster_is_taken_at_its_longest_and_refused_over_that() {
+        let named = |name: &str| read(&format!("cluster = {name:?}"));
+        let longest = "B".repeat(64);
+        assert_eq!(named(&longest).unwrap().cluster.as_str(), longest);
+        for bad in [&*format!("{longest}B"), "", "a.b", "a b", "a*", "ä"] {
+            let refused = named(bad).unwrap_err();
+            assert_eq!(refused.exit, Exit::Usage);
+            let said = &refused.message;
+            assert!(
+                said.starts_with("--cluster: ") && said.contains("1 to 64 characters"),
+                "{said}"
+            );
+        }
+    }
+
     const SHIPPED: &str = include_str!("../../../../../deploy/tenure.toml");
 
     #[test]
@@ -393,7 +410,7 @@ mod tests {
         let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership, of.blob_quota);
         assert_eq!(numbers(&all), numbers(&default));
         assert_eq!(all.scheduler.limits, default.scheduler.limits);
-        assert_eq!(all.name, default.name);
+        assert_eq!(all.cluster, default.cluster);
         assert!(all.node.to_string().starts_with("node-"), "{}", all.node);
     }
 

@@ -11,7 +11,7 @@ fn stream(changes: Value) -> Info {
             "max_msgs_per_subject": -1, "max_msg_size": -1, "discard": "new", "storage": "file",
             "num_replicas": 1, "duplicate_window": 120_000_000_000_u64, "deny_delete": true,
             "deny_purge": true, "allow_direct": true, "allow_atomic": true, "sealed": false,
-            "metadata": record::write(2),
+            "metadata": record::write(2, "TENURE, store a1"),
         },
         "created": "2026-01-01T00:00:00Z",
         "state": {
@@ -148,10 +148,31 @@ fn the_stream_of_blobs_is_judged_too() {
 
 #[test]
 fn a_log_of_another_cluster_is_told() {
-    for metadata in [record::write(16), record::tests::entry("2")] {
+    for metadata in [record::write(16, "TENURE, store a1"), record::tests::entry("2")] {
         let other = json!({"config": {"metadata": metadata}});
         assert_eq!(one(false, other), ("log.streams", Verdict::Bad));
     }
+}
+
+/// OWN-01: the first stream that names a store says which one the log is of. Streams that an older version made
+/// name none.
+#[test]
+fn the_streams_say_which_store_they_are_of() {
+    let of = |seen: &[StreamInfo]| store(&settings(), seen);
+    let named = || Ok(Some(stream(json!({}))));
+    let older = || {
+        let mut info = stream(json!({}));
+        info.config.metadata = record::tests::entry("2, placement 2");
+        Ok(Some(info))
+    };
+    let a1 = StoreClaim::Store("TENURE, store a1".into());
+    assert_eq!(of(&[named(), named()]), a1);
+    assert_eq!(of(&[older(), named()]), a1);
+    assert_eq!(of(&[silent(), named()]), a1);
+    let made = StoreClaim::Store("TENURE, made by an older version".into());
+    assert_eq!(of(&[older(), Ok(None)]), made);
+    assert_eq!(of(&[older(), silent()]), StoreClaim::Unknown);
+    assert_eq!(of(&[Ok(None), Ok(None)]), StoreClaim::Nobody);
 }
 
 #[test]

@@ -36,7 +36,7 @@ use tenure_wire::bus::request::{
     Ask, Entries, Hello, List, LogPage as LogPageSent, RawBytes, ReadLog, Request, ViewPage, Views,
     Welcome,
 };
-use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
+use tenure_wire::bus::subject::{ClientName, event, is_inbox_of, public, runtime};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
 
@@ -97,7 +97,7 @@ impl NatsClient {
             return Err(Rejection::invalid("inbox", message));
         }
         let permits = Arc::new(Semaphore::new(UNANSWERED_MAX));
-        let (session, root) = (name.session.clone(), name.root());
+        let (session, root) = (name.session.clone(), name.root(connection.cluster()));
         let (partitions, max_bytes) = (0, None);
         let mut shared = ClientShared { connection, session, root, partitions, permits, max_bytes };
         let hello = Bytes::from(encode(&Hello { v: V, features: Features::of_program() })?);
@@ -357,14 +357,18 @@ impl ClientPort for NatsClient {
     }
 
     async fn published(&self, task: &TaskId) -> Result<NatsEvents, Rejection> {
-        self.0.connection.subscribe(public(&self.0.session, task)).await.map(NatsEvents::new)
+        let connection = &self.0.connection;
+        let subject = public(connection.cluster(), &self.0.session, task);
+        connection.subscribe(subject).await.map(NatsEvents::new)
     }
 
     async fn runtime(
         &self,
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
-        let told = self.0.connection.subscribe(runtime(&self.0.session, task)).await?;
+        let connection = &self.0.connection;
+        let subject = runtime(connection.cluster(), &self.0.session, task);
+        let told = connection.subscribe(subject).await?;
         // An event that cannot be decoded counts as lost.
         let event = |message: Message| decode(&message.payload).ok().map(|it: Runtime| it.event);
         Ok(told.filter_map(move |message| ready(event(message))).boxed())
@@ -386,10 +390,8 @@ impl ClientPort for NatsClient {
     }
 
     async fn changes(&self, task: Option<&TaskId>) -> Result<NatsChanges, Rejection> {
-        let subject = match task {
-            Some(task) => event(&self.0.session, task),
-            None => format!("{ROOT}.event.{}.*", self.0.session),
-        };
-        self.0.connection.subscribe(subject).await.map(NatsChanges::new)
+        let connection = &self.0.connection;
+        let subject = event(connection.cluster(), &self.0.session, task);
+        connection.subscribe(subject).await.map(NatsChanges::new)
     }
 }

@@ -20,7 +20,7 @@ use tenure_ports::bus::Delivery;
 use tenure_ports::placement::{self, OtherPlacement};
 use tenure_ports::supervise::guard;
 use tenure_wire::bus::node::{Alive, Hungry};
-use tenure_wire::bus::subject::{ROOT, WorkerName};
+use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{Capacity, Deliveries, Hello, Reported, Reports};
 use tenure_wire::bus::{Answer, V, decode, encode};
 use tokio::sync::watch;
@@ -54,8 +54,9 @@ pub(super) async fn start(
 ) -> Result<(AbortHandle, UnboundedReceiver<Delivery>), Rejection> {
     let connection = &inner.connection;
     let sent = connection.subscribe(format!("{}.d.*", connection.inbox())).await?;
-    let alive = connection.subscribe(format!("{ROOT}.node.*.alive")).await?;
-    let hungry = connection.subscribe(format!("{ROOT}.node.*.hungry")).await?;
+    let root = connection.cluster().root();
+    let alive = connection.subscribe(format!("{root}.node.*.alive")).await?;
+    let hungry = connection.subscribe(format!("{root}.node.*.hungry")).await?;
     let (to_pool, deliveries) = unbounded();
     let mut loops = JoinSet::new();
     loops.spawn(guard("deliveries", take_deliveries(Arc::clone(inner), sent, to_pool)));
@@ -233,8 +234,9 @@ impl Inner {
         if self.links.lock().take_unanswered(Moment::now()) {
             tracing::warn!(
                 pool = self.pool.as_str(),
+                cluster = self.connection.cluster().as_str(),
                 "no scheduler has answered yet: this worker waits. See that one runs (`tenure serve`), and that \
-                 it uses the same NATS"
+                 it uses the same NATS and the same name of the cluster"
             );
         }
     }

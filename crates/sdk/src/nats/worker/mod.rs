@@ -124,10 +124,10 @@ impl NatsWorker {
             return Err(Rejection::invalid("inbox", message));
         }
         let inner = Arc::new(Inner {
+            root: name.root(connection.cluster()),
             connection,
             agent: name.agent()?,
             pool: name.pool.clone(),
-            root: name.root(),
             handlers,
             origin: WorkerOrigin::of(host().as_deref(), build).unwrap_or_default(),
             links: Mutex::new(WorkerLinks::new(Moment::now())),
