@@ -1,4 +1,4 @@
-"""A worker with three handlers, written from docs/protocol.md alone. Password: TENURE_PASSWORD."""
+"""A worker with three handlers, written from docs/protocol.md alone."""
 import argparse
 import asyncio
 import contextvars
@@ -31,10 +31,11 @@ def unpack(message):
 
 
 class Worker:
-    def __init__(self, opts, handlers):
-        name, self.partitions = f"{opts.user}.{random.getrandbits(64):016x}", None
-        self.root, self.inbox = f"{opts.cluster}.worker.{opts.pool}.{name}", f"_INBOX.worker.{name}"
-        self.options, self.handlers, self.leaving = opts, handlers, asyncio.Event()
+    def __init__(self, options, handlers):
+        name, self.partitions = f"{options.user}.{random.getrandbits(64):016x}", None
+        self.top = f"{options.cluster.lower()}.v1"
+        self.root, self.inbox = f"{self.top}.worker.{options.pool}.{name}", f"_INBOX.worker.{name}"
+        self.options, self.handlers, self.leaving = options, handlers, asyncio.Event()
         self.links, self.heard, self.hungry = {}, {}, {}  # By node: counts, and when it spoke.
         self.open, self.known, self.tasks = {}, set(), set()  # Claims; ids that came; work.
         self.now, self.beat_at, self.state_at, self.room, self.why = 0, 0, 0, None, None
@@ -45,7 +46,7 @@ class Worker:
             inbox_prefix=self.inbox.encode(), max_reconnect_attempts=-1, ping_interval=2)
         await self.nc.subscribe(f"{self.inbox}.d.*", cb=self.on_deliveries)
         await self.nc.subscribe(f"{self.inbox}.hb.*", cb=self.on_pulses)
-        await self.nc.subscribe(f"{self.options.cluster}.node.>", cb=self.on_node)
+        await self.nc.subscribe(f"{self.top}.node.>", cb=self.on_node)
         await self.say("hello", handlers=list(self.handlers))
         loop = asyncio.get_running_loop()
         loop.call_later(2, lambda: self.links or print("no scheduler has answered yet", flush=True))
@@ -190,9 +191,10 @@ class Worker:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, text in dict(nats="nats://127.0.0.1:4222", user="worker-1", pool="default").items():
-        parser.add_argument(f"--{name}", default=text)
-    parser.add_argument("--cluster", default="TENURE", type=lambda it: f"{it.lower()}.v1")
+    parser.add_argument("--nats", default="nats://127.0.0.1:4222")
+    parser.add_argument("--user", default="worker-1", help="password: TENURE_PASSWORD")
+    parser.add_argument("--pool", default="default")
+    parser.add_argument("--cluster", default="TENURE")
     parser.add_argument("--concurrency", type=int, default=4)  # At most 1000.
     rest = asyncio.sleep
     known = dict(fail=fail, echo=lambda it: rest(0, it), sleep=lambda it: rest(it["ms"] / 1e3))

@@ -58,5 +58,5 @@ KINDS = {"blocks": Worker, "lies": Liar, "refuses": Refuser, "fails": Failing}
 
 how, nats, user, pool = sys.argv[1:]
 handlers = {"echo": echo, "sleep": pause} | ({"block": block} if how == "blocks" else {})
-options = argparse.Namespace(nats=nats, user=user, pool=pool, concurrency=4)
+options = argparse.Namespace(nats=nats, cluster='TENURE', user=user, pool=pool, concurrency=4)
 asyncio.run(KINDS[how](options, handlers).run())

@@ -24,7 +24,7 @@ import argparse, asyncio, sys
 from worker import Worker, traceparent
 async def above(given): return traceparent.get()
 nats, user, pool = sys.argv[1:]
-options = argparse.Namespace(nats=nats, user=user, pool=pool, concurrency=2)
+options = argparse.Namespace(nats=nats, cluster='TENURE', user=user, pool=pool, concurrency=2)
 asyncio.run(Worker(options, {'above': above}).run())
 ";
 
@@ -137,7 +137,7 @@ import argparse, asyncio, sys
 from worker import Worker
 async def send(given): return given
 nats, user, pool = sys.argv[1:]
-options = argparse.Namespace(nats=nats, user=user, pool=pool, concurrency=2)
+options = argparse.Namespace(nats=nats, cluster='TENURE', user=user, pool=pool, concurrency=2)
 asyncio.run(Worker(options, {'sendEmail': send}).run())
 ";
 
