@@ -11,7 +11,10 @@ use alloc::vec::Vec;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 use smol_str::SmolStr;
 
@@ -257,8 +260,9 @@ impl JsonSchema for Value {
                     "default": Self::JSON,
                 },
                 "data": {
-                    "description": "The bytes, at most 64 KiB: as `bin` in MessagePack, or as text.",
-                    "type": "string",
+                    "description": "The bytes, at most 64 KiB: as `bin` in MessagePack, or as text. A caller may \
+                        also give JSON that is no text, such as a map, which becomes its text.",
+                    "type": ["string", "object", "array", "number", "boolean"],
                 },
                 "encoding": {
                     "description": "How the bytes are encoded, outermost first: `base64` where `data` is no \
@@ -287,24 +291,70 @@ impl JsonSchema for Value {
     }
 }
 
-struct BytesIn(Vec<u8>);
+/// Data as it was given: bytes, text, or something else that has a form in JSON.
+enum DataIn {
+    Bytes(Vec<u8>),
+    Json(Json),
+}
 
-impl<'de> Deserialize<'de> for BytesIn {
+impl<'de> Deserialize<'de> for DataIn {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl serde::de::Visitor<'_> for Either {
-            type Value = BytesIn;
+        struct AnyData;
+        impl<'de> Visitor<'de> for AnyData {
+            type Value = DataIn;
             fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str("text or bytes")
+                f.write_str("text, bytes, or JSON")
             }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<BytesIn, E> {
-                Ok(BytesIn(v.as_bytes().to_vec()))
+            fn visit_str<E: Error>(self, v: &str) -> Result<DataIn, E> {
+                Ok(DataIn::Bytes(v.as_bytes().to_vec()))
             }
-            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<BytesIn, E> {
-                Ok(BytesIn(v.to_vec()))
+            fn visit_bytes<E: Error>(self, v: &[u8]) -> Result<DataIn, E> {
+                Ok(DataIn::Bytes(v.to_vec()))
+            }
+            fn visit_bool<E: Error>(self, v: bool) -> Result<DataIn, E> {
+                Ok(DataIn::Json(v.into()))
+            }
+            fn visit_i64<E: Error>(self, v: i64) -> Result<DataIn, E> {
+                Ok(DataIn::Json(v.into()))
+            }
+            fn visit_u64<E: Error>(self, v: u64) -> Result<DataIn, E> {
+                Ok(DataIn::Json(v.into()))
+            }
+            fn visit_f64<E: Error>(self, v: f64) -> Result<DataIn, E> {
+                Ok(DataIn::Json(v.into()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<DataIn, A::Error> {
+                Json::deserialize(SeqAccessDeserializer::new(list)).map(DataIn::Json)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DataIn, A::Error> {
+                Json::deserialize(MapAccessDeserializer::new(map)).map(DataIn::Json)
             }
         }
-        d.deserialize_any(Either)
+        d.deserialize_any(AnyData)
+    }
+}
+
+impl DataIn {
+    /// The bytes below so many layers of base64.
+    fn bytes(
+        self,
+        content_type: Option<&str>,
+        layers: usize,
+        is_encoded: bool,
+    ) -> Result<Vec<u8>, Cow<'static, str>> {
+        match self {
+            Self::Json(_) if is_encoded || content_type.is_some_and(|it| it != Value::JSON) => Err(
+                "`data` is JSON and no text: it has no `encoding`, and the type application/json"
+                    .into(),
+            ),
+            Self::Json(json) => Ok(format!("{json}").into_bytes()),
+            Self::Bytes(mut data) => {
+                for _ in 0..layers {
+                    data = BASE64.decode(data).map_err(|error| format!("{error}"))?;
+                }
+                Ok(data)
+            }
+        }
     }
 }
 
@@ -314,18 +364,15 @@ struct EncodingIn(Vec<SmolStr>);
 impl<'de> Deserialize<'de> for EncodingIn {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Either;
-        impl<'de> serde::de::Visitor<'de> for Either {
+        impl<'de> Visitor<'de> for Either {
             type Value = EncodingIn;
             fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.write_str("the name of an encoding, or a list of such names")
             }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<EncodingIn, E> {
+            fn visit_str<E: Error>(self, v: &str) -> Result<EncodingIn, E> {
                 Ok(EncodingIn(Vec::from([SmolStr::new(v)])))
             }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(
-                self,
-                mut names: A,
-            ) -> Result<EncodingIn, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<EncodingIn, A::Error> {
                 let mut all = Vec::new();
                 while let Some(name) = names.next_element()? {
                     all.push(name);
@@ -341,7 +388,7 @@ impl<'de> Deserialize<'de> for EncodingIn {
 #[serde(deny_unknown_fields)]
 struct ValueIn {
     content_type: Option<SmolStr>,
-    data: Option<BytesIn>,
+    data: Option<DataIn>,
     encoding: Option<EncodingIn>,
     #[serde(rename = "ref")]
     reference: Option<Ref>,
@@ -358,19 +405,17 @@ impl ValueIn {
         if layers > 0 && data.is_none() {
             return Err("`base64` is how `data` is written; a ref is of the bytes below it".into());
         }
+        let is_encoded = !names.is_empty();
         names.drain(..layers);
         let body = match (data, reference) {
             (Some(_), None) if size_bytes.is_some() || digest.is_some() => {
                 return Err("`size_bytes` and `digest` go with the ref of a blob".into());
             }
-            (Some(BytesIn(mut data)), None) => {
-                for _ in 0..layers {
-                    data = BASE64.decode(data).map_err(|error| format!("{error}"))?;
-                }
-                ValueBody::Data(data.into())
+            (Some(data), None) => {
+                ValueBody::Data(data.bytes(content_type.as_deref(), layers, is_encoded)?.into())
             }
             (None, Some(reference)) => Self::referred(reference, size_bytes, digest.as_deref())?,
-            _ => return Err("exactly one of `data` and `ref` is needed".into()),
+            _ => return Err("exactly one of `data` and `ref` is needed, and not as null".into()),
         };
         let content_type = content_type.unwrap_or(SmolStr::new_static(Value::JSON));
         Ok(Value { content_type, encoding: names.into_iter().collect(), body })
@@ -399,6 +444,6 @@ impl ValueIn {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        ValueIn::deserialize(d)?.read().map_err(serde::de::Error::custom)
+        ValueIn::deserialize(d)?.read().map_err(Error::custom)
     }
 }

@@ -334,8 +334,8 @@ fn a_refusal_names_the_field_with_all_that_it_stands_in() {
         ),
         (
             "task_update",
-            json!({"operations": [{"step": {"input": {"data": 7}}, "op": "add_step"}]}),
-            "operations[0].step.input.data",
+            json!({"operations": [{"step": {"input": {"size_bytes": "7"}}, "op": "add_step"}]}),
+            "operations[0].step.input.size_bytes",
         ),
         (
             "task_update",

@@ -22,6 +22,7 @@
 //! | `task_board_summary`, `task_template` | [`board`] |
 //! | `inspect_task`; `replay_task` | [`timeline()`], [`inspect`]; [`TaskView::as_it_was`] |
 //! | the DAG as a picture | [`graph()`] |
+//! | what a patch would do | [`plan_patch`] |
 //! | an answer within a budget | [`fit`] |
 //!
 //! What a reader knows beside the log (the time, the leases, whether the owner is up to date) comes
@@ -41,6 +42,7 @@ pub mod graph;
 pub mod list;
 pub mod look;
 pub mod normal;
+pub mod plan;
 pub mod public;
 pub mod query;
 pub mod run;
@@ -73,6 +75,7 @@ pub use graph::{Graph, graph};
 pub use list::{ListInput, TaskPage, list_entry, page_tasks, worker_page};
 pub use look::{Look, Looked, look};
 pub use normal::{Facts, Normal, Stage};
+pub use plan::{PatchPlan, Premises, plan_patch};
 pub use public::{PublicEvent, public_events};
 pub use query::{QueryInput, StepPage, query_steps};
 pub use run::{AttemptView, RunEnd, RunOffer, RunView};

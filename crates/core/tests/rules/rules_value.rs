@@ -318,6 +318,34 @@ fn what_would_be_so_again_is_not_retried() {
     }
 }
 
+/// VALUE-04: JSON that is no text becomes its text; it has no encoding and no other media type.
+#[test]
+fn json_that_is_no_text_becomes_its_text() {
+    for (given, text) in [
+        (
+            json!({"run": "echo hello", "env": {"A": "1"}}),
+            r#"{"env":{"A":"1"},"run":"echo hello"}"#,
+        ),
+        (json!([1, null, "x"]), r#"[1,null,"x"]"#),
+        (json!(2.5), "2.5"),
+        (json!(-7), "-7"),
+        (json!(true), "true"),
+    ] {
+        let value = read(json!({ "data": given })).unwrap();
+        assert_eq!(value, Value::json(text.as_bytes()), "{given}");
+        assert_eq!(
+            read(json!({"data": given, "content_type": "application/json"})).unwrap(),
+            value
+        );
+        for more in [json!({"encoding": "zstd"}), json!({"content_type": "text/plain"})] {
+            let mut with = json!({ "data": given });
+            with.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            assert!(read(with.clone()).is_err(), "{with}");
+        }
+    }
+    assert!(read(json!({"data": null})).is_err(), "null is no data");
+}
+
 /// VALUE-03: encodings are read as text or list and written as text when it is `base64` alone; JSON adds
 /// and takes off only `base64`.
 #[test]

@@ -10,7 +10,7 @@ use tenure_core::{Command, Query, Reads};
 use super::event::{EventPage, ReadEvents};
 use super::operate::{LeasePage, ListLeases};
 use super::request::{Entries, List, LogPage, ReadLog, ReadParent, RequestHead, ViewPage, Views};
-use super::{BadMessage, V, operation};
+use super::{BadMessage, V, encode_within, operation};
 
 /// Queries that only the bus has, each with its answer.
 macro_rules! queries_of_the_bus {
@@ -100,12 +100,17 @@ macro_rules! asks {
                 }
             }
 
-            pub(super) fn write(&self, head: &RequestHead) -> Result<Vec<u8>, BadMessage> {
+            /// The request as at most so many bytes.
+            pub(super) fn write(
+                &self,
+                most: usize,
+                head: &RequestHead,
+            ) -> Result<Vec<u8>, BadMessage> {
                 match self {
-                    Self::Create(input) => write(head, input),
-                    Self::RetryEnded(input) => write(head, input),
-                    Self::Command(command) => write_command(head, command),
-                    $($(Self::$ask(input) => write(head, input),)*)*
+                    Self::Create(input) => write(most, head, input),
+                    Self::RetryEnded(input) => write(most, head, input),
+                    Self::Command(command) => write_command(most, head, command),
+                    $($(Self::$ask(input) => write(most, head, input),)*)*
                 }
             }
         }
@@ -133,7 +138,7 @@ macro_rules! asks {
 queries!(asks);
 
 /// A request with its input; an input without fields is left out.
-fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMessage> {
+fn write<T: Serialize>(most: usize, head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct With<'a, T> {
         #[serde(flatten)]
@@ -141,13 +146,17 @@ fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMess
         input: &'a T,
     }
     match size_of::<T>() {
-        0 => super::encode(head),
-        _ => super::encode(&With { head, input }),
+        0 => encode_within(most, head),
+        _ => encode_within(most, &With { head, input }),
     }
 }
 
 /// A request with a command, which serializes to its name and its input.
-fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMessage> {
+fn write_command(
+    most: usize,
+    head: &RequestHead,
+    command: &Command,
+) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct CommandMessage<'a> {
         v: V,
@@ -166,7 +175,7 @@ fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMe
         #[serde(skip_serializing_if = "Option::is_none")]
         trace: Option<&'a SmolStr>,
     }
-    super::encode(&CommandMessage {
+    let message = CommandMessage {
         v: head.v,
         command,
         task_id: head.task_id.as_ref(),
@@ -175,5 +184,6 @@ fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMe
         expected_spec_version: head.expected_spec_version,
         max_bytes: head.max_bytes,
         trace: head.trace.as_ref(),
-    })
+    };
+    encode_within(most, &message)
 }

@@ -12,9 +12,11 @@ pub mod address;
 mod ask;
 mod beside;
 pub mod blob;
+pub mod call;
 pub mod catalog;
 pub mod event;
 pub mod fault;
+pub mod fleet;
 pub mod node;
 pub mod operate;
 mod operation;
@@ -123,10 +125,18 @@ impl From<BadMessage> for Rejection {
 /// # Errors
 /// It is longer than [`MESSAGE_MAX`], or a value in it has no form in MessagePack.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
-    let mut out = Bounded { bytes: Vec::with_capacity(256), is_full: false };
+    encode_within(MESSAGE_MAX, message)
+}
+
+/// A message as bytes, for a transport that carries up to `most` of them.
+///
+/// # Errors
+/// It is longer, or a value in it has no form in MessagePack.
+pub fn encode_within<T: Serialize>(most: usize, message: &T) -> Result<Vec<u8>, BadMessage> {
+    let mut out = Bounded { bytes: Vec::with_capacity(256), most, is_full: false };
     let written = message.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
     if out.is_full {
-        return Err(too_long());
+        return Err(too_long(most));
     }
     written.map_err(|error| BadMessage::whole(error.to_string()))?;
     let out = out.bytes;
@@ -138,6 +148,15 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
 /// # Errors
 /// The bytes are no such message, nest too deep, are too long, or something follows the message.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    decode_within(MESSAGE_MAX, bytes)
+}
+
+/// Reads a message of a transport that carries up to `most` bytes.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_within<T: DeserializeOwned>(most: usize, bytes: &[u8]) -> Result<T, BadMessage> {
+    check_length(most, bytes)?;
     read(PhantomData, bytes, Unknown::PassedOver)
 }
 
@@ -146,17 +165,21 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
 /// # Errors
 /// As [`decode`], and for unknown fields of the input.
 pub fn decode_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    check_length(MESSAGE_MAX, bytes)?;
     read(PhantomData, bytes, Unknown::AsItSays)
 }
 
+/// Refuses more bytes than the transport carries.
+fn check_length(most: usize, bytes: &[u8]) -> Result<(), BadMessage> {
+    if bytes.len() > most { Err(too_long(most)) } else { Ok(()) }
+}
+
+/// Reads a message, whose length the caller has checked.
 fn read<'de, S: DeserializeSeed<'de>>(
     seed: S,
     bytes: &'de [u8],
     unknown: Unknown,
 ) -> Result<S::Value, BadMessage> {
-    if bytes.len() > MESSAGE_MAX {
-        return Err(too_long());
-    }
     let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
     reader.set_max_depth(DEPTH_MAX);
     let place = FieldPath::default();
@@ -170,13 +193,15 @@ fn read<'de, S: DeserializeSeed<'de>>(
     }
 }
 
-fn too_long() -> BadMessage {
-    BadMessage::whole(format!("it has more than {MESSAGE_MAX} bytes"))
+fn too_long(most: usize) -> BadMessage {
+    BadMessage::whole(format!("it has more than {most} bytes"))
 }
 
 /// The output of a message: writing stops when it gets too long.
 struct Bounded {
     bytes: Vec<u8>,
+    /// The most bytes that it may have.
+    most: usize,
     is_full: bool,
 }
 
@@ -186,7 +211,7 @@ impl Write for Bounded {
     }
 
     fn write_all(&mut self, more: &[u8]) -> io::Result<()> {
-        if self.bytes.len() + more.len() > MESSAGE_MAX {
+        if self.bytes.len() + more.len() > self.most {
             self.is_full = true;
             return Err(io::ErrorKind::FileTooLarge.into());
         }

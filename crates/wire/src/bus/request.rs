@@ -21,7 +21,7 @@ use tenure_core::view::{Snapshot, ViewName, ViewsInput};
 use tenure_core::{Command, Context, Rejection};
 
 pub use super::ask::Ask;
-use super::{BadMessage, V, decode, operation};
+use super::{BadMessage, MESSAGE_MAX, V, decode_within, operation};
 
 /// Asks for the partitions and the placement of the cluster (`hello`). Any node answers with [`Welcome`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -335,7 +335,15 @@ impl Request {
     /// `validation_error`: the bytes are no request, the operation is unknown, or the input is not
     /// the operation's.
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
-        let head: RequestHead = decode(bytes)?;
+        Self::read_within(MESSAGE_MAX, bytes)
+    }
+
+    /// Reads a request of a transport that carries up to `most` bytes.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_within(most: usize, bytes: &[u8]) -> Result<Self, Rejection> {
+        let head: RequestHead = decode_within(most, bytes)?;
         let name = head.operation.as_str();
         let ask = match Operator::called(name) {
             _ if name == UPDATE_TASK => {
@@ -347,7 +355,7 @@ impl Request {
                 let input: CreateTask = operation::input(bytes)?;
                 Ask::Create(Box::new(input.called(name)))
             }
-            Some(Operator::RetryTask) if again(bytes)? => {
+            Some(Operator::RetryTask) if again(most, bytes)? => {
                 Ask::RetryEnded(Box::new(operation::input(bytes)?))
             }
             operator => match Ask::read_query(operator.map_or(name, |it| it.as_str()), bytes) {
@@ -366,12 +374,20 @@ impl Request {
     /// # Errors
     /// The request is too long.
     pub fn write(&self) -> Result<Vec<u8>, BadMessage> {
-        self.ask.write(&self.head)
+        self.write_within(MESSAGE_MAX)
+    }
+
+    /// The request as bytes, for a transport that carries up to `most` of them.
+    ///
+    /// # Errors
+    /// The request is longer.
+    pub fn write_within(&self, most: usize) -> Result<Vec<u8>, BadMessage> {
+        self.ask.write(most, &self.head)
     }
 }
 
 /// Whether a `retry_task` is of an ended Task: it then names the Task in `retry_of`.
-fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
+fn again(most: usize, bytes: &[u8]) -> Result<bool, BadMessage> {
     #[derive(Deserialize)]
     struct Asked {
         #[serde(default)]
@@ -382,7 +398,7 @@ fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
         #[serde(default)]
         retry_of: Option<IgnoredAny>,
     }
-    Ok(decode::<Asked>(bytes)?.input.is_some_and(|input| input.retry_of.is_some()))
+    Ok(decode_within::<Asked>(most, bytes)?.input.is_some_and(|input| input.retry_of.is_some()))
 }
 
 pub(super) fn unknown_operation(name: &str) -> Rejection {
