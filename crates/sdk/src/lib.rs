@@ -9,7 +9,7 @@
 //! [`nats`] implements both ports over a network; the scheduler implements them in process.
 //! [`Client::connect`](client::Client::connect) and
 //! [`WorkerPool::connect`](worker::WorkerPool::connect) are all that a program needs to join a
-//! cluster.
+//! cluster. With the feature `http`, the module `http` has a [`ClientPort`] that reaches a gateway.
 //!
 //! Requests and answers use types of the core, which this crate exports too: ids, records, states,
 //! inputs of commands and operations of patches, views.
@@ -17,8 +17,12 @@
 mod answer;
 pub mod client;
 mod clock;
+#[cfg(feature = "http")]
+pub mod http;
 mod jitter;
 pub mod nats;
+mod pages;
+mod patience;
 mod pauses;
 pub mod worker;
 

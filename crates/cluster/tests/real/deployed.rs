@@ -86,7 +86,7 @@ fn nats_takes_each_configuration_with_its_variables() {
     // It includes all others but `local.conf`.
     let cluster = root().join("deploy/nats/cluster.conf").canonicalize().unwrap();
     let all = variables(&cluster);
-    assert_eq!(all.len(), 15, "{all:?}");
+    assert_eq!(all.len(), 16, "{all:?}");
     for missing in &all {
         let mut less = all.clone();
         less.remove(missing);
@@ -103,12 +103,18 @@ fn passwords_and_the_compose_file_have_all_that_nats_takes() {
     let printed = String::from_utf8(printed.stdout).unwrap();
     let mut given: BTreeSet<String> = BTreeSet::new();
     for line in printed.lines() {
-        let (name, password) = line.split_once('=').unwrap();
-        assert!(password.starts_with('p') && password.len() == 33, "{name}");
+        let (name, secret) = line.split_once('=').unwrap();
+        let (first, length) = match name {
+            "TENURE_TOKEN" => ("t", 65),
+            "TENURE_TOKEN_SHA256" => ("", 64),
+            _ => ("p", 33),
+        };
+        assert!(secret.starts_with(first) && secret.len() == length, "{name}");
         given.insert(name.to_owned());
     }
     let passwords = needed.iter().filter(|name| name.ends_with("_PASSWORD"));
-    assert_eq!(passwords.cloned().collect::<BTreeSet<_>>(), given);
+    let of_http = ["TENURE_TOKEN", "TENURE_TOKEN_SHA256"].map(String::from);
+    assert_eq!(passwords.cloned().chain(of_http).collect::<BTreeSet<_>>(), given);
     let compose = text(&root().join("docker-compose.yml"));
     for name in &needed {
         assert!(compose.contains(&format!("\n      {name}: ")), "the compose file lacks {name}");

@@ -210,6 +210,61 @@ async fn clients_do_nothing_else() {
     }
 }
 
+/// A gateway acts as whoever has come to it, in every role that callers have.
+#[tokio::test]
+async fn a_gateway_acts_for_its_callers() {
+    let place = Place::open().await;
+    let gateway = place.user("gateway").await;
+    let said = [
+        "tenure.v1.orchestrator.main.ann.cmd.3",
+        "tenure.v1.observer.other.bob.nodes",
+        "tenure.v1.worker.gpu.worker-2.boot.report.0",
+    ];
+    place.may_say(&gateway, &said).await;
+    let heard = [
+        ("_INBOX.orchestrator.ann.boot.>", "_INBOX.orchestrator.ann.boot.1"),
+        ("_INBOX.observer.bob.boot.>", "_INBOX.observer.bob.boot.1"),
+        ("_INBOX.worker.worker-2.boot.>", "_INBOX.worker.worker-2.boot.d.one"),
+        ("tenure.v1.event.other.task", "tenure.v1.event.other.task"),
+        ("tenure.v1.node.>", "tenure.v1.node.one.alive"),
+    ];
+    place.may_hear(&gateway, &heard).await;
+}
+
+/// A gateway takes the part of no node, writes no log, and does nothing that it does not offer.
+#[tokio::test]
+async fn a_gateway_does_nothing_that_callers_may_not() {
+    let place = Place::open().await;
+    let gateway = place.user("gateway").await;
+    let attacks = [
+        "tenure.v1.orchestrator.main.ann.drain",
+        "tenure.v1.orchestrator.main.ann.import.0",
+        "tenure.v1.system.main.ann.cmd.0",
+        "tenure.v1.node.one.alive",
+        "tenure.v1.event.main.task",
+        "_INBOX.orchestrator.ann.boot.1",
+        "_INBOX.worker.worker-1.boot.d.one",
+        "_INBOX.scheduler.one.1",
+        "tenure.wal.0",
+        "tenure.index.0",
+        "$JS.API.STREAM.DELETE.TENURE_WAL_0",
+        "$JS.API.STREAM.MSG.GET.TENURE_WAL_0",
+        "anything",
+    ];
+    place.may_not_say(&gateway, &attacks).await;
+    let heard = [
+        (">", "tenure.wal.0"),
+        ("_INBOX.>", "_INBOX.scheduler.one.1"),
+        ("_INBOX.system.>", "_INBOX.system.one.1"),
+        ("tenure.v1.orchestrator.>", "tenure.v1.orchestrator.main.orchestrator-1.cmd.0"),
+        ("tenure.v1.worker.>", "tenure.v1.worker.default.worker-1.boot.report.0"),
+        ("tenure.wal.>", "tenure.wal.0"),
+    ];
+    place.may_not_hear(&gateway, &heard).await;
+    let events = "tenure.v1.event.main.task";
+    assert!(!place.hears_in_group(&gateway, events, events).await);
+}
+
 /// The users of the scheduler that answer strangers cannot write into the log, nor call the store, nor
 /// forge an acknowledgement; each does its own part.
 #[tokio::test]

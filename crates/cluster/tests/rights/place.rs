@@ -29,7 +29,7 @@ struct Known {
     may_hear: &'static str,
 }
 
-const USERS: [Known; 6] = [
+const USERS: [Known; 7] = [
     Known {
         name: "journal",
         variable: "TENURE_JOURNAL_PASSWORD",
@@ -71,6 +71,13 @@ const USERS: [Known; 6] = [
         inbox: "_INBOX.observer.observer-1.boot",
         may_say: "tenure.v1.observer.main.observer-1.hello",
         may_hear: "_INBOX.observer.observer-1.boot.marker",
+    },
+    Known {
+        name: "gateway",
+        variable: "TENURE_GATEWAY_PASSWORD",
+        inbox: "_INBOX.orchestrator.ann.boot",
+        may_say: "tenure.v1.orchestrator.main.ann.hello",
+        may_hear: "_INBOX.orchestrator.ann.boot.marker",
     },
 ];
 

@@ -31,8 +31,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::mux::{self, NatsReply, WaiterSlot, Waiters};
 use super::news::{Hears, News};
-use super::patience::{ambiguous, unavailable};
 use super::reach;
+use crate::patience::{ambiguous, unavailable};
 
 /// How often to check whether there is a connection again.
 const LOOK: Duration = Duration::from_millis(10);

@@ -16,7 +16,6 @@ pub mod connect;
 mod join;
 mod mux;
 mod news;
-mod patience;
 mod reach;
 pub mod worker;
 

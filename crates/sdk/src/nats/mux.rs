@@ -2,6 +2,7 @@
 //! last token of the subject is the id of the request.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,10 +20,19 @@ pub(super) enum NatsReply {
 }
 
 /// The requests that wait, by id. An entry lives as long as its request waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Waiters {
     last: u64,
     open: HashMap<u64, Waiter>,
+}
+
+/// The first id is drawn at random: where two connections have the same inbox, the reply to a request of one
+/// does not look like that to a request of the other.
+impl Default for Waiters {
+    fn default() -> Self {
+        let last = RandomState::new().build_hasher().finish() >> 1;
+        Self { last, open: HashMap::new() }
+    }
 }
 
 #[derive(Debug)]

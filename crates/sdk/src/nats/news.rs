@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tenure_core::{Code, Rejection};
 use tokio::sync::watch;
 
-use super::patience::unavailable;
+use crate::patience::unavailable;
 
 /// How many different events are told while there is no connection.
 const TOLD_MAX: usize = 64;

@@ -1,6 +1,7 @@
 //! Built-in handlers: `noop`, `sleep`, `exec`.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,10 +46,27 @@ impl Handlers {
     /// # Errors
     /// Never, as the names are valid.
     pub fn with_builtins_in(self, cwd: Option<String>, files: PathBuf) -> Result<Self, BadId> {
+        self.with_builtins_where(move |_| ready(cwd.clone()), files)
+    }
+
+    /// As [`with_builtins_in`](Self::with_builtins_in), for commands of many Tasks: `cwd` says of each Step in
+    /// which directory the commands of its Task run.
+    ///
+    /// # Errors
+    /// Never, as the names are valid.
+    pub fn with_builtins_where<F, Fut>(self, cwd: F, files: PathBuf) -> Result<Self, BadId>
+    where
+        F: Fn(StepContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Option<String>> + Send + 'static,
+    {
         let places = Arc::new((cwd, files));
         self.on(NOOP, noop)?.on(SLEEP, sleep)?.on(EXEC, move |ctx| {
             let places = Arc::clone(&places);
-            async move { run_command(&ctx, places.0.as_deref(), &places.1).await }
+            async move {
+                let (cwd, files) = &*places;
+                let cwd = cwd(ctx.clone()).await;
+                run_command(&ctx, cwd.as_deref(), files).await
+            }
         })
     }
 }

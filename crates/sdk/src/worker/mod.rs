@@ -29,6 +29,6 @@ mod words;
 pub use attempt_files::AttemptDir;
 pub use context::StepContext;
 pub use handler::{HandlerError, Handlers};
-pub use outputs::open_log;
+pub use outputs::{open_log, read_output_page};
 pub use pool::{Options, WorkerPool};
 pub use shortage::SHORTAGE;

@@ -46,6 +46,19 @@ fn read_page(files: &Path, asked: &OutputRequest) -> io::Result<OutputPage> {
     let (session_id, task_id) = (asked.session_id.clone(), asked.task_id.clone());
     let task = TaskKey { session_id, task_id };
     let dir = AttemptDir::new(&fs::canonicalize(files)?, &task, &asked.step_id, asked.ordinal);
+    read_output_page(&dir, asked.stream, asked.from)
+}
+
+/// Reads a page of what the command of an Attempt wrote, from this byte on. The path of the directory for
+/// all files must have no links in it.
+///
+/// # Errors
+/// The system refuses, or a link is in the place of the directory of the Attempt or of the file.
+pub fn read_output_page(
+    dir: &AttemptDir,
+    stream: OutputStream,
+    from: u64,
+) -> io::Result<OutputPage> {
     match fs::canonicalize(dir.path()) {
         Ok(real) if real == dir.path() => {}
         // A command can replace the directory by a link to another.
@@ -53,15 +66,15 @@ fn read_page(files: &Path, asked: &OutputRequest) -> io::Result<OutputPage> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(NO_FILE),
         Err(error) => return Err(error),
     }
-    let path = match asked.stream {
+    let path = match stream {
         OutputStream::Stdout => dir.stdout(),
         OutputStream::Stderr => dir.stderr(),
     };
     let Some(mut file) = open_log(&path)? else { return Ok(NO_FILE) };
     let size = file.metadata()?.len();
     let mut data = Vec::new();
-    if asked.from < size {
-        file.seek(SeekFrom::Start(asked.from))?;
+    if from < size {
+        file.seek(SeekFrom::Start(from))?;
         file.take(OUTPUT_PAGE_MAX as u64).read_to_end(&mut data)?;
     }
     Ok(OutputPage { data: RawBytes(data), size_bytes: Some(size) })

@@ -32,10 +32,7 @@ use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
-use tenure_wire::bus::request::{
-    Ask, Entries, Hello, List, LogPage as LogPageSent, RawBytes, ReadLog, Request, ViewPage, Views,
-    Welcome,
-};
+use tenure_wire::bus::request::{Ask, Entries, Hello, List, Request, ViewPage, Views, Welcome};
 use tenure_wire::bus::subject::{ClientName, event, is_inbox_of, public, runtime};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
@@ -44,7 +41,8 @@ use self::draft::CreateParts;
 pub use self::operate::Gather;
 pub use self::read::{NatsChanges, NatsEvents};
 use super::connect::Connection;
-use super::patience::{Patience, unavailable};
+use crate::pages;
+use crate::patience::{Patience, unavailable};
 
 /// Unanswered requests; more wait for their turn (mechanisms 16).
 const UNANSWERED_MAX: usize = 256;
@@ -166,26 +164,6 @@ impl ClientShared {
         self.ask(verb, body, self.connection.patience()).await
     }
 
-    /// A page of a log. If a commit comes in parts, this puts them together.
-    async fn page(&self, task: &TaskId, after: u64) -> Result<LogPageSent, Rejection> {
-        let mut parts = RawBytes(Vec::new());
-        let mut from = 0;
-        loop {
-            let mut page = self.ask_on(task, ReadLog { after, from }).await?;
-            if let Some(first) = page.commits.first_mut().filter(|_| from > 0 || page.cut.is_some())
-            {
-                parts.0.append(&mut first.0);
-                std::mem::swap(&mut parts, first);
-            }
-            match (page.cut, page.commits.first_mut()) {
-                (Some(next), Some(first)) if next > from => {
-                    (from, parts) = (next, RawBytes(std::mem::take(&mut first.0)));
-                }
-                _ => return Ok(page),
-            }
-        }
-    }
-
     async fn write(
         &self,
         task: &TaskId,
@@ -232,7 +210,7 @@ impl ClientShared {
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
             let is_last = !page.more || page.entries.is_empty();
-            all.extend(page.entries.into_iter().map(read::entry));
+            all.extend(page.entries.into_iter().map(pages::entry));
             if is_last {
                 return Ok(all);
             }
@@ -348,8 +326,8 @@ impl ClientPort for NatsClient {
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        let page = self.0.page(task, after).await?;
-        read::log_page(&self.0.session, task, after, page)
+        let page = pages::whole_page(after, |which| self.0.ask_on(task, which)).await?;
+        pages::log_page(&self.0.session, task, after, page)
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {

@@ -19,7 +19,7 @@ use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
 
 use super::{LISTED_AT_ONCE, NatsClient};
-use crate::nats::patience::unavailable;
+use crate::patience::unavailable;
 
 /// How long to wait for answers as long as the owners of some partitions have not answered.
 const ANSWERS: Duration = Duration::from_secs(2);

@@ -32,7 +32,7 @@ use super::links::{uses_capacity, was_lost};
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::PendingRequest;
-use crate::nats::patience::{ambiguous, unavailable};
+use crate::patience::{ambiguous, unavailable};
 
 /// A statement of capacity, and an acknowledgement when many deliveries come, waits so long for
 /// more, to go together.

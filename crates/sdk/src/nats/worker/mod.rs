@@ -50,8 +50,8 @@ use tokio::task::AbortHandle;
 use self::links::WorkerLinks;
 use self::outbox::{Item, Outbox};
 use super::connect::Connection;
-use super::patience::{Patience, unavailable};
 use crate::clock::Moment;
+use crate::patience::{Patience, unavailable};
 
 /// How long a worker looks for a Step or tries to claim one before it leaves the Run alone.
 const PATIENCE: Duration = Duration::from_secs(5);

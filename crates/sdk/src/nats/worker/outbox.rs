@@ -11,7 +11,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::worker::{Report, Reported};
 use tokio::sync::oneshot;
 
-use crate::nats::patience::unavailable;
+use crate::patience::unavailable;
 
 /// Unanswered messages to a partition beyond which reports gather.
 const IN_FLIGHT: usize = 8;

@@ -19,7 +19,7 @@ const READING_MAX: Duration = Duration::from_secs(600);
 
 /// The patience that is left for one request.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     begun: Instant,
     whole: Duration,
     until: Instant,
@@ -34,7 +34,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// Patience that begins now.
-    pub(super) fn of(whole: Duration) -> Self {
+    pub(crate) fn of(whole: Duration) -> Self {
         let pauses = Pauses::between(PAUSES.0, PAUSES.1);
         let begun = Instant::now();
         let until = begun + whole;
@@ -42,17 +42,17 @@ impl Patience {
     }
 
     /// Patience that tells the user nothing: for requests behind which nobody waits at a screen.
-    pub(super) fn quiet(whole: Duration) -> Self {
+    pub(crate) fn quiet(whole: Duration) -> Self {
         Self { tells: false, ..Self::of(whole) }
     }
 
     /// How long a try that takes up to `most` may take.
-    pub(super) fn for_a_try(&self, most: Duration) -> Duration {
+    pub(crate) fn for_a_try(&self, most: Duration) -> Duration {
         most.min(self.until.saturating_duration_since(Instant::now())).max(PAUSES.0)
     }
 
     /// Pauses, and returns true, if the request may be repeated after this refusal.
-    pub(super) async fn outlasts(&mut self, refused: &Rejection) -> bool {
+    pub(crate) async fn outlasts(&mut self, refused: &Rejection) -> bool {
         let pause = self.pauses.after(refused);
         if refused.details.get("reading").is_some_and(|it| *it == true) {
             let on = (Instant::now() + self.whole).min(self.begun + READING_MAX);
@@ -79,7 +79,7 @@ impl Patience {
     }
 
     /// The result of all the tries together.
-    pub(super) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
+    pub(crate) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
         let Self { told, lost_one, .. } = self;
         let is_final = answer.as_ref().err().is_none_or(|refused| !refused.code.is_retryable());
         if let Some(told) = told.filter(|_| is_final) {
@@ -93,12 +93,12 @@ impl Patience {
 }
 
 /// The error when there is no answer now; the request may be repeated.
-pub(super) fn unavailable(message: impl Into<String>) -> Rejection {
+pub(crate) fn unavailable(message: impl Into<String>) -> Rejection {
     Rejection::new(Code::Unavailable, message)
 }
 
 /// The error when the answer to a request is lost: the request may have taken effect (WAL-09).
-pub(super) fn ambiguous(message: impl Into<String>) -> Rejection {
+pub(crate) fn ambiguous(message: impl Into<String>) -> Rejection {
     unavailable(message).of_kind(RejectionKind::Ambiguous)
 }
 

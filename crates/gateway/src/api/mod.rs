@@ -1,0 +1,108 @@
+//! The routes of operations. The [table](routes::ROUTES) gives each operation of the catalog a method and a
+//! path; everything else comes from the catalog.
+//!
+//! ```text
+//!  JSON, query string ─► read ─► request of the bus ─► call ─► port
+//!                        (pack, query)                  │
+//!  JSON, ETag, page token ◄── etag, page ◄── answer ◄───┘
+//! ```
+//!
+//! [`parts`], [`pools`] and [`blobs`] are resources that no single operation answers, or not in JSON. [`rpc`]
+//! takes requests of the bus as they are, for programs of ours.
+
+mod blobs;
+mod call;
+mod etag;
+mod fold;
+mod pack;
+mod page;
+mod parts;
+mod plan;
+mod pools;
+mod query;
+mod read;
+pub(crate) mod routes;
+mod rpc;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use tenure_core::{Code, Rejection};
+use tenure_wire::bus::call::MEDIA_TYPE;
+
+pub(crate) use self::fold::FOLDS_MAX;
+pub(crate) use self::page::position_in;
+pub(crate) use self::query::{ParameterKind, Parameters};
+pub(crate) use self::read::{Inquiry, Place, check_accept, json_body};
+use crate::described::{Content, DescribedRoute};
+use crate::problem::HttpProblem;
+use crate::{Backend, Gateway};
+
+/// All routes of operations.
+pub(crate) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
+    Router::new()
+        .merge(call::routes())
+        .merge(parts::routes())
+        .merge(blobs::routes())
+        .merge(pools::routes())
+        .merge(rpc::routes())
+}
+
+/// The resources that are no operations of the catalog, for the document.
+pub(crate) fn described() -> impl Iterator<Item = DescribedRoute> {
+    let tables = parts::DESCRIBED.iter().chain(&blobs::DESCRIBED).chain(&pools::DESCRIBED);
+    tables.copied().chain([CALL])
+}
+
+/// The route for programs that speak the messages of the bus, for the document.
+const CALL: DescribedRoute = DescribedRoute {
+    method: "post",
+    path: "/v1/sessions/{session}/call",
+    id: "call",
+    summary: "Sends a request of the bus, as MessagePack (docs/protocol.md).",
+    parameters: &[],
+    body: Some(Content::Other(MEDIA_TYPE)),
+    answers: &[(200, Some(Content::Other(MEDIA_TYPE)))],
+    refusals: &[413, 415],
+};
+
+/// An answer in JSON, which no cache keeps.
+pub(crate) fn json_reply(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => bytes_reply(status, HeaderValue::from_static("application/json"), bytes),
+        Err(error) => {
+            let message = format!("the answer cannot be written: {error}");
+            HttpProblem::from(Rejection::new(Code::StorageError, message)).into_response()
+        }
+    }
+}
+
+/// An answer of bytes, which no cache keeps.
+pub(crate) fn bytes_reply(
+    status: StatusCode,
+    media_type: HeaderValue,
+    bytes: impl Into<Body>,
+) -> Response {
+    let mut response = Response::new(bytes.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The answer where no route has the path.
+pub(crate) async fn no_such_resource(request: Request) -> HttpProblem {
+    HttpProblem::not_found(format!("there is nothing at {}", request.uri().path()))
+}
+
+/// The answer where the path has other methods. axum adds those (`Allow`).
+pub(crate) async fn no_such_method(request: Request) -> HttpProblem {
+    let message = format!("{} does not go with this path", request.method());
+    HttpProblem::of_http(StatusCode::METHOD_NOT_ALLOWED, message)
+}

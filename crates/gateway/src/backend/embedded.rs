@@ -1,0 +1,196 @@
+//! [`EmbeddedBackend`]: a scheduler in this process.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tenure_core::id::{AgentId, HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::task::Attempt;
+use tenure_core::view::View;
+use tenure_core::{Code, Rejection};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::observer::PoolSample;
+use tenure_ports::{ClientPort as _, Journal, Leases};
+use tenure_scheduler::{ClientLink, Scheduler, WorkerLink};
+use tenure_sdk::client::Client;
+use tenure_sdk::worker::{AttemptDir, read_output_page};
+use tenure_wire::bus::operate::{LeaseRow, NodeFacts, OpenAttempt, PoolFacts};
+use tenure_wire::bus::output::{OutputPage, ReadOutput};
+use tenure_wire::bus::request::RawBytes;
+use tenure_wire::bus::subject::{Token, WorkerName};
+
+use super::{Backend, Joined, NodeAnswers, check_client};
+use crate::identity::Identity;
+
+/// What the only node calls itself.
+const NODE: &str = "local";
+
+/// A scheduler in this process, and the directory in which its commands leave what they write.
+pub struct EmbeddedBackend<J: Journal, L: Leases> {
+    scheduler: Scheduler<J, L>,
+    files: Option<Arc<PathBuf>>,
+}
+
+impl<J: Journal, L: Leases> EmbeddedBackend<J, L> {
+    /// On this scheduler. Without a directory nobody can read what commands wrote.
+    pub fn new(scheduler: Scheduler<J, L>, files: Option<PathBuf>) -> Self {
+        Self { scheduler, files: files.map(Arc::new) }
+    }
+
+    fn link(&self, who: &Identity, session: &SessionId) -> Result<ClientLink<J, L>, Rejection> {
+        check_client(who)?;
+        let agent = AgentId::new(who.principal.as_str())?;
+        Ok(self.scheduler.client(who.role, agent, session.clone()))
+    }
+
+    fn facts(&self) -> NodeFacts {
+        let sample = self.scheduler.sample();
+        let waits = sample.waits.into_iter().filter(|(_, count)| *count > 0);
+        NodeFacts {
+            node: NODE.into(),
+            partitions: 1,
+            owned: vec![0],
+            pools: sample.pools.into_iter().map(pool_facts).collect(),
+            at: Some(self.scheduler.now()),
+            tasks: Some(sample.tasks),
+            counts: Some(sample.counts),
+            waits: Some(waits.map(|(why, count)| (why.as_str().into(), count)).collect()),
+            ..NodeFacts::default()
+        }
+    }
+
+    /// The open Attempts of a Task with their leases.
+    async fn leases_of(&self, key: &TaskKey) -> Result<Vec<LeaseRow>, Rejection> {
+        let open: Vec<Attempt> = self
+            .scheduler
+            .read(key, |task: &View<'_>| task.open_attempts().cloned().collect())
+            .await?;
+        let row = |attempt: Attempt| LeaseRow {
+            task_id: key.task_id.clone(),
+            attempt_id: attempt.attempt_id,
+            left_ms: self.scheduler.lease_left_ms(attempt.attempt_id),
+            open: Some(open_attempt(attempt)),
+        };
+        Ok(open.into_iter().map(row).collect())
+    }
+}
+
+impl<J: Journal, L: Leases> Clone for EmbeddedBackend<J, L> {
+    fn clone(&self) -> Self {
+        Self { scheduler: self.scheduler.clone(), files: self.files.clone() }
+    }
+}
+
+impl<J: Journal, L: Leases> fmt::Debug for EmbeddedBackend<J, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedBackend").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl<J: Journal, L: Leases> Backend for EmbeddedBackend<J, L> {
+    type Client = ClientLink<J, L>;
+    type Worker = WorkerLink<J, L>;
+
+    async fn client(
+        &self,
+        who: &Identity,
+        session: &SessionId,
+    ) -> Result<Client<Self::Client>, Rejection> {
+        self.link(who, session).map(Client::new)
+    }
+
+    /// The one node. It knows its pools, and not the names of the workers in them.
+    async fn nodes(&self, who: &Identity, _: &SessionId) -> Result<NodeAnswers, Rejection> {
+        check_client(who)?;
+        Ok(NodeAnswers { nodes: vec![self.facts()], missing_partitions: Vec::new() })
+    }
+
+    async fn read_output(
+        &self,
+        who: &Identity,
+        session: &SessionId,
+        task: &TaskId,
+        asked: ReadOutput,
+    ) -> Result<OutputPage, Rejection> {
+        let attempt = self.link(who, session)?.attempt(task, asked.attempt_id).await?;
+        let Some(files) = self.files.clone() else {
+            return Ok(OutputPage { data: RawBytes(Vec::new()), size_bytes: None });
+        };
+        let key = TaskKey { session_id: session.clone(), task_id: task.clone() };
+        let read = move || {
+            let root = std::fs::canonicalize(&*files)?;
+            let dir = AttemptDir::new(&root, &key, &attempt.step_id, attempt.ordinal);
+            read_output_page(&dir, asked.stream, asked.from)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        read.map_err(std::io::Error::other).flatten().map_err(|error| {
+            let message = format!("what the command wrote cannot be read: {error}");
+            Rejection::new(Code::StorageError, message)
+        })
+    }
+
+    async fn leases(
+        &self,
+        who: &Identity,
+        session: &SessionId,
+    ) -> Result<Vec<LeaseRow>, Rejection> {
+        let live = self.link(who, session)?.list(false).await?.entries;
+        let mut all = Vec::new();
+        for entry in live {
+            match self.leases_of(&entry.key).await {
+                Ok(leases) => all.extend(leases),
+                Err(gone) if gone.code == Code::TaskNotFound => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        all.sort_by_key(|row| row.attempt_id);
+        Ok(all)
+    }
+
+    async fn join(
+        &self,
+        who: &Identity,
+        pool: PoolId,
+        boot: Token,
+        handlers: Option<Vec<HandlerName>>,
+    ) -> Result<Joined<Self::Worker>, Rejection> {
+        let name = WorkerName { pool, principal: who.principal.clone(), boot };
+        self.scheduler.join(name.agent()?, name.pool, handlers)
+    }
+
+    async fn ready(&self) -> Result<(), Rejection> {
+        if self.scheduler.has_stopped() {
+            return Err(Rejection::new(Code::Unavailable, "the scheduler has stopped"));
+        }
+        match self.scheduler.trouble().borrow().as_deref() {
+            Some(why) => {
+                let message = format!("the log cannot be written: {why}");
+                Err(Rejection::new(Code::StorageError, message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn open_attempt(attempt: Attempt) -> OpenAttempt {
+    OpenAttempt {
+        step_id: attempt.step_id,
+        ordinal: attempt.ordinal,
+        worker_id: attempt.worker_id,
+        started_at: attempt.started_at,
+    }
+}
+
+fn pool_facts(pool: PoolSample) -> PoolFacts {
+    let oldest = u64::try_from(pool.oldest.as_millis()).unwrap_or(u64::MAX);
+    PoolFacts {
+        pool: pool.pool,
+        workers: pool.workers,
+        free: pool.free,
+        waiting: pool.waiting,
+        oldest_ms: Some(oldest).filter(|ms| *ms > 0),
+        running: Some(pool.running),
+        ended: Some(pool.ended),
+        longest: None,
+    }
+}

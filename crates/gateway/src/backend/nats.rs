@@ -1,0 +1,201 @@
+//! [`NatsBackend`]: a cluster, reached over NATS.
+//!
+//! The gateway speaks as its callers do: each principal has a connection with an inbox of its own,
+//! and each of its sessions a client on that connection. The subjects thus name the caller, and the
+//! nodes check it as if it had come by itself. Both are kept in bounded caches. A connection that
+//! the cache forgets lives on as long as a request uses it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::id::{HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::status::Role;
+use tenure_core::{Code, Rejection};
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::client::Gather;
+use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, NatsWorker, boot};
+use tenure_wire::bus::operate::LeaseRow;
+use tenure_wire::bus::output::{OutputPage, ReadOutput};
+use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use super::recent::RecentUses;
+use super::{Backend, Joined, NodeAnswers, check_client};
+use crate::identity::Identity;
+
+/// How many connections of clients the gateway keeps open. A server of NATS has room for 65,536 by
+/// default; so many principals in a short time are rare behind one gateway.
+pub const CONNECTIONS_MAX: usize = 256;
+
+/// How many clients (one for each principal and session) the gateway keeps. One is some hundred bytes.
+pub const CLIENTS_MAX: usize = 4_096;
+
+/// How long a request waits for a connection or a client to be made. Others wait behind it.
+const MADE_WITHIN: Duration = Duration::from_secs(8);
+
+/// How long a node may take to answer whether the cluster is there.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// Who holds a connection.
+type CallerKey = (Role, Token);
+
+/// Something that the first who asks makes, and the others wait for.
+type OnceMade<T> = Arc<OnceCell<T>>;
+
+/// The way to a cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct NatsBackend(Arc<BackendShared>);
+
+struct BackendShared {
+    settings: NatsSettings,
+    /// As whom the gateway itself asks whether the cluster is there.
+    own: ClientName,
+    connections: Mutex<RecentUses<CallerKey, OnceMade<Connection>>>,
+    clients: Mutex<RecentUses<(CallerKey, SessionId), OnceMade<NatsClient>>>,
+}
+
+impl fmt::Debug for NatsBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsBackend").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}
+
+impl NatsBackend {
+    /// A backend that connects when a request needs it. `own` is as whom the gateway itself asks
+    /// whether the cluster is there: an observer of any session.
+    ///
+    /// # Errors
+    /// None: a new boot always has the form of a token.
+    pub fn new(
+        settings: NatsSettings,
+        principal: Token,
+        session: SessionId,
+    ) -> Result<Self, Rejection> {
+        let own = ClientName { role: Role::Observer, session, principal };
+        let connections = Mutex::new(RecentUses::new(CONNECTIONS_MAX));
+        let clients = Mutex::new(RecentUses::new(CLIENTS_MAX));
+        Ok(Self(Arc::new(BackendShared { settings, own, connections, clients })))
+    }
+
+    /// The client of a caller in a session.
+    async fn client_of(&self, name: &ClientName) -> Result<NatsClient, Rejection> {
+        let caller = (name.role, name.principal.clone());
+        let key = (caller, name.session.clone());
+        let made = self.0.clients.lock().get_or_make(&key, OnceMade::default);
+        let join = async || {
+            let connection = self.connection_of(&key.0).await?;
+            NatsClient::join(connection, name).await.map_err(not_as_caller)
+        };
+        within(made.get_or_try_init(join)).await.cloned()
+    }
+
+    /// The connection of a caller, which all of its sessions share.
+    async fn connection_of(&self, caller: &CallerKey) -> Result<Connection, Rejection> {
+        let made = self.0.connections.lock().get_or_make(caller, OnceMade::default);
+        let (role, principal) = caller;
+        let open = async || {
+            // Each connection has an inbox of its own, also after one that was forgotten and is still used.
+            let inbox = inbox(*role, principal, &Token::new(boot())?);
+            Connection::open(&self.0.settings, inbox).await.map_err(no_connection)
+        };
+        made.get_or_try_init(open).await.cloned()
+    }
+
+    async fn of(&self, who: &Identity, session: &SessionId) -> Result<NatsClient, Rejection> {
+        check_client(who)?;
+        let (role, principal, session) = (who.role, who.principal.clone(), session.clone());
+        self.client_of(&ClientName { role, session, principal }).await
+    }
+}
+
+impl Backend for NatsBackend {
+    type Client = NatsClient;
+    type Worker = NatsWorker;
+
+    async fn client(
+        &self,
+        who: &Identity,
+        session: &SessionId,
+    ) -> Result<Client<NatsClient>, Rejection> {
+        self.of(who, session).await.map(Client::new)
+    }
+
+    async fn nodes(&self, who: &Identity, session: &SessionId) -> Result<NodeAnswers, Rejection> {
+        let Gather { answers, missing_partitions } = self.of(who, session).await?.nodes().await?;
+        Ok(NodeAnswers { nodes: answers, missing_partitions })
+    }
+
+    async fn read_output(
+        &self,
+        who: &Identity,
+        session: &SessionId,
+        task: &TaskId,
+        asked: ReadOutput,
+    ) -> Result<OutputPage, Rejection> {
+        self.of(who, session).await?.read_output(task, asked).await
+    }
+
+    async fn leases(
+        &self,
+        who: &Identity,
+        session: &SessionId,
+    ) -> Result<Vec<LeaseRow>, Rejection> {
+        self.of(who, session).await?.leases().await
+    }
+
+    /// The worker gets a connection of its own, as its inbox is that of this boot alone.
+    async fn join(
+        &self,
+        who: &Identity,
+        pool: PoolId,
+        boot: Token,
+        handlers: Option<Vec<HandlerName>>,
+    ) -> Result<Joined<NatsWorker>, Rejection> {
+        let name = WorkerName { pool, principal: who.principal.clone(), boot };
+        let open =
+            async { Connection::open(&self.0.settings, name.inbox()).await.map_err(no_connection) };
+        // A node that hears the same hello again keeps the link that it has. The build makes each hello
+        // another one: a worker that joins anew has nothing of its former link, perhaps of another gateway.
+        let build = format!("gateway-{}", tenure_sdk::nats::boot());
+        let joined = NatsWorker::join_as(within(open).await?, &name, handlers, Some(&build));
+        joined.await.map_err(not_as_caller)
+    }
+
+    async fn ready(&self) -> Result<(), Rejection> {
+        let own = &self.0.own;
+        let hello = async {
+            let connection = self.connection_of(&(own.role, own.principal.clone())).await?;
+            NatsClient::join(connection, own).await.map(drop)
+        };
+        let answer = timeout(READY_WITHIN, hello).await;
+        answer.unwrap_or_else(|_| Err(unavailable("no node of the cluster answers")))
+    }
+}
+
+/// What was made, unless that takes too long.
+async fn within<T>(making: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
+    let made = timeout(MADE_WITHIN, making).await;
+    made.unwrap_or_else(|_| Err(unavailable("the cluster does not answer")))
+}
+
+fn unavailable(message: impl Into<String>) -> Rejection {
+    Rejection::new(Code::Unavailable, message).with("retry_after_ms", 1_000)
+}
+
+/// A fault between the gateway and NATS. Its caller can only come back.
+fn no_connection(error: ConnectError) -> Rejection {
+    tracing::warn!(%error, "there is no connection to the cluster");
+    unavailable("the gateway has no connection to the cluster")
+}
+
+/// The server of NATS does not let the gateway act as this caller: the caller has proved who it is,
+/// and may not.
+fn not_as_caller(refused: Rejection) -> Rejection {
+    match refused.code {
+        Code::Unauthenticated => Rejection { code: Code::PermissionDenied, ..refused },
+        _ => refused,
+    }
+}

@@ -1,0 +1,239 @@
+//! Answers that go on: they are counted, and end when the gateway stops or their caller is known no more.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio_util::sync::CancellationToken;
+
+use super::credentials::Credentials;
+use crate::identity::{Authenticator, LoggedIn};
+use crate::metrics::CountedIn;
+
+/// The media type of a stream of events. Its reader goes on from the last event elsewhere, so it may end
+/// anywhere.
+const EVENTS: &[u8] = b"text/event-stream";
+
+/// How a caller of an answer proved who it is.
+#[derive(Debug)]
+pub(super) struct LoginWatch {
+    pub(super) by: Arc<Authenticator>,
+    pub(super) credentials: Credentials,
+    pub(super) login: LoggedIn,
+}
+
+impl LoginWatch {
+    /// Ends when the credentials are good no more, or are somebody else's.
+    async fn over(mut self) {
+        let mut reloads = self.by.reloads();
+        loop {
+            tokio::select! {
+                () = passed(self.login.until) => return,
+                changed = reloads.changed() => if changed.is_err() { return },
+            }
+            match self.credentials.check(&self.by) {
+                Some(now) if now.identity == self.login.identity => self.login = now,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Waits until a time has passed; for ever, if there is none.
+async fn passed(until: Option<SystemTime>) {
+    match until {
+        Some(until) => {
+            let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+            tokio::time::sleep(left).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Why an answer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerEnd {
+    /// The gateway stops.
+    Stopping,
+    /// Its caller is not known any more.
+    LoggedOut,
+}
+
+/// What a reader of bytes learns in place of their end: it has not got all of them.
+#[derive(Debug, thiserror::Error)]
+#[error("the credentials of the caller are not valid any more")]
+struct LoggedOut;
+
+/// The answer, if it goes on, with what ends it.
+pub(super) fn watch(
+    headers: &HeaderMap,
+    body: Body,
+    stop: &CancellationToken,
+    login: Option<LoginWatch>,
+    count: impl FnOnce() -> CountedIn,
+) -> Body {
+    if body.size_hint().exact().is_some() {
+        return body;
+    }
+    let is_events = headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(EVENTS));
+    let ends = Box::pin(ends(is_events.then(|| stop.clone()), login));
+    Body::new(LastingBody { inner: body, is_events, ends: Some(ends), _counted: count() })
+}
+
+/// Waits for the first reason. Bytes go on while the gateway stops, as long as it waits for them.
+async fn ends(stop: Option<CancellationToken>, login: Option<LoginWatch>) -> AnswerEnd {
+    let stopping = async {
+        match &stop {
+            Some(stop) => stop.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    let logged_out = async {
+        match login {
+            Some(login) => login.over().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = stopping => AnswerEnd::Stopping,
+        () = logged_out => AnswerEnd::LoggedOut,
+    }
+}
+
+struct LastingBody {
+    inner: Body,
+    is_events: bool,
+    /// `None`: it has ended.
+    ends: Option<BoxFuture<'static, AnswerEnd>>,
+    _counted: CountedIn,
+}
+
+impl HttpBody for LastingBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Some(ends) = &mut self.ends else { return Poll::Ready(None) };
+        if let Poll::Ready(why) = ends.as_mut().poll(cx) {
+            self.ends = None;
+            let is_cut_off = why == AnswerEnd::LoggedOut && !self.is_events;
+            return Poll::Ready(is_cut_off.then(|| Err(axum::Error::new(LoggedOut))));
+        }
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ends.is_none() || self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use futures::{FutureExt as _, StreamExt as _, stream};
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::metrics::Counters;
+
+    /// An answer that has said something and goes on for ever.
+    fn endless() -> Body {
+        let first = stream::iter([Ok::<_, axum::Error>(Bytes::from_static(b"x"))]);
+        Body::from_stream(first.chain(stream::pending()))
+    }
+
+    fn of_type(media_type: &'static str) -> HeaderMap {
+        [(CONTENT_TYPE, HeaderValue::from_static(media_type))].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn events_end_when_the_gateway_stops_and_bytes_do_not() {
+        let (stop, counters) = (CancellationToken::new(), Counters::default());
+        let lasting = |of| watch(&of_type(of), endless(), &stop, None, || counters.stream());
+        let (mut events, mut bytes) =
+            (lasting("text/event-stream; charset=utf-8"), lasting("application/jsonl"));
+        for body in [&mut events, &mut bytes] {
+            assert!(body.frame().await.unwrap().is_ok());
+            assert!(body.frame().now_or_never().is_none(), "it goes on");
+        }
+        stop.cancel();
+        assert!(events.frame().await.is_none(), "a reader goes on elsewhere");
+        assert!(bytes.frame().now_or_never().is_none(), "a reader would take it for the whole");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_there_as_a_whole_stays_as_it_is() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let count = || unreachable!("it is no stream");
+        let body = watch(&HeaderMap::new(), Body::from("whole"), &stop, None, count);
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "whole");
+    }
+
+    fn known(dir: &std::path::Path, token: &str) -> std::path::PathBuf {
+        use sha2::{Digest as _, Sha256};
+        let digest: String =
+            Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = dir.join("who.toml");
+        let entry =
+            format!("[[tokens]]\nsha256 = \"{digest}\"\nprincipal = \"a\"\nrole = \"observer\"\n");
+        std::fs::write(&path, entry).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn an_answer_ends_when_its_token_is_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let by = Arc::new(Authenticator::load(known(dir.path(), "t")).unwrap());
+        let credentials = Credentials::Bearer(Arc::from(b"t".as_slice()));
+        let watched = |of| {
+            let login = credentials.check(&by).unwrap();
+            let login = LoginWatch { by: Arc::clone(&by), credentials: credentials.clone(), login };
+            let (stop, counters) = (CancellationToken::new(), Counters::default());
+            watch(&of_type(of), endless(), &stop, Some(login), || counters.stream())
+        };
+        let (mut events, mut bytes) = (watched("text/event-stream"), watched("text/plain"));
+        for body in [&mut events, &mut bytes] {
+            assert!(body.frame().await.unwrap().is_ok());
+            assert!(body.frame().now_or_never().is_none());
+        }
+        by.reload().unwrap();
+        for body in [&mut events, &mut bytes] {
+            assert!(body.frame().now_or_never().is_none(), "the token is still known");
+        }
+        known(dir.path(), "other");
+        by.reload().unwrap();
+        assert!(events.frame().await.is_none());
+        assert!(bytes.frame().await.unwrap().is_err(), "it is not the whole");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_ends_when_its_token_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let by = Arc::new(Authenticator::load(known(dir.path(), "t")).unwrap());
+        let credentials = Credentials::Bearer(Arc::from(b"t".as_slice()));
+        let mut login = credentials.check(&by).unwrap();
+        login.until = Some(SystemTime::now() + std::time::Duration::from_secs(60));
+        let login = LoginWatch { by, credentials, login };
+        let (stop, counters) = (CancellationToken::new(), Counters::default());
+        let events = of_type("text/event-stream");
+        let mut body = watch(&events, endless(), &stop, Some(login), || counters.stream());
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().now_or_never().is_none());
+        assert!(body.frame().await.is_none());
+    }
+}

@@ -1,0 +1,113 @@
+//! Tenure over HTTP: everything that the bus offers, for programs that speak HTTP and JSON.
+//!
+//! A request becomes the request that an orchestrator, an observer or a worker would send over the
+//! bus; the answer comes back as JSON, and a refusal as a problem (RFC 9457). The gateway holds no
+//! rule of the domain and no state that matters: any number of gateways may stand behind one
+//! address, and one that dies costs its callers a new connection.
+//!
+//! ```text
+//!  hyper ─► guard ─► identity ─► api ──────► tenure_sdk::client ──► Backend
+//!  (server)                      live, workers                        ├─ a scheduler in process
+//!                                                                     └─ a cluster over NATS
+//! ```
+//!
+//! What the catalog of operations knows (names, fields, answers, refusals) is read from it and not
+//! written again: [`api`] adds a method and a path to each operation, and the page `/openapi.json`
+//! is made of the two.
+
+pub mod api;
+pub mod backend;
+mod described;
+mod guard;
+mod health;
+pub mod identity;
+mod live;
+mod metrics;
+mod openapi;
+mod problem;
+pub mod server;
+mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tenure_core::id::SessionId;
+use tenure_core::{Code, Rejection};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+pub use backend::{Backend, EmbeddedBackend, NatsBackend, NodeAnswers};
+pub use metrics::Counters;
+pub use problem::HttpProblem;
+
+/// How the gateway answers.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings {
+    /// The session in which the gateway asks about pools, workers and nodes when a request names none.
+    pub session: SessionId,
+    /// The longest time that a long poll may ask for.
+    pub wait_max: Duration,
+}
+
+impl GatewaySettings {
+    /// The longest that a long poll waits by default: proxies often close connections that are
+    /// silent for a minute.
+    pub const WAIT_MAX: Duration = Duration::from_secs(55);
+
+    /// The usual settings, with the session for requests that name none.
+    pub fn new(session: SessionId) -> Self {
+        Self { session, wait_max: Self::WAIT_MAX }
+    }
+}
+
+/// The state that all requests share.
+#[derive(Debug)]
+pub struct Gateway<B: Backend> {
+    pub(crate) backend: B,
+    pub(crate) settings: GatewaySettings,
+    pub(crate) counters: metrics::Counters,
+    pub(crate) workers: workers::HttpWorkers<B>,
+    /// The right to fold a log, of which there are few.
+    folds: Semaphore,
+    pub(crate) live: live::SharedStreams,
+}
+
+impl<B: Backend> Gateway<B> {
+    /// A gateway to this backend.
+    pub fn new(backend: B, settings: GatewaySettings) -> Arc<Self> {
+        let (counters, workers, live) = Default::default();
+        let folds = Semaphore::new(api::FOLDS_MAX);
+        Arc::new(Self { backend, settings, counters, workers, live, folds })
+    }
+
+    /// What the gateway counts. A server that serves it counts there too.
+    pub fn counters(&self) -> metrics::Counters {
+        self.counters.clone()
+    }
+
+    /// Waits until another log may be folded here.
+    pub(crate) async fn turn_to_fold(&self) -> Result<SemaphorePermit<'_>, Rejection> {
+        let ends = |_| Rejection::new(Code::Unavailable, "the gateway ends");
+        self.folds.acquire().await.map_err(ends)
+    }
+}
+
+/// The routes that are no operations of the catalog.
+fn described_routes() -> impl Iterator<Item = described::DescribedRoute> {
+    api::described().chain(live::described()).chain(workers::described())
+}
+
+/// All routes of the gateway. Each request needs an [`Identity`](identity::Identity) among its
+/// extensions, which the layer of [`guard`] puts there.
+pub fn routes<B: Backend>(gateway: Arc<Gateway<B>>) -> Router {
+    Router::new()
+        .merge(api::routes())
+        .merge(live::routes())
+        .merge(workers::routes())
+        .merge(openapi::routes())
+        .merge(health::routes())
+        .merge(metrics::routes())
+        .fallback(api::no_such_resource)
+        .method_not_allowed_fallback(api::no_such_method)
+        .with_state(gateway)
+}

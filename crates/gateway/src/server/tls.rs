@@ -1,0 +1,174 @@
+//! TLS: the certificate of the server, and the authorities of its clients'.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+
+/// The files of a server that speaks TLS, all in PEM.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// Its certificate, with those between it and an authority.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// The authorities of client certificates. Without them nobody is asked for one.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// Why a server cannot speak TLS. No message has anything of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or is not what it should be.
+    #[error("cannot use {} as {what}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The files do not go together.
+    #[error("the certificate and the key cannot be used")]
+    Pair(#[source] rustls::Error),
+}
+
+impl TlsError {
+    fn file(path: &Path, what: &'static str, why: impl ToString) -> Self {
+        Self::File { path: path.to_owned(), what, why: why.to_string() }
+    }
+}
+
+/// What a server needs to speak TLS. New connections use what was read last.
+#[derive(Debug)]
+pub(super) struct ServerTls {
+    files: TlsFiles,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let config = RwLock::new(Arc::new(config(&files)?));
+        Ok(Self { files, config })
+    }
+
+    /// Reads the files again. If one is wrong, everything stays as it was.
+    pub(super) fn reload(&self) -> Result<(), TlsError> {
+        let config = Arc::new(config(&self.files)?);
+        *self.config.write() = config;
+        Ok(())
+    }
+
+    /// What accepts the next connection.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config.read()))
+    }
+}
+
+fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    let certificates = certificates(&files.certificate, "certificates in PEM")?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| TlsError::file(&files.key, "a private key in PEM", error))?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Pair)?;
+    let builder = match &files.client_authorities {
+        Some(path) => builder.with_client_cert_verifier(verifier(path)?),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(certificates, key).map_err(TlsError::Pair)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |error| TlsError::file(path, what, error);
+    let read = CertificateDer::pem_file_iter(path).map_err(failed)?;
+    let read: Vec<_> = read.collect::<Result<_, _>>().map_err(failed)?;
+    if read.is_empty() {
+        return Err(TlsError::file(path, what, "it has none"));
+    }
+    Ok(read)
+}
+
+/// Verifies the certificate of a client that has one. A client without one may have a token.
+fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    const WHAT: &str = "authorities of client certificates";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, WHAT)? {
+        roots.add(certificate).map_err(|error| TlsError::file(path, WHAT, error))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| TlsError::file(path, WHAT, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// A certificate and its key, in files.
+    fn files(dir: &Path) -> TlsFiles {
+        let (certificate, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+        let pair = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        fs::write(&certificate, params.self_signed(&pair).unwrap().pem()).unwrap();
+        fs::write(&key, pair.serialize_pem()).unwrap();
+        TlsFiles { certificate, key, client_authorities: None }
+    }
+
+    #[test]
+    fn files_that_were_changed_count_once_they_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = ServerTls::load(files(dir.path())).unwrap();
+        let before = Arc::clone(&tls.config.read());
+        files(dir.path());
+        tls.reload().unwrap();
+        assert!(!Arc::ptr_eq(&before, &tls.config.read()));
+    }
+
+    #[test]
+    fn a_wrong_file_is_named_and_leaves_everything_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = files(dir.path());
+        let tls = ServerTls::load(good.clone()).unwrap();
+        let before = Arc::clone(&tls.config.read());
+        let secret = fs::read_to_string(&good.key).unwrap();
+        for broken in ["", "no PEM", &secret[..secret.len() / 2]] {
+            fs::write(&good.key, broken).unwrap();
+            let said = tls.reload().unwrap_err().to_string();
+            assert!(said.contains("key.pem"), "{said}");
+        }
+        fs::write(&good.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        assert!(matches!(tls.reload(), Err(TlsError::Pair(_))), "the key of another certificate");
+        fs::write(&good.key, secret).unwrap();
+        fs::write(&good.certificate, "").unwrap();
+        assert!(tls.reload().unwrap_err().to_string().contains("cert.pem"));
+        assert!(Arc::ptr_eq(&before, &tls.config.read()));
+    }
+
+    #[test]
+    fn authorities_have_to_be_there_if_they_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = files(dir.path());
+        files.client_authorities = Some(files.certificate.clone());
+        assert!(ServerTls::load(files.clone()).is_ok());
+        files.client_authorities = Some(dir.path().join("none.pem"));
+        assert!(ServerTls::load(files).is_err());
+    }
+}

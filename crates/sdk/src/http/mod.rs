@@ -1,0 +1,23 @@
+//! Tenure over HTTP: the client port for programs that reach a gateway and not the servers behind it.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`connect`] | the settings, the address of a gateway and the way to it: TCP, TLS or a Unix socket |
+//! | `link` | sends one request over a kept connection, and reads its answer |
+//! | [`client`] | [`HttpClient`], a [`ClientPort`](tenure_ports::client::ClientPort) |
+//! | `sse` | reads Server-Sent Events, text alone |
+//! | `streams` | hints and events, read from the gateway's streams |
+//!
+//! A request is the one of the bus, byte for byte, and so is its answer
+//! ([`tenure_wire::bus::call`]). So this client does what that over [`nats`](crate::nats) does: it
+//! repeats a request with the same `command_id` until there is a final answer or its patience runs
+//! out, and every wait has a limit.
+
+pub mod client;
+pub mod connect;
+mod link;
+mod sse;
+mod streams;
+
+pub use client::HttpClient;
+pub use connect::{HttpConnectError, HttpSettings};

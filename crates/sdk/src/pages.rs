@@ -1,0 +1,81 @@
+//! Converts answers from the wire into the types of the client port: commits from lines, and entries.
+
+use std::future::Future;
+
+use tenure_core::id::{SessionId, TaskId};
+use tenure_core::status::End;
+use tenure_core::{Code, Commit, Rejection};
+use tenure_ports::client::LogPage;
+use tenure_ports::journal::{Entry, TaskKey};
+use tenure_wire::bus::request::{Entry as SentEntry, LogPage as SentPage, RawBytes, ReadLog};
+use tenure_wire::stored::{Assembler, LineError, decode_line};
+
+/// Reads a page of a log behind event `after`. If a commit comes in parts, this puts them together.
+pub(crate) async fn whole_page<F: Future<Output = Result<SentPage, Rejection>>>(
+    after: u64,
+    ask: impl Fn(ReadLog) -> F,
+) -> Result<SentPage, Rejection> {
+    let mut parts = RawBytes(Vec::new());
+    let mut from = 0;
+    loop {
+        let mut page = ask(ReadLog { after, from }).await?;
+        if let Some(first) = page.commits.first_mut().filter(|_| from > 0 || page.cut.is_some()) {
+            parts.0.append(&mut first.0);
+            std::mem::swap(&mut parts, first);
+        }
+        match (page.cut, page.commits.first_mut()) {
+            (Some(next), Some(first)) if next > from => {
+                (from, parts) = (next, RawBytes(std::mem::take(&mut first.0)));
+            }
+            _ => return Ok(page),
+        }
+    }
+}
+
+/// Decodes the commits of a page, which must follow event `after` without a gap.
+pub(crate) fn log_page(
+    session: &SessionId,
+    task: &TaskId,
+    after: u64,
+    page: SentPage,
+) -> Result<LogPage, Rejection> {
+    let SentPage { commits, cut: _, more, version, status, now, leases, wal_path, steps_max } =
+        page;
+    let commits = match commits.is_empty() {
+        true => Vec::new(),
+        false => decoded(Assembler::after(session.clone(), task.clone(), after), &commits)
+            .map_err(|error| damaged(task, &error))?,
+    };
+    let leases = leases.into_iter().map(|lease| (lease.attempt_id, lease.left_ms)).collect();
+    Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
+}
+
+fn decoded(mut log: Assembler, commits: &[RawBytes]) -> Result<Vec<Commit>, LineError> {
+    let mut found = Vec::with_capacity(commits.len());
+    for RawBytes(lines) in commits {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            found.extend(log.push(decode_line(line)?)?);
+        }
+    }
+    Ok(found)
+}
+
+fn damaged(task: &TaskId, error: &LineError) -> Rejection {
+    let message = format!("the log that was sent cannot be read: {error}");
+    Rejection::new(Code::StorageError, message).with("task_id", task.as_str())
+}
+
+/// Converts an entry to the port's type.
+pub(crate) fn entry(sent: SentEntry) -> Entry {
+    Entry {
+        key: TaskKey { session_id: sent.session_id, task_id: sent.task_id },
+        wal_name: sent.wal_name,
+        title: sent.title,
+        labels: sent.labels,
+        created_at: sent.created_at,
+        updated_at: sent.updated_at,
+        ended: sent.ended.and_then(|status| End::of_status(status, sent.failed_as)),
+        archived: sent.archived,
+        damaged: sent.damaged,
+    }
+}
