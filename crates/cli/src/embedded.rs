@@ -23,7 +23,7 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
+use tenure_core::id::{AgentId, BadId, CommandId, HandlerName, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::{Caller, Context, Rejection};
 use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport};
@@ -152,9 +152,34 @@ impl Embedded {
         handlers: Handlers,
         options: WorkerOptions,
     ) -> Result<LocalWorkers, Error> {
+        self.hire(pool, None, handlers, options)
+    }
+
+    /// As [`work_in`](Self::work_in), for workers that leave Steps whose handler they do not have to other
+    /// workers of the pool.
+    ///
+    /// # Errors
+    /// As [`work_in`](Self::work_in).
+    pub fn work_beside_others(
+        &self,
+        pool: PoolId,
+        handlers: Handlers,
+        options: WorkerOptions,
+    ) -> Result<LocalWorkers, Error> {
+        let can_run = handlers.names().cloned().collect();
+        self.hire(pool, Some(can_run), handlers, options)
+    }
+
+    fn hire(
+        &self,
+        pool: PoolId,
+        can_run: Option<Vec<HandlerName>>,
+        handlers: Handlers,
+        options: WorkerOptions,
+    ) -> Result<LocalWorkers, Error> {
         // Unique to this boot: so workers of earlier boots are known to be dead (LEASE-15).
         let id = AgentId::new(format!("local-{}", Uuid::now_v7()))?;
-        let (link, deliveries) = self.scheduler.join(id, pool, None)?;
+        let (link, deliveries) = self.scheduler.join(id, pool, can_run)?;
         Ok(WorkerPool::start(link, deliveries, handlers, options))
     }
 

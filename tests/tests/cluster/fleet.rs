@@ -24,7 +24,8 @@ const COMMON: &str = include_str!("../../../deploy/nats/common.conf");
 const REDIS: &str = include_str!("../../../deploy/redis/redis.conf");
 
 /// The parts of a scheduler, and then those who speak to it.
-const LOGINS: [&str; 6] = ["journal", "control", "intake", "worker", "orchestrator", "observer"];
+const LOGINS: [&str; 7] =
+    ["journal", "control", "intake", "worker", "orchestrator", "observer", "gateway"];
 
 /// The session of the users that are shipped.
 pub(crate) const SESSION: &str = "main";
@@ -246,7 +247,7 @@ fn users_of_redis() -> Result<String> {
     Ok(format!("user default off\n{}\n", user.replace(hash, &password).trim()))
 }
 
-fn passwords() -> [(String, String); 6] {
+fn passwords() -> [(String, String); 7] {
     LOGINS.map(|login| (variable(login, "PASSWORD"), password(login)))
 }
 

@@ -19,6 +19,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["tenure-core", "tenure-wire", "tenure-ports", "tenure-cluster", "tenure-scheduler"],
     ),
     ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    (
+        "tenure-gateway",
+        &["tenure-core", "tenure-wire", "tenure-ports", "tenure-scheduler", "tenure-sdk"],
+    ),
     ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
     ("tenure-taskfile", &[]),
     (
@@ -32,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-scheduler",
             "tenure-node",
             "tenure-sdk",
+            "tenure-gateway",
             "tenure-telemetry",
             "tenure-taskfile",
         ],

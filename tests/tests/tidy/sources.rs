@@ -68,7 +68,8 @@ fn has_word(line: &str, word: &str) -> bool {
 
 /// Sources that only tests run.
 fn is_for_tests(path: &Path) -> bool {
-    path.starts_with("crates/testkit") || path.file_name().unwrap() == "tests.rs"
+    let is_named = |name| path.file_name().unwrap() == name;
+    path.starts_with("crates/testkit") || is_named("tests.rs") || is_named("double.rs")
 }
 
 fn product_sources() -> Vec<PathBuf> {

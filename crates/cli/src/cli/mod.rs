@@ -11,9 +11,11 @@
 mod answer;
 mod attempt;
 mod completions;
+mod dev;
 mod dispatch;
 mod doctor;
 mod filter;
+mod gateway;
 mod inbox;
 mod lease;
 mod logs;
@@ -66,10 +68,14 @@ Set TENURE_LOG to see what the scheduler does, for example TENURE_LOG=debug.";
 enum CliCommand {
     /// Run a task file to its end, in this process, with no server
     Run(run::RunArgs),
-    /// Hand a task file to a cluster
+    /// Run a scheduler on a directory, a worker and the HTTP API, with no server
+    Dev(Box<dev::DevArgs>),
+    /// Hand a task file to a cluster, or to what `tenure dev` runs
     Submit(submit::SubmitArgs),
     /// Run a scheduler node of a cluster: tasks in NATS JetStream, leases in Redis
     Serve(Box<serve::ServeArgs>),
+    /// Let programs reach a cluster over HTTP
+    Gateway(Box<gateway::GatewayRunArgs>),
     /// Run steps of a pool for a cluster, list workers, or tell some to leave
     Worker(worker::WorkerArgs),
     /// Dispatch a run: a licence for one worker to claim one step
@@ -131,8 +137,10 @@ pub(crate) fn main() -> ExitCode {
     let telemetry = telling.telemetry.as_ref();
     let ended = match cli.command {
         CliCommand::Run(args) => run::run(args, telemetry),
+        CliCommand::Dev(args) => dev::run(&args, telemetry),
         CliCommand::Submit(args) => submit::run(args),
         CliCommand::Serve(args) => serve::run(*args, telemetry),
+        CliCommand::Gateway(args) => gateway::run(&args),
         CliCommand::Worker(args) => worker::run(&args, telemetry),
         CliCommand::Dispatch(args) => dispatch::run(&args),
         CliCommand::Task(command) => task::run(command),
@@ -194,6 +202,17 @@ impl CliCommand {
             Self::Run(_) => {
                 TelemetryArgs { service: Some("tenure-run"), ..TelemetryArgs::default() }
             }
+            Self::Dev(_) => TelemetryArgs {
+                log: Some("warn"),
+                service: Some("tenure-dev"),
+                ..TelemetryArgs::default()
+            },
+            Self::Gateway(args) => TelemetryArgs {
+                log: Some("info"),
+                format: args.log.log_format,
+                service: Some("tenure-gateway"),
+                ..TelemetryArgs::default()
+            },
             Self::Top(_) => TelemetryArgs { shows_silences: true, ..TelemetryArgs::default() },
             // All other commands print something, or do one thing, and end.
             _ => TelemetryArgs::default(),

@@ -143,7 +143,7 @@ fn pages_say_how_to_get_the_command_before_they_use_it() {
 
 #[test]
 fn units_start_with_what_the_command_line_takes() {
-    for unit in ["tenure-serve.service", "tenure-worker@.service"] {
+    for unit in ["tenure-serve.service", "tenure-worker@.service", "tenure-gateway.service"] {
         let text = read(&format!("deploy/systemd/{unit}"));
         let mut lines = text.lines();
         let line = lines.find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();
@@ -284,7 +284,7 @@ fn services_of_tenure_start_and_are_looked_at() {
     let (tenure, services) = (tenure(), services());
     let ours = services.iter().filter(|(.., service)| service["image"] == "tenure");
     let ours: Vec<_> = ours.map(|(_, name, service)| (name, service)).collect();
-    assert_eq!(ours.len(), 2, "{ours:?}");
+    assert_eq!(ours.len(), 3, "{ours:?}");
     let established = |port: u16| format!(":{port:04X} 01 ");
     for (name, service) in &ours {
         Cli::try_parse_from(["tenure"].into_iter().chain(words(&service["command"]))).unwrap();
@@ -310,7 +310,13 @@ fn services_of_tenure_start_and_are_looked_at() {
     let at = worker["environment"]["TENURE_NATS_URL"].as_str().unwrap();
     assert!(at.starts_with("nats://worker-1:") && at.ends_with("@nats:4222"), "{at}");
     assert!(words(&worker["command"]).any(|word| word == "worker-1"));
-    assert!(read("deploy/nats/roles.conf").contains("\n        user: worker-1\n"));
+    let gateway = ours.iter().find(|(name, _)| *name == "gateway").unwrap().1;
+    let at = gateway["environment"]["TENURE_NATS_URL"].as_str().unwrap();
+    assert!(at.starts_with("nats://gateway:") && at.ends_with("@nats:4222"), "{at}");
+    for user in ["worker-1", "gateway"] {
+        let block = format!("\n        user: {user}\n");
+        assert!(read("deploy/nats/roles.conf").contains(&block), "{user}");
+    }
     assert!(read("deploy/nats/local.conf").contains("\nlisten: \"0.0.0.0:4222\"\n"));
     assert!(read("deploy/redis/redis.conf").contains("\nport 6379\n"));
 }

@@ -168,7 +168,7 @@ struct SessionCheck<'a> {
 }
 
 async fn look<'a>(caller: &ClusterUser, session: &'a SessionId) -> SessionCheck<'a> {
-    match caller.client(session).await {
+    match caller.nats(session).await {
         Ok(client) => {
             let compared = compare(&client).await;
             SessionCheck { session, client: Some(client), compared }
@@ -188,7 +188,7 @@ async fn hear(
     let mut times = Vec::new();
     while times.len() < TIMES {
         let begun = Instant::now();
-        if caller.client(session).await.is_err() {
+        if caller.nats(session).await.is_err() {
             break;
         }
         times.push(begun.elapsed());

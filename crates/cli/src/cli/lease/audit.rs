@@ -30,7 +30,7 @@ pub(crate) struct LeaseAudit {
 }
 
 pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
-    let report = args.ask(async |client| compare(&client).await)?;
+    let report = args.ask_nats(async |client| compare(&client).await)?;
     args.output.answer(&report, Shape::nameless(), || {
         for (rows, what) in [
             (&report.without_lease, "open, and without a lease"),

@@ -4,19 +4,19 @@ use tenure_core::id::TaskId;
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::output::{OUTPUT_PAGE_MAX, OutputPage, OutputStream, ReadOutput};
 
 use super::find::AwayLog;
 use super::printer::{LogPrinter, line_start};
 use crate::cli::answer::{Failure, Stream};
+use crate::cli::place::AnyClient;
 
 /// A place behind the end of every file: whoever reads there learns the size alone.
 const END: u64 = (1 << 53) - 1;
 
 /// Asks the workers of a Task, through its owner.
 pub(super) struct WorkerReader {
-    client: Client<NatsClient>,
+    client: Client<AnyClient>,
     task: TaskId,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Shown {
 }
 
 impl WorkerReader {
-    pub(super) const fn new(client: Client<NatsClient>, task: TaskId) -> Self {
+    pub(super) const fn new(client: Client<AnyClient>, task: TaskId) -> Self {
         Self { client, task }
     }
 

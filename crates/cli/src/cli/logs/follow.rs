@@ -11,8 +11,8 @@ use super::find::{CommandLog, LogFinder};
 use super::printer::{LogPrinter, start};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::scan::{self, CommitBoundary, LogFile};
-use crate::cli::place::{LiveTask, TaskReader};
-use crate::cli::task::{LOOK, until_stopped};
+use crate::cli::place::{LOOK, LiveTask, TaskReader};
+use crate::cli::task::until_stopped;
 
 /// The logs that are being followed.
 struct LogFollower<'a> {

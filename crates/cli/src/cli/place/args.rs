@@ -25,7 +25,7 @@ pub(crate) struct DataDir {
 /// A session of a directory or of a cluster.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {
-    /// Directory that keeps the tasks [default: .tenure, unless --nats names a cluster]
+    /// Directory that keeps the tasks [default: .tenure, unless --nats or --http names a cluster]
     #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
     pub(crate) data: Option<PathBuf>,
 
@@ -60,8 +60,8 @@ pub(crate) struct OfTask {
 }
 
 impl PlaceArgs {
-    /// Whether to use a cluster: the options name one, and no directory.
-    pub(crate) const fn is_cluster(&self) -> bool {
+    /// Whether to use a cluster, over NATS or through a gateway: the options name one, and no directory.
+    pub(crate) fn is_cluster(&self) -> bool {
         self.data.is_none() && self.cluster.is_given()
     }
 
@@ -95,10 +95,7 @@ impl PlaceArgs {
         if let Some(data) = &self.data {
             at.push_str(&format!(" --data {}", data.display()));
         } else if self.is_cluster() {
-            if std::env::var_os("TENURE_NATS_URL").is_none() {
-                at.push_str(" --nats URL"); // Not the address itself, which may hold a password.
-            }
-            at.push_str(&self.cluster.named());
+            at.push_str(&self.cluster.hinted());
         }
         if self.session.as_str() != "default" {
             at.push_str(&format!(" --session {}", self.session));

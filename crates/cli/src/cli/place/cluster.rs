@@ -1,4 +1,4 @@
-//! The options that name a cluster and the login for it, and the connection that they make.
+//! The options that name a cluster or its gateway and the login for it, and the connection that they make.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use tenure_core::id::SessionId;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
+use tenure_sdk::http::{HttpClient, HttpSettings};
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, boot, without_secrets};
 use tenure_wire::bus::subject::{ClientName, ClusterName, Token, inbox};
 
+use super::any::AnyClient;
+use super::gateway::GatewayArgs;
 use crate::cli::answer::{Exit, Failure};
+
+/// Where NATS is if nobody says it.
+const DEFAULT_URL: &str = "nats://127.0.0.1:4222";
 
 /// Where NATS is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NatsArgs {
-    /// Where NATS is; several addresses separated by commas
-    #[arg(
-        long = "nats",
-        value_name = "URL",
-        env = "TENURE_NATS_URL",
-        hide_env_values = true,
-        default_value = "nats://127.0.0.1:4222"
-    )]
-    url: String,
+    /// Where NATS is; several addresses separated by commas [default: nats://127.0.0.1:4222]
+    #[arg(long = "nats", value_name = "URL", env = "TENURE_NATS_URL", hide_env_values = true)]
+    url: Option<String>,
 
     #[command(flatten)]
     options: NatsOptions,
@@ -86,18 +86,34 @@ impl PatienceArgs {
 }
 
 impl NatsArgs {
+    /// Whether the options name a server.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.url.is_some()
+    }
+
+    /// The named server, or that of this machine.
+    fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or(DEFAULT_URL)
+    }
+
+    /// The settings of a connection that the server lists under this name.
+    pub(crate) fn settings(&self, name: &str) -> NatsSettings {
+        self.options.settings(self.url(), name)
+    }
+
     /// Connects; answers come to this inbox.
     pub(crate) async fn open(&self, name: &str, inbox: String) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.options.settings(&self.url, name), inbox).await?)
+        Ok(Connection::open(&self.settings(name), inbox).await?)
     }
 }
 
 /// The options that name the cluster to another command, but for what the environment says. Without the
 /// address if that has a login, which must not be shown.
-fn told(url: &str, cluster: &ClusterName) -> String {
+fn told(url: Option<&str>, cluster: &ClusterName) -> String {
     let environment = std::env::var("TENURE_NATS_URL").ok();
     let mut told = String::new();
-    if environment.as_deref() != Some(url) && !url.contains('@') {
+    if let Some(url) = url.filter(|url| environment.as_deref() != Some(*url) && !url.contains('@'))
+    {
         told.push_str(&format!(" --nats {url}"));
     }
     told + &named(cluster)
@@ -119,6 +135,9 @@ pub(crate) struct ClusterArgs {
     nats: NatsArgs,
 
     #[command(flatten)]
+    gateway: GatewayArgs,
+
+    #[command(flatten)]
     patience: PatienceArgs,
 
     /// Session the task belongs to
@@ -131,16 +150,31 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// The address of the gateway, if it is to be used.
+    fn gateway(&self) -> Option<&str> {
+        self.gateway.chosen(self.nats.url.as_deref())
+    }
+
     /// The options that name this cluster to another command.
     pub(crate) fn told(&self) -> String {
-        told(&self.nats.url, &self.nats.options.cluster)
+        match self.gateway() {
+            Some(url) => GatewayArgs::told(url),
+            None => told(Some(self.nats.url()), &self.nats.options.cluster),
+        }
     }
 
     /// Connects as an orchestrator of the session.
-    pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
-        let name = format!("tenure-{}", self.name);
-        let settings = self.patience.within(self.nats.options.settings(&self.nats.url, &name));
-        let caller = ClusterUser::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
+    pub(crate) async fn connect(&self) -> Result<Client<AnyClient>, Failure> {
+        let caller = match self.gateway() {
+            Some(url) => {
+                ClusterUser::of_gateway(self.gateway.settings(url, self.patience.patience))
+            }
+            None => {
+                let settings = self.nats.settings(&format!("tenure-{}", self.name));
+                let (settings, role) = (self.patience.within(settings), Role::Orchestrator);
+                ClusterUser::connect(&settings, role, self.name.clone()).await?
+            }
+        };
         caller.client(&self.session).await
     }
 }
@@ -174,6 +208,9 @@ pub(crate) struct LookArgs {
     options: NatsOptions,
 
     #[command(flatten)]
+    gateway: GatewayArgs,
+
+    #[command(flatten)]
     patience: PatienceArgs,
 
     /// Who asks the cluster: what the server lets this in as
@@ -192,37 +229,62 @@ pub(crate) struct LookArgs {
 }
 
 impl LookArgs {
-    /// Whether the options name a cluster.
-    pub(crate) const fn is_given(&self) -> bool {
-        self.url.is_some()
+    /// Whether the options name a cluster, or its gateway.
+    pub(crate) fn is_given(&self) -> bool {
+        self.url.is_some() || self.gateway().is_some()
+    }
+
+    /// The address of the gateway, if it is to be used.
+    fn gateway(&self) -> Option<&str> {
+        self.gateway.chosen(self.url.as_deref())
     }
 
     /// The options that name this cluster to another command.
     pub(crate) fn told(&self) -> String {
-        self.url.as_deref().map_or_else(String::new, |url| told(url, &self.options.cluster))
+        match (self.gateway(), self.url.as_deref()) {
+            (Some(url), _) => GatewayArgs::told(url),
+            (None, Some(url)) => told(Some(url), &self.options.cluster),
+            (None, None) => String::new(),
+        }
     }
 
-    /// The same without the address.
-    pub(super) fn named(&self) -> String {
-        named(&self.options.cluster)
+    /// The same, without the address of a NATS server, which may hold a password.
+    pub(super) fn hinted(&self) -> String {
+        match self.gateway() {
+            Some(url) => GatewayArgs::told(url),
+            None => {
+                let is_known = std::env::var_os("TENURE_NATS_URL").is_some();
+                let address = if is_known { "" } else { " --nats URL" };
+                format!("{address}{}", named(&self.options.cluster))
+            }
+        }
     }
 
-    /// Connects to the named cluster, or to that of this machine.
+    /// Connects to the named cluster, or to that of this machine. A gateway is asked when a session is known.
     pub(crate) async fn caller(&self) -> Result<ClusterUser, Failure> {
-        let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
+        if let Some(url) = self.gateway() {
+            let settings = self.gateway.settings(url, self.patience.patience);
+            return Ok(ClusterUser::of_gateway(settings));
+        }
+        let url = self.url.as_deref().unwrap_or(DEFAULT_URL);
         let settings = self.options.settings(url, &format!("tenure-{}", self.name));
         let settings = self.patience.within(settings);
         ClusterUser::looking(&settings, self.role, self.name.clone()).await
     }
 }
 
-/// A user whom the NATS server has let in.
+/// A user of a cluster: one whom the NATS server has let in, or one who goes through a gateway.
 #[derive(Debug)]
 pub(crate) struct ClusterUser {
-    connection: Connection,
-    role: Role,
-    principal: Token,
+    way: UserWay,
     address: String,
+}
+
+/// The way to a cluster.
+#[derive(Debug)]
+enum UserWay {
+    Nats { connection: Connection, role: Role, principal: Token },
+    Gateway(HttpSettings),
 }
 
 impl ClusterUser {
@@ -246,40 +308,70 @@ impl ClusterUser {
         if !settings.cluster.is_default() {
             address.push_str(&format!(" ({})", settings.cluster));
         }
-        Ok(Self { connection, role, principal, address })
+        Ok(Self { way: UserWay::Nats { connection, role, principal }, address })
     }
 
-    /// The address of the cluster, without secrets, and its name if it has one.
+    /// A user who goes through a gateway, which knows from the token who that is.
+    fn of_gateway(settings: HttpSettings) -> Self {
+        Self { address: settings.url.clone(), way: UserWay::Gateway(settings) }
+    }
+
+    /// The address of the cluster, with its name if it has one, or of the gateway; without secrets.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// A client in a session.
-    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
-        let (role, session, principal) = (self.role, session.clone(), self.principal.clone());
-        let name = ClientName { role, session, principal };
-        let client =
-            NatsClient::join(self.connection.clone(), &name).await.map_err(|refused| {
-                match (refused.code, Failure::from(refused)) {
-                    (Code::Unavailable, failure) => failure.help(self.nobody_serves()),
-                    (_, failure) => failure,
-                }
-            });
-        Ok(Client::new(client?))
-    }
-
-    /// Help: what may be wrong if no node answers.
-    fn nobody_serves(&self) -> String {
-        match self.connection.cluster() {
-            cluster if cluster.is_default() => {
-                "does a node serve the cluster? `tenure serve` runs one".into()
-            }
-            cluster => format!(
-                "does a node serve the cluster {cluster}? `tenure serve --cluster {cluster}` runs one"
-            ),
+    /// What is at the address, for people.
+    pub(crate) fn place(&self) -> String {
+        match &self.way {
+            UserWay::Nats { .. } => format!("cluster at {}", self.address),
+            UserWay::Gateway(_) => format!("gateway at {}", self.address),
         }
     }
+
+    /// A client in a session.
+    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<AnyClient>, Failure> {
+        Ok(Client::new(match &self.way {
+            UserWay::Nats { .. } => AnyClient::Nats(self.join(session).await?),
+            UserWay::Gateway(settings) => {
+                AnyClient::Http(HttpClient::connect(settings, session.clone()).await?)
+            }
+        }))
+    }
+
+    /// A client in a session, for what gateways do not offer.
+    pub(crate) async fn nats(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+        self.join(session).await.map(Client::new)
+    }
+
+    async fn join(&self, session: &SessionId) -> Result<NatsClient, Failure> {
+        let UserWay::Nats { connection, role, principal } = &self.way else {
+            let message = format!("the {} does not offer this", self.place());
+            return Err(Failure::new(Exit::Usage, message).help(NEEDS_NATS));
+        };
+        let (session, principal) = (session.clone(), principal.clone());
+        let name = ClientName { role: *role, session, principal };
+        NatsClient::join(connection.clone(), &name).await.map_err(|refused| {
+            match (refused.code, Failure::from(refused)) {
+                (Code::Unavailable, failure) => failure.help(nobody_serves(connection.cluster())),
+                (_, failure) => failure,
+            }
+        })
+    }
 }
+
+/// Help: what may be wrong if no node answers.
+fn nobody_serves(cluster: &ClusterName) -> String {
+    match cluster.is_default() {
+        true => "does a node serve the cluster? `tenure serve` runs one".into(),
+        false => format!(
+            "does a node serve the cluster {cluster}? `tenure serve --cluster {cluster}` runs one"
+        ),
+    }
+}
+
+const NEEDS_NATS: &str = "this command asks the nodes themselves: --nats names the server (and TENURE_URL must \
+     not name a gateway)";
 
 const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 

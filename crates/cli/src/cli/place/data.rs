@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,14 +16,16 @@ use tenure_local::{FileBlobs, JsonlReader};
 use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
-use tenure_sdk::client::get_blob;
+use tenure_sdk::client::{Client, get_blob};
 use tokio::runtime::Runtime;
 
+use super::any::AnyClient;
 use super::args::{FILES, OfTask, PlaceArgs, run_from_text};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
 use super::scan::{self, Broken, LogFile};
+use super::socket;
 use crate::cli::answer::{Exit, Failure, did_you_mean, human, output};
 use crate::cli::runtime::one_thread;
 
@@ -79,7 +80,7 @@ impl TaskReader {
         };
         let path = cluster.as_ref().map_or_else(|| place.dir(), Cluster::dir).to_owned();
         let host = match &cluster {
-            Some(cluster) => Host::Cluster(cluster.address().to_owned()),
+            Some(cluster) => Host::Cluster(cluster.place()),
             None => Host::of(&path),
         };
         let reader = JsonlReader::open(&path)?;
@@ -94,7 +95,7 @@ impl TaskReader {
     /// The place of the Tasks, for people.
     pub(crate) fn place(&self) -> String {
         match &self.cluster {
-            Some(cluster) => format!("the cluster at {}", cluster.address()),
+            Some(cluster) => format!("the {}", cluster.place()),
             None => self.path.display().to_string(),
         }
     }
@@ -111,7 +112,7 @@ impl TaskReader {
 
     /// Where the logs of a session are (STORE-04).
     pub(crate) fn session_dir(&self, session: &SessionId) -> PathBuf {
-        self.path.join("tasks").join(session.as_str())
+        scan::session_dir(&self.path, session)
     }
 
     /// The log of this name.
@@ -207,11 +208,7 @@ impl TaskReader {
 
     /// The log of an entry; in a cluster, the place where it was or will be fetched.
     pub(crate) fn log(&self, entry: &Entry) -> LogFile {
-        LogFile {
-            path: self.wal(&entry.key.session_id, &entry.wal_name),
-            key: entry.key.clone(),
-            wal_name: entry.wal_name.clone(),
-        }
+        LogFile::of(&self.path, entry)
     }
 
     /// Finds a Task and folds its log.
@@ -226,15 +223,7 @@ impl TaskReader {
 
     /// Folds a log up to the commit that contains `seq`, or to its end.
     pub(crate) fn fold_until(&self, log: LogFile, seq: u64) -> Result<Loaded, Broken> {
-        let mut task = None;
-        scan::walk(&log, |commit| {
-            if commit.commit.first_seq > seq {
-                return Ok(ControlFlow::Break(()));
-            }
-            commit.replay_onto(&mut task)?;
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let task = task.ok_or_else(|| log.empty())?;
+        let task = scan::replay(&log, seq)?;
         let wal_path = match &self.cluster {
             Some(cluster) => cluster.stand(&log.key).and_then(|stand| stand.wal_path),
             None => Some(log.path.display().to_string()),
@@ -288,6 +277,27 @@ impl TaskReader {
                 Ok(read.map_err(Rejection::from)?.ok_or_else(|| blob_lost(hash))?)
             }
         }
+    }
+
+    /// A client of whoever runs a Task and knows more of it than the log says, with the name that stands for the
+    /// Task there: an owner in a cluster, or the process at work on the directory, if it answers.
+    pub(crate) fn owner_of(
+        &self,
+        key: &TaskKey,
+    ) -> Result<Option<(Client<AnyClient>, TaskKey)>, Failure> {
+        self.runtime.block_on(async {
+            if let Some(cluster) = &self.cluster {
+                return cluster.find(key.clone()).await.map(Some);
+            }
+            if !matches!(self.host, Host::AtWork(_)) {
+                return Ok(None);
+            }
+            let client = socket::at_work(&self.path, &key.session_id).await;
+            let Some(client) = client else { return Ok(None) };
+            // If the process does not know it, the directory says what it has instead.
+            let found = names::find(&client, key.clone()).await.ok();
+            Ok(found.map(|key| (client, key)))
+        })
     }
 
     /// The limits for changes of a Task; in a cluster, those of its owner.

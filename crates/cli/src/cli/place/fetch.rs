@@ -13,16 +13,17 @@ use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
 use tenure_core::record::Blob;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{LeaseFact, ListInput, TaskPage};
-use tenure_ports::ClientPort as _;
+use tenure_ports::ClientPort;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::stored::encode;
 
+use super::any::AnyClient;
 use super::cluster::ClusterUser;
 use super::names;
-use super::scan::{LogFile, SUFFIX};
+use super::scan::{LogFile, SUFFIX, session_dir};
 use crate::cli::answer::{Exit, Failure};
 
 /// A cluster that is read.
@@ -30,7 +31,7 @@ pub(crate) struct Cluster {
     caller: ClusterUser,
     session: SessionId,
     dir: TempDir,
-    clients: RefCell<HashMap<SessionId, Client<NatsClient>>>,
+    clients: RefCell<HashMap<SessionId, Client<AnyClient>>>,
     stands: RefCell<HashMap<TaskKey, Stand>>,
 }
 
@@ -74,9 +75,9 @@ impl Cluster {
         Ok(Self { caller, session, dir, clients, stands })
     }
 
-    /// Its address, without secrets.
-    pub(crate) fn address(&self) -> &str {
-        self.caller.address()
+    /// What is at its address, for people.
+    pub(crate) fn place(&self) -> String {
+        self.caller.place()
     }
 
     /// The temporary directory with the logs.
@@ -90,7 +91,7 @@ impl Cluster {
     }
 
     /// A client in a session.
-    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<AnyClient>, Failure> {
         if let Some(client) = self.clients.borrow().get(session) {
             return Ok(client.clone());
         }
@@ -99,11 +100,16 @@ impl Cluster {
         Ok(client)
     }
 
+    /// A client in a session, for what gateways do not offer.
+    pub(crate) async fn nats(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+        self.caller.nats(session).await
+    }
+
     /// Finds a Task, and the client of its session.
     pub(crate) async fn find(
         &self,
         name: TaskKey,
-    ) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+    ) -> Result<(Client<AnyClient>, TaskKey), Failure> {
         let client = self.client(&name.session_id).await?;
         let key = names::find(&client, name).await?;
         Ok((client, key))
@@ -164,22 +170,18 @@ pub(crate) fn unwritten(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
 /// Where the log of a Task of a cluster is kept in a data directory: its name is that of the Task, which no
 /// other Task of the session has (STORE-14).
 pub(crate) fn file_of(data: &Path, key: &TaskKey) -> std::path::PathBuf {
-    session_dir(data, key).join(format!("{}{SUFFIX}", key.task_id))
-}
-
-fn session_dir(data: &Path, key: &TaskKey) -> std::path::PathBuf {
-    data.join("tasks").join(key.session_id.as_str())
+    session_dir(data, &key.session_id).join(format!("{}{SUFFIX}", key.task_id))
 }
 
 /// Fetches the log of a Task page by page, as the lines of a log file, into a temporary file beside
 /// its place. `each` gets the number of events so far and of all.
-pub(crate) async fn fetch(
-    client: &Client<NatsClient>,
+pub(crate) async fn fetch<P: ClientPort>(
+    client: &Client<P>,
     key: &TaskKey,
     data: &Path,
     mut each: impl FnMut(u64, u64),
 ) -> Result<Fetched, Failure> {
-    let dir = session_dir(data, key);
+    let dir = session_dir(data, &key.session_id);
     let mut file = None;
     let (mut lines, mut bytes, mut after) = (Vec::new(), 0, 0);
     let mut blobs = BTreeSet::new();

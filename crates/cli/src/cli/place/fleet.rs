@@ -7,6 +7,7 @@ use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
 
+use super::any::AnyClient;
 use super::cluster::LookArgs;
 use crate::cli::answer::{Exit, Failure, Format, output};
 use crate::cli::runtime::one_thread;
@@ -30,11 +31,23 @@ impl FleetArgs {
     /// Connects to the named cluster, or to that of this machine, and asks it.
     pub(crate) fn ask<T>(
         &self,
-        ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
+        ask: impl AsyncFnOnce(Client<AnyClient>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let runtime = one_thread()?;
         runtime.block_on(async {
             let client = self.cluster.caller().await?.client(&self.session).await?;
+            ask(client).await
+        })
+    }
+
+    /// The same for what gateways do not offer.
+    pub(crate) fn ask_nats<T>(
+        &self,
+        ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let runtime = one_thread()?;
+        runtime.block_on(async {
+            let client = self.cluster.caller().await?.nats(&self.session).await?;
             ask(client).await
         })
     }

@@ -20,7 +20,7 @@ pub(crate) enum Host {
     Nobody,
     /// Unknown, as this system has no such list.
     Unknown,
-    /// The nodes of the cluster at this address.
+    /// The nodes of this cluster, or those behind this gateway.
     Cluster(String),
 }
 
@@ -70,7 +70,7 @@ impl Host {
             Self::AtWork(Some(pid)) => format!("process {pid} is at work here"),
             Self::AtWork(None) => "a process is at work here".into(),
             Self::Nobody => "no process is at work here".into(),
-            Self::Cluster(address) => format!("a cluster at {address} runs it"),
+            Self::Cluster(place) => format!("a {place} runs it"),
             Self::Unknown => "whether a process is at work here is not known".into(),
         }
     }

@@ -4,11 +4,15 @@
 //! |---|---|
 //! | [`args`] | the options that name the place, and one Task there |
 //! | [`cluster`] | connects to a cluster, as one of its users |
+//! | [`gateway`] | the options that name a gateway to a cluster |
+//! | [`any`] | a client, over NATS or through a gateway |
 //! | [`data`] | reads Tasks: finds them by name and folds their logs |
-//! | [`session`] | sends commands on a Task to its cluster, or to a scheduler of this process |
+//! | [`session`] | sends commands on a Task to its cluster, its directory's process, or a scheduler here |
+//! | [`socket`] | reaches the process at work on a directory |
 //! | [`fleet`] | asks all nodes of a cluster at once |
 //! | [`here`] | runs Tasks of a directory in this process |
 //! | [`live`] | follows a Task |
+//! | [`ended`] | waits for the end of a Task of a directory |
 //! | [`fetch`] | fetches a log of a cluster |
 //! | [`scan`] | reads a log line by line |
 //! | [`host`] | finds out who is at work on a directory |
@@ -24,24 +28,31 @@
 //! how long leases last, the command first fetches the logs that it needs, and then reads them in
 //! the same way.
 
+mod any;
 mod args;
 mod cluster;
 mod data;
+mod ended;
 mod fetch;
 mod fleet;
+mod gateway;
 mod here;
 mod host;
 mod live;
 pub(crate) mod names;
 pub(crate) mod scan;
 mod session;
+mod socket;
 
+pub(crate) use self::any::AnyClient;
 pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
 pub(crate) use self::data::{Indexed, Loaded, TaskReader, is_default, me};
+pub(crate) use self::ended::{LOOK, until_ended};
 pub(crate) use self::fetch::{Cluster, Fetched, fetch, file_of, unwritten};
 pub(crate) use self::fleet::{FleetArgs, exit_without, nobody_answers};
 pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
 pub(crate) use self::live::LiveTask;
 pub(crate) use self::session::CallerSession;
+pub(crate) use self::socket::socket_of;

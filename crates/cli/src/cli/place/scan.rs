@@ -7,12 +7,12 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tenure_core::event::Body;
-use tenure_core::id::WalName;
+use tenure_core::id::{SessionId, WalName};
 use tenure_core::{Commit, Task};
-use tenure_ports::journal::TaskKey;
+use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::stored::{Assembler, LINE_MAX, Line, decode_line};
 
 use crate::cli::answer::{Exit, Failure};
@@ -109,7 +109,22 @@ impl From<io::Error> for ScanStop {
     }
 }
 
+/// Where the logs of a session are (STORE-04).
+pub(crate) fn session_dir(data: &Path, session: &SessionId) -> PathBuf {
+    data.join("tasks").join(session.as_str())
+}
+
 impl LogFile {
+    /// The log of a Task of a data directory.
+    pub(crate) fn of(data: &Path, entry: &Entry) -> Self {
+        let (key, wal_name) = (entry.key.clone(), entry.wal_name.clone());
+        Self {
+            path: session_dir(data, &key.session_id).join(format!("{wal_name}{SUFFIX}")),
+            key,
+            wal_name,
+        }
+    }
+
     /// The failure for a log without a whole commit.
     pub(crate) fn empty(&self) -> Broken {
         let message = "the log has no whole commit: its creation broke off".into();
@@ -163,6 +178,19 @@ impl Placed<'_> {
         let offset = self.offset + before.map(|line| line.len() as u64 + 1).sum::<u64>();
         LogFault { line: self.line + index, offset, message }
     }
+}
+
+/// The Task as of the commit that contains event `until`, or as of its last one.
+pub(crate) fn replay(log: &LogFile, until: u64) -> Result<Task, Broken> {
+    let mut task = None;
+    walk(log, |commit| {
+        if commit.commit.first_seq > until {
+            return Ok(ControlFlow::Break(()));
+        }
+        commit.replay_onto(&mut task)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    task.ok_or_else(|| log.empty())
 }
 
 /// Gives every whole commit to `each`, oldest first, until `each` breaks off.

@@ -1,24 +1,28 @@
-//! Sends commands on a Task to the nodes of a cluster, or to a scheduler of this process.
+//! Sends commands on a Task to the nodes of a cluster, to the process at work on a directory, or to a scheduler
+//! of this process.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tenure::embedded::{Embedded, LocalClient};
+use tenure::embedded::{self, Embedded, LocalClient};
 use tenure_core::Context;
 use tenure_core::command::RetryEnded;
 use tenure_core::event::Body;
 use tenure_core::id::{CommandId, RunId, StepId, TaskId};
 use tenure_core::view::{Explanation, QueryInput, StepView, TaskSummary, TaskView, WriteSummary};
 use tenure_core::{Code, Command, Limits, Rejection};
-use tenure_local::JsonlReader;
+use tenure_local::{JsonlReader, OpenError};
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
-use tenure_sdk::nats::NatsClient;
 
+use super::any::AnyClient;
 use super::args::PlaceArgs;
 use super::data::me;
+use super::ended::ended_in;
 use super::names::{self, HEADER_BYTES};
+use super::socket;
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 
 /// The pause between two tries while waiting.
@@ -32,7 +36,9 @@ pub(crate) struct CallerSession {
 
 enum SessionClient {
     /// The nodes of a cluster.
-    Far(Client<NatsClient>),
+    Far(Client<AnyClient>),
+    /// The process that is at work on this directory.
+    AtWork { client: Client<AnyClient>, data: PathBuf },
     /// A scheduler of this process.
     Here { client: Client<LocalClient>, _scheduler: Embedded },
 }
@@ -42,6 +48,7 @@ macro_rules! ask {
     ($session:expr, $client:ident => $question:expr) => {
         match &$session.client {
             SessionClient::Far($client) => $question.await,
+            SessionClient::AtWork { client: $client, .. } => $question.await,
             SessionClient::Here { client: $client, .. } => $question.await,
         }
     };
@@ -55,10 +62,14 @@ impl CallerSession {
         }
         let data = place.dir();
         JsonlReader::open(data)?; // A command must not create the directory.
-        let scheduler = Embedded::open(data).await?;
-        let me = me(&key.session_id)?;
-        let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
-        let client = SessionClient::Here { client: Client::new(port), _scheduler: scheduler };
+        let client = match Embedded::open(data).await {
+            Ok(scheduler) => {
+                let me = me(&key.session_id)?;
+                let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
+                SessionClient::Here { client: Client::new(port), _scheduler: scheduler }
+            }
+            Err(refused) => SessionClient::at_work(data, &key, refused).await?,
+        };
         Ok(Self { client, key })
     }
 
@@ -142,8 +153,12 @@ impl CallerSession {
         names::run(name, known).ok_or_else(|| names::no_run(name, &self.key))
     }
 
-    /// Waits until the Task has ended, and returns it in short.
+    /// Waits until the Task has ended, and returns it in short. The process at work on a directory may leave with
+    /// its Task, and only the log there says then how it has ended.
     pub(crate) async fn end(&self) -> Result<TaskSummary, Failure> {
+        if let SessionClient::AtWork { data, .. } = &self.client {
+            return ended_in(data, &self.key).await;
+        }
         let task = &self.key.task_id;
         ask!(self, client => client.wait_for_end(task))?;
         let view = ask!(self, client => async {
@@ -185,7 +200,9 @@ impl CallerSession {
     pub(crate) async fn run_made_by(&self, command: &CommandId, after: u64) -> Option<RunId> {
         let task = &self.key.task_id;
         let mut commits = match &self.client {
-            SessionClient::Far(client) => client.watch(task, after).boxed(),
+            SessionClient::Far(client) | SessionClient::AtWork { client, .. } => {
+                client.watch(task, after).boxed()
+            }
             SessionClient::Here { client, .. } => client.watch(task, after).boxed(),
         };
         while let Some(Ok(commit)) = commits.next().await {
@@ -222,6 +239,21 @@ impl CallerSession {
         let known = self.steps(true).await.ok()?;
         let names = known.iter().map(|step| step.spec.step_id.as_str());
         did_you_mean(no.details.get("step_id")?.as_str()?, names)
+    }
+}
+
+impl SessionClient {
+    /// The process that has the directory. If it does not answer, the directory cannot be opened for this reason.
+    async fn at_work(
+        data: &Path,
+        key: &TaskKey,
+        refused: embedded::Error,
+    ) -> Result<Self, Failure> {
+        let is_locked = matches!(refused, embedded::Error::Open(OpenError::Locked { .. }));
+        if is_locked && let Some(client) = socket::soon_at_work(data, &key.session_id).await {
+            return Ok(Self::AtWork { client, data: data.to_owned() });
+        }
+        Err(refused.into())
     }
 }
 

@@ -1,12 +1,13 @@
-//! Adds up the facts about pools from the answers of all nodes.
+//! The facts about pools from the answers of all nodes.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Gather;
+use tenure_wire::bus::fleet;
+pub(crate) use tenure_wire::bus::fleet::PoolSums;
 #[cfg(test)]
 use tenure_wire::bus::operate::PoolFacts;
 use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
@@ -18,23 +19,6 @@ const SAME_MS: u64 = 1_000;
 
 /// How many Steps of a cluster wait, by the most decisive reason.
 pub(crate) type WaitCounts = BTreeMap<SmolStr, u64>;
-
-/// A pool over all nodes.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct PoolSums {
-    pub(crate) workers: usize,
-    pub(crate) free: u64,
-    pub(crate) waiting: u64,
-    /// How long the Step that has waited longest of those next in line has been ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) oldest_ms: Option<u64>,
-    /// Open Attempts; none if nodes do not report them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) running: Option<u64>,
-    /// Of the Steps of the session the one that has waited longest of those next in line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) longest: Option<WaitFacts>,
-}
 
 /// `TASK/STEP`; and for how long it has waited, where one of another session has waited longer.
 pub(crate) fn longest(step: Option<&WaitFacts>, oldest_ms: Option<u64>) -> String {
@@ -62,36 +46,9 @@ pub(crate) fn most_first(waits: &WaitCounts) -> Vec<(String, u64)> {
     all
 }
 
-/// Every pool once: a worker counts once, however many nodes it has links with.
+/// Every pool once.
 pub(crate) fn merged(heard: &Gather<NodeFacts>) -> BTreeMap<PoolId, PoolSums> {
-    let mut pools: BTreeMap<PoolId, PoolSums> = BTreeMap::new();
-    let mut workers: BTreeMap<&PoolId, BTreeSet<_>> = BTreeMap::new();
-    for node in &heard.answers {
-        for pool in &node.pools {
-            let facts = pools.entry(pool.pool.clone()).or_default();
-            facts.free += pool.free;
-            facts.waiting += pool.waiting;
-            facts.oldest_ms = facts.oldest_ms.max(pool.oldest_ms);
-            facts.running = sum(facts.running, pool.running);
-            let both = facts.longest.take().into_iter().chain(pool.longest.clone());
-            facts.longest = both.max_by_key(|step| step.ready_ms);
-        }
-        for seen in &node.workers {
-            workers.entry(&seen.pool).or_default().insert((&seen.principal, &seen.boot));
-        }
-    }
-    for (pool, of) in workers {
-        pools.entry(pool.clone()).or_default().workers = of.len();
-    }
-    pools
-}
-
-/// The sum of two optional counts; a missing one does not count.
-pub(crate) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one + other),
-        (known, None) | (None, known) => known,
-    }
+    fleet::pools(&heard.answers)
 }
 
 /// A pool in which nothing runs.

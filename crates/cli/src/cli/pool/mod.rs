@@ -8,7 +8,7 @@ use tenure_core::id::PoolId;
 
 #[cfg(test)]
 pub(crate) use self::facts::quiet;
-pub(crate) use self::facts::{PoolSums, WaitCounts, longest, merged, most_first, sum, waits};
+pub(crate) use self::facts::{PoolSums, WaitCounts, longest, merged, most_first, waits};
 use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, output, text, toned};
 use crate::cli::place::FleetArgs;
 

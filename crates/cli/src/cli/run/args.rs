@@ -68,15 +68,20 @@ pub(crate) struct RunArgs {
     pub(crate) output: OutputFormat,
 }
 
+/// Steps that run at a time, if the options do not say it. Most steps wait for something else than a processor.
+pub(crate) fn concurrency(given: Option<u16>) -> usize {
+    const LEAST: usize = 4;
+    let by_processors = || {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        (2 * processors).max(LEAST)
+    };
+    given.map_or_else(by_processors, usize::from)
+}
+
 impl RunArgs {
-    /// Steps that run at a time. Most steps wait for something else than a processor.
+    /// Steps that run at a time.
     pub(super) fn concurrency(&self) -> usize {
-        const LEAST: usize = 4;
-        let by_processors = || {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            (2 * processors).max(LEAST)
-        };
-        self.workers.map_or_else(by_processors, usize::from)
+        concurrency(self.workers)
     }
 
     /// What the task does when a step has failed, if the command says so (POL-05).

@@ -17,7 +17,8 @@ use crate::cli::runtime::NO_CWD;
 #[derive(Debug)]
 pub(super) struct RunHost {
     pub(super) tenure: Embedded,
-    files: PathBuf,
+    /// The data directory.
+    pub(super) data: PathBuf,
     /// Where commands run, if not in the directory of this process (STORE-17).
     pub(super) cwd: Option<String>,
     workers: Vec<Arc<LocalWorkers>>,
@@ -29,7 +30,7 @@ impl RunHost {
         // Absolute, because commands run in other directories.
         let data = std::path::absolute(data).map_err(Failure::cannot(NO_CWD))?;
         let tenure = open_here(&data, telemetry).await?;
-        Ok(Self { tenure, files: data.join(FILES), cwd: None, workers: Vec::new() })
+        Ok(Self { tenure, data, cwd: None, workers: Vec::new() })
     }
 
     pub(super) fn scheduler(&self) -> &LocalScheduler {
@@ -44,7 +45,7 @@ impl RunHost {
     ) -> Result<(), Failure> {
         let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
         for pool in pools {
-            let (cwd, files) = (self.cwd.clone(), self.files.clone());
+            let (cwd, files) = (self.cwd.clone(), self.data.join(FILES));
             let handlers = Handlers::new().with_builtins_in(cwd, files);
             let handlers = handlers.map_err(tenure::embedded::Error::from)?;
             let workers = self.tenure.work_in(pool, handlers, Options::new(concurrency))?;

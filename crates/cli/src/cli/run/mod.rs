@@ -4,9 +4,10 @@
 //! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
 //! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end,
 //! or handles a signal or a fault of the log that comes before it. [`stuck`] says why a Task
-//! does not go on.
+//! does not go on. [`door`] lets other commands reach the Task meanwhile.
 
 mod args;
+mod door;
 mod follow;
 mod hint;
 mod host;
@@ -23,7 +24,8 @@ use tenure_core::id::{Millis, SessionId};
 use tenure_core::status::{Policy, StepStatus};
 use tenure_telemetry::Telemetry;
 
-pub(crate) use self::args::RunArgs;
+pub(crate) use self::args::{RunArgs, concurrency};
+use self::door::RunDoor;
 use self::host::RunHost;
 use self::job::{Job, TakesOver};
 use self::steer::{Steer, SteerEnd};
@@ -51,6 +53,7 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
         let mut host = RunHost::open(&args.data.path, telemetry).await?;
+        let door = RunDoor::open(&host);
         let job = match &args.resume {
             None => {
                 let Some(request) = request else { return Err(no_file()) };
@@ -61,6 +64,7 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
         let (ended, task) = carry_out(&mut host, job, &args, &mut stop).await?;
         let now = host.scheduler().now();
         let exit = conclude(&args, ended, &task, now, begun);
+        door.close().await;
         host.close().await;
         exit
     })

@@ -1,12 +1,15 @@
 //! `tenure serve`: runs a scheduler node of a cluster until a signal stops it.
 
+mod http;
 mod settings;
 
+use futures::future::OptionFuture;
 use tenure_node::{Fault, Node, StartError};
 use tenure_telemetry::Telemetry;
 
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::gateway::HttpHost;
 use crate::cli::runtime::{StopSignals, one_thread};
 
 /// Runs a node.
@@ -15,7 +18,9 @@ use crate::cli::runtime::{StopSignals, one_thread};
 /// more threads would undo. Ownership has a thread of its own.
 pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     take_small_pages();
+    let http = args.node.http()?;
     let mut settings = args.node.into_settings()?;
+    let http = http.map(|http| http.of(&settings));
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
@@ -27,11 +32,24 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
         if let Some(telemetry) = telemetry {
             telemetry.sample_from(node.sampler());
         }
+        let http = match http {
+            Some(http) => Some(http.start().await?),
+            None => None,
+        };
+        if let Some(url) = http.as_ref().and_then(HttpHost::url) {
+            output::say(format_args!("node {} listens at {url} too", node.name()));
+        }
         output::say(format_args!("node {} serves", node.name()));
-        stop.asked().await;
+        match &http {
+            Some(http) => http.until_stopped(&mut stop).await?,
+            None => stop.asked().await,
+        }
         output::say(format_args!("node {} hands its partitions over", node.name()));
+        // Callers over HTTP are answered by the nodes that take over.
+        let handed_over =
+            async { tokio::join!(node.stop(), OptionFuture::from(http.map(HttpHost::stop))) };
         tokio::select! {
-            () = node.stop() => Ok(Exit::Ok),
+            _ = handed_over => Ok(Exit::Ok),
             // A second signal ends the process at once: leases run out by themselves.
             () = stop.asked() => Ok(Exit::Interrupted),
         }

@@ -1,6 +1,7 @@
 //! The settings of `tenure serve`, from flags, the environment and a file, in this order.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_sdk::nats::boot;
 use tenure_wire::bus::subject::{ClusterName, Token};
 
+use super::http::NodeHttp;
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::gateway::HttpArgs;
 use crate::cli::telemetry::LogArgs;
 
 /// Run a scheduler node.
@@ -152,6 +155,47 @@ struct GivenSettings {
     #[arg(long, value_name = "POOL", env = "TENURE_DEFAULT_POOL")]
     default_pool: Option<String>,
 
+    /// Address and port at which this node serves the HTTP API too, as `tenure gateway` does [default: none]
+    #[arg(long, value_name = "ADDR", env = "TENURE_HTTP")]
+    http: Option<SocketAddr>,
+
+    /// File that says who may come in over HTTP, and as whom (docs/http.md)
+    #[arg(long, value_name = "FILE", env = "TENURE_HTTP_CALLERS")]
+    http_callers: Option<PathBuf>,
+
+    /// Certificate of the HTTP API in PEM, with which it speaks TLS
+    #[arg(long, value_name = "FILE", env = "TENURE_HTTP_CERT")]
+    http_cert: Option<PathBuf>,
+
+    /// The private key of that certificate
+    #[arg(long, value_name = "FILE", env = "TENURE_HTTP_KEY")]
+    http_key: Option<PathBuf>,
+
+    /// Certificates of the authorities that sign those of callers
+    #[arg(long, value_name = "FILE", env = "TENURE_HTTP_CLIENT_CA")]
+    http_client_ca: Option<PathBuf>,
+
+    /// Another name under which browsers reach the HTTP API, as that of a proxy (repeatable)
+    #[arg(
+        long = "http-name",
+        value_name = "HOST",
+        env = "TENURE_HTTP_NAMES",
+        value_delimiter = ','
+    )]
+    http_names: Option<Vec<String>>,
+
+    /// Who speaks to NATS for callers of the HTTP API
+    #[arg(long, value_name = "USER", env = "TENURE_GATEWAY_USER")]
+    gateway_user: Option<String>,
+
+    /// The password of that user
+    #[arg(long, value_name = "SECRET", env = "TENURE_GATEWAY_PASSWORD", hide_env_values = true)]
+    gateway_password: Option<String>,
+
+    /// A credentials file instead
+    #[arg(long, value_name = "FILE", env = "TENURE_GATEWAY_CREDS")]
+    gateway_creds: Option<PathBuf>,
+
     /// In a file alone: variables of OpenTelemetry, for what the environment does not say.
     #[arg(skip)]
     telemetry: BTreeMap<String, String>,
@@ -181,10 +225,19 @@ impl NodeArgs {
 
     /// The settings of a node.
     pub(crate) fn into_settings(self) -> Result<Settings, Failure> {
-        let Self { config, given, boot } = self;
-        match config {
-            Some(file) => given.or(read(&file)?).into_settings(&boot),
-            None => given.into_settings(&boot),
+        let boot = self.boot.clone();
+        self.into_given()?.into_settings(&boot)
+    }
+
+    /// The HTTP API that the node serves too, if it is to.
+    pub(crate) fn http(&self) -> Result<Option<NodeHttp>, Failure> {
+        self.clone().into_given()?.http()
+    }
+
+    fn into_given(self) -> Result<GivenSettings, Failure> {
+        match self.config {
+            Some(file) => Ok(self.given.or(read(&file)?)),
+            None => Ok(self.given),
         }
     }
 }
@@ -227,8 +280,34 @@ impl GivenSettings {
             steps_max: self.steps_max.or(other.steps_max),
             board_tokens: self.board_tokens.or(other.board_tokens),
             default_pool: self.default_pool.or(other.default_pool),
+            http: self.http.or(other.http),
+            http_callers: self.http_callers.or(other.http_callers),
+            http_cert: self.http_cert.or(other.http_cert),
+            http_key: self.http_key.or(other.http_key),
+            http_client_ca: self.http_client_ca.or(other.http_client_ca),
+            http_names: self.http_names.or(other.http_names),
+            gateway_user: self.gateway_user.or(other.gateway_user),
+            gateway_password: self.gateway_password.or(other.gateway_password),
+            gateway_creds: self.gateway_creds.or(other.gateway_creds),
             telemetry: other.telemetry,
         }
+    }
+
+    /// What an HTTP API of the node needs. Without an address there is none.
+    fn http(self) -> Result<Option<NodeHttp>, Failure> {
+        if self.http.is_none() {
+            return Ok(None);
+        }
+        let args = HttpArgs {
+            http: self.http,
+            http_callers: self.http_callers,
+            http_cert: self.http_cert,
+            http_key: self.http_key,
+            http_client_ca: self.http_client_ca,
+            http_names: self.http_names.unwrap_or_default(),
+        };
+        let login = login("gateway", self.gateway_user, self.gateway_password, self.gateway_creds)?;
+        Ok(Some(NodeHttp { server: args.settings()?, login }))
     }
 
     fn into_settings(self, boot: &str) -> Result<Settings, Failure> {
@@ -337,89 +416,4 @@ fn usage(option: &str, why: &dyn std::fmt::Display) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(line: &str) -> Result<Settings, Failure> {
-        toml::from_str::<GivenSettings>(line).unwrap().into_settings("b")
-    }
-
-    #[test]
-    fn numbers_are_taken_at_their_limits_and_refused_over_them() {
-        for (name, least, most) in [
-            ("partitions", 1, 1_024),
-            ("replicas", 1, 5),
-            ("lease_ms", LEASE_MS_MIN, 86_400_000),
-            ("ownership_ms", OWNERSHIP_MS_MIN, 60_000),
-            ("cancel_wait_ms", 100, 600_000),
-            ("run_ttl_ms", 1_000, 604_800_000),
-            ("steps_max", 1, 100_000),
-            ("board_tokens", 100, 100_000),
-        ] {
-            for good in [least, most] {
-                read(&format!("{name} = {good}")).unwrap();
-            }
-            for bad in [least - 1, most + 1] {
-                let refused = read(&format!("{name} = {bad}")).unwrap_err();
-                assert_eq!(refused.exit, Exit::Usage);
-                let option = name.replace('_', "-");
-                assert!(refused.message.contains(&format!("--{option} is {bad}")), "{name}");
-            }
-        }
-    }
-
-    /// OWN-01: a name that cannot stand in subjects, streams and keys is refused.
-    #[test]
-    fn the_name_of_the_cluster_is_taken_at_its_longest_and_refused_over_that() {
-        let named = |name: &str| read(&format!("cluster = {name:?}"));
-        let longest = "B".repeat(64);
-        assert_eq!(named(&longest).unwrap().cluster.as_str(), longest);
-        for bad in [&*format!("{longest}B"), "", "a.b", "a b", "a*", "ä"] {
-            let refused = named(bad).unwrap_err();
-            assert_eq!(refused.exit, Exit::Usage);
-            let said = &refused.message;
-            assert!(
-                said.starts_with("--cluster: ") && said.contains("1 to 64 characters"),
-                "{said}"
-            );
-        }
-    }
-
-    const SHIPPED: &str = include_str!("../../../../../deploy/tenure.toml");
-
-    #[test]
-    fn the_file_that_is_shipped_shows_every_setting_with_its_default() {
-        let as_it_is: GivenSettings = toml::from_str(SHIPPED).unwrap();
-        as_it_is.into_settings("b").unwrap();
-        for argument in GivenSettings::augment_args(clap::Command::new("serve")).get_arguments() {
-            let name = argument.get_id().as_str();
-            let is_a_file = name.ends_with("_creds"); // The file names one.
-            assert!(is_a_file || SHIPPED.contains(&format!("{name} = ")), "{name} is not there");
-        }
-        let uncommented = |line: &'static str| match line.strip_prefix('#') {
-            Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => setting,
-            _ => line,
-        };
-        let all = SHIPPED.lines().map(uncommented).collect::<Vec<_>>().join("\n");
-        let all: GivenSettings = toml::from_str(&all).unwrap();
-        assert_eq!(all.telemetry.len(), 3);
-        // These two have no default to show: a file, and as many bytes as the server has.
-        let all =
-            GivenSettings { redis_ca: None, max_bytes: None, ..all }.into_settings("b").unwrap();
-        let default = GivenSettings::default().into_settings("b").unwrap();
-        let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership, of.blob_quota);
-        assert_eq!(numbers(&all), numbers(&default));
-        assert_eq!(all.scheduler.limits, default.scheduler.limits);
-        assert_eq!(all.cluster, default.cluster);
-        assert!(all.node.to_string().starts_with("node-"), "{}", all.node);
-    }
-
-    #[test]
-    fn what_is_set_is_what_the_scheduler_gets() {
-        let set = "cancel_wait_ms = 200\nrun_ttl_ms = 5000\nsteps_max = 7\nboard_tokens = 300";
-        let limits = read(set).unwrap().scheduler.limits;
-        assert_eq!((limits.cancel_wait_ms, limits.run_ttl_ms), (200, 5_000));
-        assert_eq!((limits.steps_max, limits.board_tokens), (7, 300));
-        assert!(toml::from_str::<GivenSettings>("bored_tokens = 1").is_err());
-    }
-}
+mod tests;

@@ -1,8 +1,9 @@
 //! `tenure task explain`: why Steps are not running, and what would change it.
 //!
 //! The scheduler's own code decides the reasons (`tenure_core::view::explain`), so they are those
-//! for which a claim would be refused. In a cluster the owner of the Task decides them, because it
-//! knows the workers. For a directory this command reads the log and runs the same code. Steps with
+//! for which a claim would be refused. Whoever runs the Task decides them, because it knows the
+//! workers: its owner in a cluster, or the process at work on its directory. If nobody does, this
+//! command reads the log and runs the same code. Steps with
 //! the same reason form a group, with one of them in full as an example, so that very many Steps
 //! stay readable.
 
@@ -18,9 +19,10 @@ use tenure_core::view::{
 use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::Client;
 
 use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output, status};
-use crate::cli::place::{Cluster, Host, TaskReader, ViewArgs};
+use crate::cli::place::{AnyClient, Host, TaskReader, ViewArgs};
 
 /// How many Steps of a group to name on one line.
 const LINE_MAX: usize = 8;
@@ -51,8 +53,8 @@ pub(crate) struct ExplainArgs {
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let data = TaskReader::open(&args.look.at)?;
     let key = args.look.at.key(&args.task)?;
-    let (key, told) = match data.cluster() {
-        Some(cluster) => asked(args, &data, cluster, key)?,
+    let (key, told) = match data.owner_of(&key)? {
+        Some((client, key)) => asked(args, &data, &client, key)?,
         None => folded(args, &data, &key)?,
     };
     let said = Said { key: &key, data: &data };
@@ -73,18 +75,17 @@ enum ExplainAnswer {
     Task(Box<TaskExplanation>),
 }
 
-/// Asks the owner of a Task.
+/// Asks whoever runs a Task.
 fn asked(
     args: &ExplainArgs,
     data: &TaskReader,
-    cluster: &Cluster,
+    client: &Client<AnyClient>,
     key: TaskKey,
 ) -> Result<(TaskKey, ExplainAnswer), Failure> {
     let (run_id, worker_id) = (args.run, args.worker.clone());
-    let (key, told) = data.runtime.block_on(async {
-        let (client, key) = cluster.find(key).await?;
+    let told = data.runtime.block_on(async {
         let (port, task) = (client.port(), &key.task_id);
-        let told = match args.step.as_deref().map(StepId::new) {
+        match args.step.as_deref().map(StepId::new) {
             None => {
                 let whom = ExplainTaskInput { run_id, worker_id };
                 port.ask(task, whom).await.map(|told| ExplainAnswer::Task(Box::new(told)))
@@ -94,9 +95,8 @@ fn asked(
                 port.ask(task, input).await.map(|told| ExplainAnswer::Step(Box::new(told)))
             }
             Some(Err(bad)) => Err(Rejection::new(Code::StepNotFound, bad.to_string())),
-        };
-        Ok::<_, Failure>((key, told))
-    })?;
+        }
+    });
     match told {
         Ok(told) => Ok((key, told)),
         Err(refused) if refused.code == Code::StepNotFound => {

@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use futures::{Stream, stream};
 use tenure_core::Commit;
@@ -10,14 +9,12 @@ use tenure_ports::journal::TaskKey;
 use tokio::sync::mpsc;
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::place::LiveTask;
 use crate::cli::place::scan::{self, CommitBoundary, LogFile};
+use crate::cli::place::{LOOK, LiveTask};
 use crate::cli::runtime::{one_thread, unless_stopped};
 
 /// How many commits to read ahead of the follower.
 const AHEAD: usize = 64;
-/// The pause before reading on in a file that was read to its end.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// The commits of a Task, in order, those to come included, until it has ended. An error is the last
 /// item.

@@ -18,7 +18,7 @@ use clap::Subcommand;
 use tenure_core::Command;
 
 pub(crate) use self::explain::describe;
-pub(crate) use self::follow::{LOOK, until_stopped};
+pub(crate) use self::follow::until_stopped;
 pub(crate) use self::get::{TaskNotes, print_task};
 pub(crate) use self::watch::{WatchArgs, run as watch};
 use crate::cli::answer::{Exit, Failure};

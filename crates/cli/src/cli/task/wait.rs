@@ -1,7 +1,6 @@
 //! `tenure task wait`: waits for the end of a Task.
 
 use std::cell::OnceCell;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,11 +11,11 @@ use tenure_core::view::{Normal, TaskSummary};
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::patiently;
 
-use super::follow::{LOOK, until_stopped};
+use super::follow::until_stopped;
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
 use crate::cli::place::names::HEADER_BYTES;
-use crate::cli::place::scan::{self, CommitBoundary, LogFile};
-use crate::cli::place::{LiveTask, TaskReader};
+use crate::cli::place::scan::LogFile;
+use crate::cli::place::{LiveTask, TaskReader, until_ended};
 
 /// Wait for the end of a task.
 #[derive(Debug, Args)]
@@ -84,20 +83,10 @@ async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary
     Ok(patiently(client.port(), || client.get(task)).await?.task)
 }
 
-/// Waits for the end of a Task in a directory. It reads without a pause what is there: so for an
-/// ended Task it returns without waiting, however long the log is.
+/// Waits for the end of a Task in a directory.
 async fn end_of(data: &TaskReader, log: &LogFile) -> Result<TaskSummary, Failure> {
-    let (mut spot, mut has_ended) = (CommitBoundary::default(), false);
-    loop {
-        scan::walk_on(log, &mut spot, |placed| {
-            has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if has_ended {
-            return Ok(data.look(&data.fold(log.clone())?, TaskSummary::of));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    until_ended(log).await?;
+    Ok(data.look(&data.fold(log.clone())?, TaskSummary::of))
 }
 
 fn has_not_ended(of: &LiveTask, key: Option<&TaskKey>, within: Duration) -> Failure {

@@ -67,7 +67,7 @@ async fn join(
     tell: &Sender<FeedMessage>,
 ) -> Option<Client<NatsClient>> {
     loop {
-        let why = match timeout(JOIN, caller.client(session)).await {
+        let why = match timeout(JOIN, caller.nats(session)).await {
             Ok(Ok(client)) => return Some(client),
             Ok(Err(failure)) if failure.exit != Exit::Unavailable => {
                 let _ = tell.send(FeedMessage::Refused(failure)).await;

@@ -128,7 +128,7 @@ impl ImportReport {
 async fn bring(cluster: &Cluster, from: &Path, log: &LogFile) -> Result<Brought, Failure> {
     let WholeLog { lines, commits, blobs } = whole(log)?;
     let events = commits.last().map_or(0, |(last, _)| *last);
-    let client = cluster.client(&log.key.session_id).await?;
+    let client = cluster.nats(&log.key.session_id).await?;
     bring_blobs(&client, &log.key, from, &blobs).await?;
     let (version, unchanged) = match client.port().import(&log.key.task_id, &lines).await {
         Ok(version) => (version, false),

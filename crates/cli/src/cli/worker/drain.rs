@@ -74,7 +74,7 @@ struct DrainAnswer {
 
 pub(super) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     let which = args.which()?;
-    args.fleet.ask(async |client| {
+    args.fleet.ask_nats(async |client| {
         let heard = client.port().drain(&which).await?;
         let exit = exit_without(&heard.missing_partitions);
         let mut workers: Vec<AgentId> =

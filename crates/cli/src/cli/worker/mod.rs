@@ -14,6 +14,7 @@ use tenure_telemetry::Telemetry;
 pub(crate) use self::facts::idle;
 pub(crate) use self::facts::{WorkerSums, merged};
 pub(crate) use self::refused::finding as refused;
+pub(crate) use self::run::{ClusterWorker, RunArgs, wind_down};
 pub(crate) use self::suspended::finding as suspended;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::telemetry::LogFormat;

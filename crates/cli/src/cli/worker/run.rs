@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use tenure_core::Rejection;
 use tenure_core::id::PoolId;
+use tenure_ports::bus::WorkerPort;
 use tenure_sdk::nats::{NatsWorker, boot};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
@@ -21,7 +22,7 @@ use crate::cli::telemetry::LogArgs;
 
 /// Run steps of a pool.
 #[derive(Debug, Clone, Args)]
-pub(super) struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     nats: NatsArgs,
 
@@ -67,48 +68,83 @@ fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| format!("a number from 1 to {CONCURRENCY_MAX}"))
 }
 
+impl RunArgs {
+    /// A worker beside a gateway of the same process.
+    pub(crate) fn beside_gateway(
+        nats: NatsArgs,
+        (pool, concurrency): (PoolId, NonZeroUsize),
+        files: PathBuf,
+        drain: u64,
+    ) -> Result<Self, Failure> {
+        let name = Token::new("dev").map_err(Rejection::from)?;
+        let (log, boot) = (LogArgs::default(), boot());
+        Ok(Self { nats, pool, concurrency, name, files, log, drain, boot })
+    }
+}
+
 /// Runs a worker. It uses a runtime of one thread, because Steps are other processes or wait.
 pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let runtime = one_thread()?;
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let (name, pool) = tokio::select! {
-            begun = begin(args, telemetry) => begun?,
+        let worker = tokio::select! {
+            begun = ClusterWorker::begin(args, telemetry) => begun?,
             () = stop.asked() => return Ok(Exit::Interrupted),
         };
-        let agent = name.agent().map_err(Rejection::from)?;
+        let agent = worker.name.agent().map_err(Rejection::from)?;
         output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
-        // After a signal the worker has `--drain` seconds to finish; asked to leave, it finishes
-        // what it has; refused by the server, it cannot report what it has, so it stops at once.
-        let (patience, ended) = tokio::select! {
-            () = stop.asked() => (Duration::from_secs(args.drain), Ok(Exit::Ok)),
-            () = pool.dismissed() => (Duration::MAX, Ok(Exit::Ok)),
-            denied = pool.port().denied() => (Duration::ZERO, Err(denied.into())),
-        };
-        end(&pool, &mut stop, patience).await;
-        ended
+        worker.work(&mut stop).await
     })
+}
+
+/// A worker of a cluster.
+pub(crate) struct ClusterWorker {
+    name: WorkerName,
+    pool: WorkerPool<NatsWorker>,
+    /// How long Steps may go on after a signal.
+    patience: Duration,
 }
 
 /// The build that Attempts name (ATT-12).
 const BUILD: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
 
-async fn begin(
-    args: &RunArgs,
-    telemetry: Option<&Telemetry>,
-) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
-    let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
-    check_files(&files, &args.boot)?;
-    let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
-    let can_run = handlers.names().cloned().collect();
-    let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
-    let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
-    let connection = args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
-    let (worker, deliveries) =
-        NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
-    let observer = telemetry.map(Telemetry::worker_observer);
-    let options = Options { files: Some(files), observer, ..Options::new(args.concurrency) };
-    Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
+impl ClusterWorker {
+    /// Joins the pool, and begins to take Steps.
+    pub(crate) async fn begin(
+        args: &RunArgs,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<Self, Failure> {
+        let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
+        check_files(&files, &args.boot)?;
+        let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
+        let can_run = handlers.names().cloned().collect();
+        let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
+        let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
+        let connection =
+            args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
+        let (worker, deliveries) =
+            NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
+        let observer = telemetry.map(Telemetry::worker_observer);
+        let options = Options { files: Some(files), observer, ..Options::new(args.concurrency) };
+        let pool = WorkerPool::start(worker, deliveries, handlers, options);
+        Ok(Self { name, pool, patience: Duration::from_secs(args.drain) })
+    }
+
+    /// Works until a signal stops it or a node asks it to leave, and leaves in good order.
+    pub(crate) async fn work(self, stop: &mut StopSignals) -> Result<Exit, Failure> {
+        // After a signal the worker has `--drain` seconds to finish; asked to leave, it finishes
+        // what it has; refused by the server, it cannot report what it has, so it stops at once.
+        let (patience, ended) = tokio::select! {
+            () = stop.asked() => (self.patience, Ok(Exit::Ok)),
+            () = self.pool.dismissed() => (Duration::MAX, Ok(Exit::Ok)),
+            denied = self.pool.port().denied() => (Duration::ZERO, Err(denied.into())),
+        };
+        wind_down(&self.pool, stop, patience).await;
+        if let Err(error) = self.pool.port().leave_pool().await {
+            tracing::debug!(%error, "the nodes will notice by themselves that the worker has left");
+        }
+        ended
+    }
 }
 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).
@@ -136,7 +172,11 @@ fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
 
 /// Takes nothing more and lets Steps end. It asks those that take too long to stop, then ends them
 /// by force, and gives them back. A second signal ends the wait.
-async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut StopSignals, patience: Duration) {
+pub(crate) async fn wind_down<P: WorkerPort>(
+    pool: &WorkerPool<P>,
+    stop: &mut StopSignals,
+    patience: Duration,
+) {
     output::say(format_args!("no more steps are taken; {} in hand", pool.in_hand()));
     let is_done = tokio::select! {
         drained = tokio::time::timeout(patience, pool.drain()) => drained.is_ok(),
@@ -147,8 +187,5 @@ async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut StopSignals, patience: Du
             asked = pool.interrupt() => output::say(format_args!("{asked} asked to stop")),
             () = stop.asked() => {}
         }
-    }
-    if let Err(error) = pool.port().leave_pool().await {
-        tracing::debug!(%error, "the nodes will notice by themselves that the worker has left");
     }
 }

@@ -1,0 +1,34 @@
+//! `tenure dev --nats`: a gateway and a worker of a cluster in this process.
+
+use tenure_telemetry::Telemetry;
+
+use super::DevArgs;
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::gateway::{self, HttpHost};
+use crate::cli::place::FILES;
+use crate::cli::runtime::StopSignals;
+use crate::cli::worker::{ClusterWorker, RunArgs};
+
+/// Runs until a signal stops it, or the worker is sent away.
+pub(super) async fn run(
+    args: &DevArgs,
+    telemetry: Option<&Telemetry>,
+    stop: &mut StopSignals,
+) -> Result<Exit, Failure> {
+    let backend = gateway::cluster(args.nats.settings("tenure-dev"))?;
+    let (pool, files) = ((args.pool.clone(), args.concurrency()), args.dir().join(FILES));
+    let worker = RunArgs::beside_gateway(args.nats.clone(), pool, files, args.drain)?;
+    let server = args.server()?;
+    let worker = tokio::select! {
+        begun = ClusterWorker::begin(&worker, telemetry) => begun?,
+        () = stop.asked() => return Ok(Exit::Interrupted),
+    };
+    let http = HttpHost::start(backend, server, 1).await?;
+    args.greet(&http, "the cluster");
+    let ended = worker.work(stop).await;
+    tokio::select! {
+        () = http.stop() => {}
+        () = stop.asked() => {}
+    }
+    ended
+}

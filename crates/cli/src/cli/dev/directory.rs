@@ -1,0 +1,97 @@
+//! `tenure dev` on a directory: scheduler and worker in this process.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tenure::embedded::{Embedded, LocalWorkers};
+use tenure_core::Rejection;
+use tenure_core::id::{SessionId, TaskId};
+use tenure_core::view::View;
+use tenure_gateway::EmbeddedBackend;
+use tenure_gateway::server::ServerSettings;
+use tenure_ports::journal::TaskKey;
+use tenure_sdk::worker::{Handlers, Options, StepContext};
+use tenure_telemetry::Telemetry;
+
+use super::DevArgs;
+use crate::cli::answer::{Exit, Failure, human, output};
+use crate::cli::gateway::HttpHost;
+use crate::cli::place::{FILES, open_here, socket_of};
+use crate::cli::runtime::{NO_CWD, StopSignals};
+use crate::cli::worker::wind_down;
+
+/// Runs until a signal stops it. Tasks that an earlier process left go on.
+pub(super) async fn run(
+    args: &DevArgs,
+    telemetry: Option<&Telemetry>,
+    stop: &mut StopSignals,
+) -> Result<Exit, Failure> {
+    // Absolute, because commands may run in other directories.
+    let data = std::path::absolute(args.dir()).map_err(Failure::cannot(NO_CWD))?;
+    let server = ServerSettings { unix: vec![socket_of(&data)], ..args.server()? };
+    let tenure = open_here(&data, telemetry).await?;
+    let files = data.join(FILES);
+    let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
+    let http = HttpHost::start(backend, server, 1).await?;
+    let workers = hire(&tenure, args, files)?;
+    let left = tenure.scheduler().resume_all().await?;
+    args.greet(&http, &shown(args.dir()));
+    if left > 0 {
+        output::say(format_args!(
+            "{} from before: on with it",
+            human::plural(left, "unfinished task")
+        ));
+    }
+    tokio::select! {
+        stopped = http.until_stopped(stop) => stopped?,
+        () = say_trouble(&tenure) => {} // It never ends.
+    }
+    wind_down(&workers, stop, Duration::from_secs(args.drain)).await;
+    tokio::select! {
+        () = http.stop() => {}
+        () = stop.asked() => {}
+    }
+    drop(workers);
+    tenure.scheduler().stop().await;
+    Ok(Exit::Ok)
+}
+
+/// A worker that leaves Steps with other handlers to others, who may come over HTTP.
+fn hire(tenure: &Embedded, args: &DevArgs, files: PathBuf) -> Result<LocalWorkers, Failure> {
+    let scheduler = tenure.scheduler().clone();
+    // STORE-17: a Task that was made from a file goes on where that was.
+    let cwd = move |step: StepContext| {
+        let scheduler = scheduler.clone();
+        async move {
+            let key = key_of(&step)?;
+            let made_in = |task: &View<'_>| task.head().spec.cwd.clone();
+            scheduler.read(&key, made_in).await.ok().flatten().map(String::from)
+        }
+    };
+    let handlers = Handlers::new().with_builtins_where(cwd, files).map_err(Rejection::from)?;
+    let options = Options::new(args.concurrency());
+    Ok(tenure.work_beside_others(args.pool.clone(), handlers, options)?)
+}
+
+fn key_of(step: &StepContext) -> Option<TaskKey> {
+    let session_id = SessionId::new(step.session_id()).ok()?;
+    Some(TaskKey { session_id, task_id: TaskId::new(step.task_id()).ok()? })
+}
+
+/// Warns each time the log cannot be written. Callers are refused meanwhile, and nothing is lost.
+async fn say_trouble(tenure: &Embedded) {
+    let mut trouble = tenure.scheduler().trouble();
+    loop {
+        let why = trouble.borrow_and_update().clone();
+        if let Some(why) = why {
+            output::warn(format_args!("the log cannot be written: {why}"));
+        }
+        if trouble.changed().await.is_err() {
+            return std::future::pending().await; // The scheduler has ended.
+        }
+    }
+}
+
+fn shown(dir: &Path) -> String {
+    human::one_line(&dir.display().to_string())
+}

@@ -1,0 +1,144 @@
+//! [`HttpHost`]: the HTTP API on threads and a runtime of its own.
+//!
+//! A scheduler or a worker of the same process has one thread, and what HTTP costs (JSON, TLS, thousands of
+//! connections) must not take its turns.
+
+use std::net::SocketAddr;
+use std::thread;
+
+use tenure_core::Rejection;
+use tenure_core::id::SessionId;
+use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerSettings};
+use tenure_gateway::{Backend, Gateway, GatewaySettings};
+use tenure_ports::supervise::guard;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::runtime::{START, StopSignals, one_thread};
+
+/// The session about whose longest waits a request hears that names none.
+const SESSION: &str = "default";
+
+/// A running HTTP API. It ends when this is dropped, and [`stop`](Self::stop) waits for that.
+#[derive(Debug)]
+pub(crate) struct HttpHost {
+    listening: Listening,
+    stop: DropGuard,
+    /// Closed when it has ended.
+    ended: oneshot::Receiver<()>,
+}
+
+/// What a server says once it listens.
+#[derive(Debug)]
+struct Listening {
+    addresses: Vec<SocketAddr>,
+    /// Those that can be read again, if it has any.
+    files: Option<ServerFiles>,
+    is_tls: bool,
+}
+
+impl HttpHost {
+    /// Listens, and serves this backend with so many threads.
+    pub(crate) async fn start<B: Backend>(
+        backend: B,
+        settings: ServerSettings,
+        threads: usize,
+    ) -> Result<Self, Failure> {
+        let session = SessionId::new(SESSION).map_err(Rejection::from)?;
+        let stop = CancellationToken::new();
+        let shutdown = stop.clone().cancelled_owned();
+        let stop = stop.drop_guard();
+        let (tell, told) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let serve = move || {
+            let _end: oneshot::Sender<()> = end;
+            let runtime = match runtime(threads) {
+                Ok(runtime) => runtime,
+                Err(failure) => return drop(tell.send(Err(failure))), // Who asked may have gone.
+            };
+            runtime.block_on(async {
+                let is_tls = settings.tls.is_some();
+                let has_files = is_tls || settings.identities.is_some();
+                let server = match bind(settings).await {
+                    Ok(server) => server,
+                    Err(error) => return drop(tell.send(Err(error.into()))),
+                };
+                let (addresses, files) = (server.addresses(), has_files.then(|| server.files()));
+                let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
+                let gateway = Gateway::new(backend, GatewaySettings::new(session));
+                guard("the HTTP API", server.serve(gateway, shutdown)).await;
+            });
+            runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
+        };
+        let thread = thread::Builder::new().name("http".into()).spawn(serve);
+        thread.map_err(Failure::cannot("start a thread"))?;
+        let gone = |_| Failure::new(Exit::Unavailable, "the HTTP API has not started");
+        let listening = told.await.map_err(gone)??;
+        Ok(Self { listening, stop, ended })
+    }
+
+    /// Its address, as a client gives it; none without a port.
+    pub(crate) fn url(&self) -> Option<String> {
+        let scheme = if self.listening.is_tls { "https" } else { "http" };
+        Some(format!("{scheme}://{}", self.listening.addresses.first()?))
+    }
+
+    /// Waits until a signal asks to stop. Meanwhile SIGHUP has callers and certificates read again. Without such
+    /// files it ends the process, as it does when a terminal is closed.
+    pub(crate) async fn until_stopped(&self, stop: &mut StopSignals) -> Result<(), Failure> {
+        let Some(files) = &self.listening.files else {
+            stop.asked().await;
+            return Ok(());
+        };
+        let again = signal(SignalKind::hangup());
+        let mut again = again.map_err(Failure::cannot("listen for signals"))?;
+        loop {
+            tokio::select! {
+                () = stop.asked() => return Ok(()),
+                _ = again.recv() => reload(files),
+            }
+        }
+    }
+
+    /// Takes no more requests, and waits for the answers that are on their way, as long as the limits of the
+    /// server say.
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        let _ = self.ended.await; // It is closed and never says anything.
+    }
+}
+
+fn reload(files: &ServerFiles) {
+    match files.reload() {
+        Ok(()) => tracing::info!("callers and certificates were read again"),
+        Err(error) => {
+            let error = Failure::caused(Exit::Usage, &error).message;
+            tracing::warn!(error, "what was read before counts on");
+        }
+    }
+}
+
+/// Binds all sockets. A Unix socket is a convenience: without it the rest is served.
+async fn bind(settings: ServerSettings) -> Result<HttpServer, ServerError> {
+    match HttpServer::bind(settings.clone()).await {
+        Err(error @ ServerError::Unix { .. }) if !settings.tcp.is_empty() => {
+            tracing::warn!(%error, "commands with --data do not reach this process");
+            HttpServer::bind(ServerSettings { unix: Vec::new(), ..settings }).await
+        }
+        bound => bound,
+    }
+}
+
+fn runtime(threads: usize) -> Result<Runtime, Failure> {
+    match threads {
+        0 | 1 => one_thread(),
+        _ => {
+            let mut runtime = Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(threads).thread_name("http").enable_all().build();
+            runtime.map_err(Failure::cannot(START))
+        }
+    }
+}

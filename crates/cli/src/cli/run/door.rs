@@ -1,0 +1,58 @@
+//! The socket in the data directory on which `tenure run` serves other commands on its Tasks.
+
+use std::time::Duration;
+
+use tenure_gateway::EmbeddedBackend;
+use tenure_gateway::server::{ServerLimits, ServerSettings};
+use tokio::task::JoinHandle;
+
+use super::host::RunHost;
+use crate::cli::gateway::HttpHost;
+use crate::cli::place::{FILES, socket_of};
+
+/// When a run opens the socket. One that is over before needs none, and most commands wait for longer.
+const SOON: Duration = Duration::from_millis(50);
+
+/// The most connections: a command has a few.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long a run that ends waits for the last answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// The socket of a run. Without one (the path may be too long for a socket, or the file system have none)
+/// commands are refused, because the directory is in use.
+#[derive(Debug)]
+pub(super) struct RunDoor(JoinHandle<Option<HttpHost>>);
+
+impl RunDoor {
+    /// Opens the socket of a data directory soon.
+    pub(super) fn open(host: &RunHost) -> Self {
+        let (scheduler, data) = (host.scheduler().clone(), host.data.clone());
+        Self(tokio::spawn(async move {
+            tokio::time::sleep(SOON).await;
+            let limits = ServerLimits {
+                connections_max: CONNECTIONS_MAX,
+                grace: LAST_ANSWERS,
+                ..ServerLimits::default()
+            };
+            let unix = vec![socket_of(&data)];
+            let backend = EmbeddedBackend::new(scheduler, Some(data.join(FILES)));
+            let settings = ServerSettings { unix, limits, ..ServerSettings::default() };
+            match HttpHost::start(backend, settings, 1).await {
+                Ok(opened) => Some(opened),
+                Err(failure) => {
+                    tracing::debug!(why = failure.message, "other commands do not reach this run");
+                    None
+                }
+            }
+        }))
+    }
+
+    /// Closes the socket, when the last answers are sent.
+    pub(super) async fn close(self) {
+        self.0.abort();
+        if let Ok(Some(opened)) = self.0.await {
+            opened.stop().await;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `tenure gateway` and `tenure serve --http` before a real cluster, and commands that go through them.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/http.rs"]
+mod http;
+#[allow(dead_code)] // Other tests need more of it.
+#[path = "../../cluster/tests/real/servers.rs"]
+mod servers;
+mod support;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
+use support::{PATIENCE, Running};
+
+/// A Task of two Steps, one after the other.
+const TWO: &str =
+    "task_id: two\ntitle: two\nsteps: {a: {run: echo one}, b: {run: echo two, needs: a}}\n";
+
+/// A process that listens, and its address.
+fn listening(cluster: &Cluster, args: &[&str]) -> (Running, String) {
+    let mut process = cluster.begin(args);
+    let said = process.hears(" listens at ");
+    let url = said.split_once(" listens at ").unwrap().1;
+    let url = url.split_whitespace().next().unwrap().to_owned();
+    (process, url)
+}
+
+fn gateway(cluster: &Cluster, more: &[&str]) -> (Running, String) {
+    listening(cluster, &[&["gateway", "--http", "127.0.0.1:0"], more].concat())
+}
+
+/// A file that lets in who has this token, as an orchestrator of session `default`.
+fn callers(cluster: &Cluster, token: &str) {
+    let digest = Sha256::digest(token).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // Writing to a String never fails.
+        text
+    });
+    let text = format!(
+        "[[tokens]]\nsha256 = \"{digest}\"\nprincipal = \"ann\"\nrole = \"orchestrator\"\n\
+         sessions = [\"default\"]\n"
+    );
+    cluster.place.file("callers.toml", text);
+}
+
+#[test]
+fn a_cluster_is_used_through_a_gateway() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    let (gateway, url) = gateway(&cluster, &[]);
+    let through = |args: &[&str]| cluster.tenure(&[args, &["--http", &url]].concat());
+    cluster.place.file("two.yaml", TWO);
+    through(&["submit", "two.yaml", "--wait", "-o", "quiet"]).with(0);
+    let listed = through(&["task", "list", "--all", "-o", "json"]).with(0).json();
+    assert_eq!(listed["tasks"][0]["task_id"], "two");
+    let got = through(&["task", "get", "two"]).with(0);
+    assert!(got.stdout.contains("2 of 2 steps completed"), "{got:#?}");
+    through(&["task", "wait", "two", "--timeout", "30"]).with(0);
+    let events = through(&["task", "events", "two"]).with(0).lines();
+    assert_eq!(events.last().unwrap()["event"], "task.completed");
+    assert_eq!(through(&["logs", "two", "b"]).with(0).stdout, "two\n");
+    through(&["wal", "verify"]).with(0);
+    let pools = through(&["pool", "list", "-o", "json"]).with(0).json();
+    assert_eq!(pools["pools"][0]["workers"], 1, "{pools:#}");
+    let workers = through(&["worker", "list", "-o", "json"]).with(0).json();
+    assert_eq!(workers["workers"][0]["principal"], "w1", "{workers:#}");
+    let leases = through(&["lease", "list", "-o", "json"]).with(0).json();
+    assert_eq!(leases["leases"].as_array().map(Vec::len), Some(0), "{leases:#}");
+    through(&["task", "get", "twoo"]).with(3).saying("did you mean `two`?");
+
+    // What gateways do not offer.
+    for args in [&["worker", "drain", "w1"][..], &["lease", "audit"], &["top", "--once"]] {
+        through(args).with(2).saying("does not offer this").saying("--nats");
+    }
+    gateway.signal(Signal::SIGTERM);
+    gateway.end().with(0).saying("takes no more requests");
+}
+
+/// A caller is who its token says, and the file that says it is read again on SIGHUP.
+#[test]
+fn callers_are_known_by_their_tokens() {
+    let cluster = Cluster::start();
+    callers(&cluster, "t0ken-one");
+    let (gateway, url) = gateway(&cluster, &["--http-callers", "callers.toml"]);
+    let list = |token: &str, session: &str| {
+        let args = ["task", "list", "--http", &url, "--session", session];
+        let mut command = cluster.command(&args);
+        Running::run_to_end(command.env("TENURE_TOKEN", token))
+    };
+    list("t0ken-one", "default").with(0);
+    list("t0ken-one", "other").with(5);
+    let refused = list("t0ken-two", "default").with(5).saying("--token");
+    assert!(!refused.stderr.contains("t0ken-two"), "{refused:#?}");
+    let open = http::ask(&url, "GET", "/v1/sessions/default/tasks", &[], "");
+    assert_eq!(open.status, 401, "{open:?}");
+    assert!(open.head.to_lowercase().contains("www-authenticate: bearer"), "{open:?}");
+
+    callers(&cluster, "t0ken-two");
+    gateway.signal(Signal::SIGHUP);
+    let begun = Instant::now();
+    while list("t0ken-two", "default").code != Some(0) {
+        assert!(begun.elapsed() < PATIENCE, "the new token does not count");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    list("t0ken-one", "default").with(5);
+    gateway.signal(Signal::SIGTERM);
+    gateway.end().with(0);
+}
+
+#[test]
+fn a_gateway_that_would_be_open_to_all_does_not_start() {
+    let cluster = Cluster::start();
+    let refused = cluster.tenure(&["gateway", "--http", "0.0.0.0:0"]).with(2);
+    refused.saying("without authentication").saying("--http-callers");
+    let missing = ["gateway", "--http", "127.0.0.1:0", "--http-callers", "nobody.toml"];
+    cluster.tenure(&missing).with(2).saying("nobody.toml");
+}
+
+/// A node serves HTTP in its own process, and hands its partitions over all the same.
+#[test]
+fn a_node_serves_http_too() {
+    let mut cluster = Cluster::start();
+    cluster.node = None;
+    let redis = format!("redis://127.0.0.1:{}", cluster.redis.port);
+    let serve = ["serve", "--redis", &redis, "--node", "n2", "--http", "127.0.0.1:0"];
+    let (mut node, url) = listening(&cluster, &serve);
+    node.hears(" serves");
+    let _worker = cluster.worker("w1");
+    cluster.place.file("two.yaml", TWO);
+    let through = |args: &[&str]| cluster.tenure(&[args, &["--http", &url]].concat());
+    through(&["submit", "two.yaml", "--wait", "-o", "quiet"]).with(0);
+    node.signal(Signal::SIGTERM);
+    node.end().with(0).saying("hands its partitions over");
+}
+
+/// `tenure dev --nats`: a gateway and a worker of the cluster.
+#[test]
+fn a_worker_and_a_gateway_of_a_cluster_are_one_command() {
+    let cluster = Cluster::start();
+    let mut dev = cluster.begin(&["dev", "--http", "127.0.0.1:0"]);
+    let said = dev.hears("HTTP API at ");
+    let url = said.split_once("HTTP API at ").unwrap().1.split(',').next().unwrap().to_owned();
+    assert!(said.contains("tasks in the cluster"), "{said}");
+    cluster.place.file("two.yaml", TWO);
+    cluster.tenure(&["submit", "two.yaml", "--wait", "-o", "quiet", "--http", &url]).with(0);
+    let workers = cluster.tenure(&["worker", "list", "-o", "json"]).with(0).json();
+    assert_eq!(workers["workers"][0]["principal"], "dev", "{workers:#}");
+    dev.signal(Signal::SIGINT);
+    dev.end().with(0);
+    assert!(!cluster.place.path(".tenure/tasks").exists(), "it has no log of its own");
+}
