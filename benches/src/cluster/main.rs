@@ -22,7 +22,7 @@ use anyhow::Result;
 use clap::Parser;
 use serde_json::json;
 
-use self::processes::Cluster;
+use self::processes::{Cluster, ClusterSize};
 use self::workload::{Load, Measured, Workload};
 
 /// As in the binary that is measured.
@@ -75,8 +75,10 @@ fn main() -> Result<()> {
     let room = tempfile::tempdir_in(&args.on)?;
     let all = if args.workloads.is_empty() { Workload::ALL } else { &args.workloads };
     let mut figures: BTreeMap<usize, Vec<Figure>> = BTreeMap::new();
+    let Args { nodes, workers, concurrency, partitions, .. } = args;
+    let size = ClusterSize { nodes, workers, concurrency, partitions };
     for _ in 0..args.reps {
-        let cluster = Cluster::start(&args, room.path())?;
+        let cluster = Cluster::start(size, room.path())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async {
@@ -84,9 +86,9 @@ fn main() -> Result<()> {
             load.warm_up().await?;
             load.fill(args.ended).await?;
             for (at, workload) in all.iter().enumerate() {
-                let before = cluster.cpu()?;
+                let before = cluster.processes.cpu()?;
                 let measured = load.run(*workload, &cluster).await?;
-                let after = cluster.cpu()?;
+                let after = cluster.processes.cpu()?;
                 let per_step = |(kind, ms): (String, f64)| {
                     let spent = ms - before.get(&kind).copied().unwrap_or_default();
                     (kind, spent.max(0.0) * 1e3 / workload.steps()) // It may be another process.

@@ -1,4 +1,4 @@
-//! The processes of a cluster: started on free ports, ended by their process ids.
+//! The processes that are measured: started on free ports, ended by their process ids.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,24 +9,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Args;
-
 /// How long a process may take to answer.
 const START: Duration = Duration::from_secs(20);
 
 /// Clock ticks of a second, as `/proc` counts processor time.
 const TICKS: f64 = 100.0;
 
-/// A cluster that runs.
-pub(crate) struct Cluster {
-    processes: RefCell<Vec<Process>>,
-    nats: u16,
-    redis: u16,
-    pub(crate) partitions: u32,
-    _dir: tempfile::TempDir,
+/// Processes on this machine, with a directory for their files. They end with this.
+pub(crate) struct Processes {
+    running: RefCell<Vec<Process>>,
+    dir: tempfile::TempDir,
 }
 
-/// What is measured: it ends with this.
 struct Process {
     kind: &'static str,
     child: Child,
@@ -39,43 +33,101 @@ impl Drop for Process {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for Processes {
     fn drop(&mut self) {
-        while self.processes.get_mut().pop().is_some() {} // The servers last.
+        while self.running.get_mut().pop().is_some() {} // The servers last.
     }
+}
+
+impl Processes {
+    /// None yet.
+    pub(crate) fn none(room: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new().disable_cleanup(true).tempdir_in(room)?;
+        Ok(Self { running: RefCell::default(), dir })
+    }
+
+    /// Starts one, which writes its log to a file in the directory.
+    pub(crate) fn launch(&self, kind: &'static str, command: &mut Command) -> Result<()> {
+        let dir = self.dir.path();
+        let name = format!("{kind}-{}.log", self.running.borrow().len());
+        let log = std::fs::File::create(dir.join(name))?;
+        command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("{kind} does not start"))?;
+        self.running.borrow_mut().push(Process { kind, child });
+        Ok(())
+    }
+
+    /// Memory of the processes of a kind, in KB, once they had the time to give back what they can.
+    pub(crate) async fn settled_kb(&self, kind: &str) -> Result<f64> {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let running = self.running.borrow();
+        let of_kind = running.iter().filter(|process| process.kind == kind);
+        of_kind.map(|process| resident_kb(process.child.id())).sum()
+    }
+
+    /// Milliseconds of processor so far, by kind of process; this one is `load`.
+    pub(crate) fn cpu(&self) -> Result<BTreeMap<String, f64>> {
+        let mut spent = BTreeMap::new();
+        for Process { kind, child } in self.running.borrow().iter() {
+            *spent.entry((*kind).to_owned()).or_default() += cpu_ms(child.id())?;
+        }
+        spent.insert("load".into(), cpu_ms(std::process::id())?);
+        Ok(spent)
+    }
+}
+
+/// Of what a cluster consists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClusterSize {
+    /// Scheduler nodes.
+    pub(crate) nodes: usize,
+    /// Worker processes.
+    pub(crate) workers: usize,
+    /// Handlers that run at a time in each worker.
+    pub(crate) concurrency: usize,
+    /// Partitions of the cluster.
+    pub(crate) partitions: u32,
+}
+
+/// A cluster that runs.
+pub(crate) struct Cluster {
+    pub(crate) processes: Processes,
+    nats: u16,
+    redis: u16,
+    pub(crate) partitions: u32,
 }
 
 impl Cluster {
     /// Starts servers, nodes and workers.
-    pub(crate) fn start(args: &Args, room: &Path) -> Result<Self> {
-        let dir = tempfile::Builder::new().disable_cleanup(true).tempdir_in(room)?;
+    pub(crate) fn start(size: ClusterSize, room: &Path) -> Result<Self> {
+        let processes = Processes::none(room)?;
         let (nats, redis) = (free_port()?, free_port()?);
         let config = format!(
             "listen: 127.0.0.1:{nats}\njetstream {{ store_dir: \"js\", sync_interval: always }}\n"
         );
-        std::fs::write(dir.path().join("nats.conf"), config)?;
-        let (processes, partitions) = (RefCell::default(), args.partitions);
-        let cluster = Self { processes, nats, redis, partitions, _dir: dir };
+        std::fs::write(processes.dir.path().join("nats.conf"), config)?;
+        let cluster = Self { processes, nats, redis, partitions: size.partitions };
         let server = find("TENURE_NATS_SERVER", "nats-server")?;
         // As docs/operations.md says under "Sizing".
         let mut command = Command::new(server);
         command.args(["-c", "nats.conf"]).env("GOMEMLIMIT", "512MiB");
-        cluster.launch("nats", &mut command)?;
+        cluster.processes.launch("nats", &mut command)?;
         let server = find("TENURE_REDIS_SERVER", "redis-server")?;
         let port = redis.to_string();
         let mut command = Command::new(server);
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        cluster.launch("redis", command.args(["--maxmemory-policy", "noeviction"]))?;
+        let command = command.args(["--maxmemory-policy", "noeviction"]);
+        cluster.processes.launch("redis", command)?;
         answers(nats)?;
         answers(redis)?;
-        for number in 0..args.nodes {
+        for number in 0..size.nodes {
             cluster.serve(&format!("n{number}"))?;
         }
-        for _ in 0..args.workers {
+        for _ in 0..size.workers {
             let mut command = Command::new(tenure()?);
             command.args(["worker", "--nats", &cluster.nats_url()]);
-            cluster
-                .launch("worker", command.args(["--concurrency", &args.concurrency.to_string()]))?;
+            let command = command.args(["--concurrency", &size.concurrency.to_string()]);
+            cluster.processes.launch("worker", command)?;
         }
         Ok(cluster)
     }
@@ -88,23 +140,13 @@ impl Cluster {
         command.args(["--nats", &self.nats_url(), "--redis", &redis]);
         // As deploy/systemd has it.
         command.env("TENURE_LOG", "warn").env("MIMALLOC_PURGE_DELAY", "10000");
-        self.launch("scheduler", &mut command)
+        self.processes.launch("scheduler", &mut command)
     }
 
     /// Kills all nodes at once and starts another one.
     pub(crate) fn replace_nodes(&self) -> Result<()> {
-        self.processes.borrow_mut().retain(|process| process.kind != "scheduler");
+        self.processes.running.borrow_mut().retain(|process| process.kind != "scheduler");
         self.serve("heir")
-    }
-
-    fn launch(&self, kind: &'static str, command: &mut Command) -> Result<()> {
-        let dir = self._dir.path();
-        let name = format!("{kind}-{}.log", self.processes.borrow().len());
-        let log = std::fs::File::create(dir.join(name))?;
-        command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("{kind} does not start"))?;
-        self.processes.borrow_mut().push(Process { kind, child });
-        Ok(())
     }
 
     /// What a command says: ids, a line for each.
@@ -120,35 +162,17 @@ impl Cluster {
         format!("nats://127.0.0.1:{}", self.nats)
     }
 
-    /// Memory of the processes of a kind, in KB, once they had the time to give back what they can.
-    pub(crate) async fn settled_kb(&self, kind: &str) -> Result<f64> {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let processes = self.processes.borrow();
-        let of_kind = processes.iter().filter(|process| process.kind == kind);
-        of_kind.map(|process| resident_kb(process.child.id())).sum()
-    }
-
-    /// Milliseconds of processor so far, by kind of process; this one is `load`.
-    pub(crate) fn cpu(&self) -> Result<BTreeMap<String, f64>> {
-        let mut spent = BTreeMap::new();
-        for Process { kind, child } in self.processes.borrow().iter() {
-            *spent.entry((*kind).to_owned()).or_default() += cpu_ms(child.id())?;
-        }
-        spent.insert("load".into(), cpu_ms(std::process::id())?);
-        Ok(spent)
-    }
-
     /// Milliseconds of processor that the nodes' threads have had, by the nanosecond, to compare short
     /// spans; threads that have ended are left out.
     pub(crate) fn node_ms(&self) -> Result<f64> {
-        let processes = self.processes.borrow();
-        let nodes = processes.iter().filter(|process| process.kind == "scheduler");
+        let running = self.processes.running.borrow();
+        let nodes = running.iter().filter(|process| process.kind == "scheduler");
         nodes.map(|node| threads_ms(node.child.id())).sum()
     }
 }
 
 /// What is measured, built beside this.
-fn tenure() -> Result<PathBuf> {
+pub(crate) fn tenure() -> Result<PathBuf> {
     let tenure = std::env::current_exe()?.with_file_name("tenure");
     ensure!(tenure.exists(), "build it first: cargo build --profile dist -p tenure");
     Ok(tenure)
@@ -184,12 +208,14 @@ fn threads_ms(pid: u32) -> Result<f64> {
     Ok(spent as f64 / 1e6)
 }
 
-fn free_port() -> Result<u16> {
+/// A port of this machine at which nobody listens.
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
 
-fn answers(port: u16) -> Result<()> {
+/// Waits until somebody listens at this port.
+pub(crate) fn answers(port: u16) -> Result<()> {
     let begun = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
         ensure!(begun.elapsed() < START, "nobody answers at port {port}");

@@ -294,17 +294,20 @@ impl Load {
                 Workload::Takeover => self.takeover(cluster).await,
                 Workload::Live => self.live(cluster).await,
                 Workload::Crowd => {
-                    let before = cluster.settled_kb("scheduler").await?;
+                    let before = cluster.processes.settled_kb("scheduler").await?;
                     let mut crowd = Crowd::join(&cluster.nats_url(), MANY).await?;
                     crowd.idle(Duration::from_secs(4)).await?;
-                    Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
+                    Ok(
+                        of((cluster.processes.settled_kb("scheduler").await? - before)
+                            / MANY as f64),
+                    )
                 }
                 Workload::Pulse => {
                     let mut crowd = Crowd::join(&cluster.nats_url(), MANY).await?;
                     crowd.idle(Duration::from_secs(2)).await?;
-                    let (before, begun) = (cluster.cpu()?, Instant::now());
+                    let (before, begun) = (cluster.processes.cpu()?, Instant::now());
                     crowd.idle(Duration::from_secs(10)).await?;
-                    let (after, took) = (cluster.cpu()?, begun.elapsed());
+                    let (after, took) = (cluster.processes.cpu()?, begun.elapsed());
                     let spent = |kind| after[kind] - before[kind];
                     let spent = spent("scheduler") + spent("nats");
                     Ok(of(spent / took.as_secs_f64() / 10.0)) // Of 1,000 ms a second, in percent.
@@ -382,9 +385,9 @@ impl Load {
     /// What a live Task takes.
     #[allow(clippy::cast_precision_loss)] // Of ten thousand.
     async fn live(&self, cluster: &Cluster) -> Result<Measured> {
-        let before = cluster.settled_kb("scheduler").await?;
+        let before = cluster.processes.settled_kb("scheduler").await?;
         self.wait_for_nobody("live", MANY).await?;
-        Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
+        Ok(of((cluster.processes.settled_kb("scheduler").await? - before) / MANY as f64))
     }
 
     /// Makes Tasks of a pool without workers. The number goes first: of ids that end in one, some

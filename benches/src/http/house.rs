@@ -1,0 +1,92 @@
+//! What is measured: a scheduler, its workers and the HTTP API before it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::embedded;
+use super::line::{Line, get};
+use super::processes::{Cluster, ClusterSize, Processes, answers, free_port, tenure};
+use super::workload::{Load, Workload};
+
+/// What is measured, and how a program in Rust reaches the same.
+pub(crate) struct House {
+    /// Where the HTTP API listens.
+    pub(crate) port: u16,
+    /// The kind of the process that serves it.
+    pub(crate) door: &'static str,
+    workers: usize,
+    room: PathBuf,
+    behind: Behind,
+}
+
+enum Behind {
+    /// The scheduler is in the process of the gateway. A program in Rust has one in its own.
+    Directory(Processes),
+    /// A program in Rust speaks with the nodes over NATS.
+    Cluster(Box<Cluster>, Box<Load>),
+}
+
+impl House {
+    pub(crate) async fn open(cluster: bool, workers: usize, room: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let address = format!("127.0.0.1:{port}");
+        let (behind, door) = if cluster {
+            let size = ClusterSize { nodes: 1, workers: 1, concurrency: workers, partitions: 8 };
+            let cluster = Cluster::start(size, room)?;
+            let load = Load::connect(&cluster.nats_url()).await?;
+            load.warm_up().await?;
+            let mut command = Command::new(tenure()?);
+            command.args(["gateway", "--http", &address, "--nats", &cluster.nats_url()]);
+            cluster.processes.launch("gateway", command.env("TENURE_LOG", "warn"))?;
+            (Behind::Cluster(Box::new(cluster), Box::new(load)), "gateway")
+        } else {
+            let processes = Processes::none(room)?;
+            let mut command = Command::new(tenure()?);
+            command.args(["dev", "--http", &address, "--workers", &workers.to_string()]);
+            processes.launch("dev", command.env("TENURE_LOG", "warn"))?;
+            (Behind::Directory(processes), "dev")
+        };
+        answers(port)?;
+        let ready = get("/readyz");
+        while Line::open(port).await?.ask(&ready).await?.status != 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        Ok(Self { port, door, workers, room: room.to_owned(), behind })
+    }
+
+    /// Leaves what was reached.
+    pub(crate) async fn close(self) -> Result<()> {
+        match self.behind {
+            Behind::Directory(_) => Ok(()),
+            Behind::Cluster(_, load) => load.leave().await,
+        }
+    }
+
+    /// Tasks of one Step a second that a program in Rust makes and sees end.
+    pub(crate) async fn rust_rate(&self) -> Result<f64> {
+        match &self.behind {
+            Behind::Directory(_) => {
+                let dir = tempfile::Builder::new().disable_cleanup(true).tempdir_in(&self.room)?;
+                let (data, workers) = (dir.path().to_owned(), self.workers);
+                // On a thread of its own, as a program has it.
+                let run = move || -> Result<f64> {
+                    let mut runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = runtime.enable_all().build()?;
+                    runtime.block_on(embedded::Workload::Tasks.run(&data, workers))
+                };
+                tokio::task::spawn_blocking(run).await?
+            }
+            Behind::Cluster(cluster, load) => Ok(load.run(Workload::Tasks, cluster).await?.value),
+        }
+    }
+
+    /// The processes that are measured.
+    pub(crate) fn processes(&self) -> &Processes {
+        match &self.behind {
+            Behind::Directory(processes) => processes,
+            Behind::Cluster(cluster, _) => &cluster.processes,
+        }
+    }
+}
