@@ -65,7 +65,11 @@ fn main() -> Result<()> {
     let args = Args::parse();
     std::fs::create_dir_all(&args.on)?;
     let room = tempfile::tempdir_in(&args.on)?;
-    let all = if args.visits.is_empty() { Visit::ALL } else { &args.visits };
+    let all = match &args.visits[..] {
+        [] if args.cluster => Visit::ALL,
+        [] => Visit::OF_DIRECTORY,
+        some => some,
+    };
     let mut figures: BTreeMap<usize, Vec<Figure>> = BTreeMap::new();
     for _ in 0..args.reps {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
