@@ -150,7 +150,7 @@ impl LinkAccount {
     }
 
     fn free(&self, now: Instant) -> u64 {
-        if !self.accepts() || !self.fetching.is_present(now) {
+        if !self.accepts() || !self.fetching.is_present(now) || self.buffer.is_full() {
             return 0;
         }
         let slots = self.concurrency.saturating_sub(self.hand.slots());
@@ -213,6 +213,9 @@ impl LinkAccount {
         if self.hand.knows(attempt) {
             return Arrival::Dropped;
         }
+        if self.buffer.is_full() {
+            return self.turn_back(&claim, ReleaseReason::Surplus);
+        }
         self.hand.take(Holding::of(&claim), claim.was_lost, now);
         self.queue(About::Grant(attempt), Delivery::Grant(claim))
     }
@@ -231,7 +234,7 @@ impl LinkAccount {
     fn take_offer(&mut self, offer: Box<RunOffer>, now: Instant) -> Arrival {
         self.seen += 1;
         let run = offer.run_id;
-        match self.accepts() && self.hand.take_offer(run, now) {
+        match self.accepts() && !self.buffer.is_full() && self.hand.take_offer(run, now) {
             true => self.queue(About::Offer(run), Delivery::Run(offer)),
             false => Arrival::Dropped,
         }

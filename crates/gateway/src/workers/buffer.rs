@@ -20,6 +20,10 @@ pub(super) const SIGNALS_MAX: usize = 1_024;
 /// How many bytes the waiting signals have at most, as one with late input may be long.
 pub(super) const SIGNAL_BYTES_MAX: usize = 4 << 20;
 
+/// How many bytes of Steps and Runs wait until no more are asked for. What comes all the same goes back, so
+/// that a link holds these and one claim more.
+pub(super) const WORK_BYTES_MAX: usize = 16 << 20;
+
 /// How many deliveries an answer has at most.
 pub(super) const PAGE_MAX: usize = 128;
 
@@ -78,8 +82,25 @@ pub(super) struct DeliveryBuffer {
     acknowledged: u64,
     /// The client was sent all up to this number.
     handed: u64,
-    signals: usize,
-    signal_bytes: usize,
+    signals: WaitingLoad,
+    work: WaitingLoad,
+}
+
+/// How many deliveries of a kind wait, and how long they are together.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct WaitingLoad {
+    count: usize,
+    bytes: usize,
+}
+
+impl WaitingLoad {
+    fn with(self, bytes: usize) -> Self {
+        Self { count: self.count + 1, bytes: self.bytes + bytes }
+    }
+
+    fn without(self, bytes: usize) -> Self {
+        Self { count: self.count - 1, bytes: self.bytes - bytes }
+    }
 }
 
 impl DeliveryBuffer {
@@ -87,13 +108,12 @@ impl DeliveryBuffer {
     pub(super) fn push(&mut self, about: About, delivery: &Sent) -> bool {
         let numbered = NumberedDelivery { number: self.last + 1, delivery };
         let Ok(json) = serde_json::value::to_raw_value(&numbered) else { return false };
-        if !about.uses_capacity() {
-            let bytes = self.signal_bytes + json.get().len();
-            if self.signals == SIGNALS_MAX || bytes > SIGNAL_BYTES_MAX {
-                return false;
-            }
-            (self.signals, self.signal_bytes) = (self.signals + 1, bytes);
+        let load = self.load(about).with(json.get().len());
+        let is_over = load.count > SIGNALS_MAX || load.bytes > SIGNAL_BYTES_MAX;
+        if is_over && !about.uses_capacity() {
+            return false;
         }
+        *self.load(about) = load;
         self.last += 1;
         self.waiting.push_back(WaitingDelivery { number: self.last, about, json: Arc::from(json) });
         true
@@ -142,7 +162,20 @@ impl DeliveryBuffer {
 
     /// How many Steps and Runs wait.
     pub(super) fn work(&self) -> usize {
-        self.waiting.len() - self.signals
+        self.work.count
+    }
+
+    /// Whether the Steps and Runs that wait are as long as they may be together.
+    pub(super) fn is_full(&self) -> bool {
+        self.work.bytes >= WORK_BYTES_MAX
+    }
+
+    /// What deliveries of this kind come to.
+    fn load(&mut self, about: About) -> &mut WaitingLoad {
+        match about.uses_capacity() {
+            true => &mut self.work,
+            false => &mut self.signals,
+        }
     }
 
     /// Takes back the grant of an Attempt that the client was never sent; answers whether it was there.
@@ -169,18 +202,19 @@ impl DeliveryBuffer {
     }
 
     fn remove(&mut self, which: impl Fn(&WaitingDelivery) -> bool) -> Vec<About> {
-        let mut removed = Vec::new();
-        let (signals, bytes) = (&mut self.signals, &mut self.signal_bytes);
+        let (mut removed, mut lengths) = (Vec::new(), Vec::new());
         self.waiting.retain(|it| {
             let goes = which(it);
-            if goes && !it.about.uses_capacity() {
-                (*signals, *bytes) = (*signals - 1, *bytes - it.json.get().len());
-            }
             if goes {
                 removed.push(it.about);
+                lengths.push(it.json.get().len());
             }
             !goes
         });
+        for (about, length) in removed.iter().zip(lengths) {
+            let load = self.load(*about);
+            *load = load.without(length);
+        }
         removed
     }
 }
@@ -274,7 +308,7 @@ mod tests {
         assert!(buffer.push(About::Signal, &lost(0)), "one place is free again");
         assert!(!buffer.push(About::Signal, &lost(0)));
         buffer.acknowledge(buffer.last).unwrap();
-        assert_eq!((buffer.signals, buffer.signal_bytes), (0, 0));
+        assert_eq!((buffer.signals, buffer.work), Default::default());
     }
 
     #[test]

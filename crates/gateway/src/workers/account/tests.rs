@@ -1,3 +1,6 @@
+use std::sync::Arc;
+
+use tenure_core::id::Ref;
 use tenure_wire::bus::worker::LateInput;
 
 use super::super::double::{LEASE_MS, claim, lost_claim, offer};
@@ -230,6 +233,28 @@ async fn little_waits_for_a_client_whatever_its_concurrency() {
     let FetchAnswer::Page(page) = account.fetch(turn) else { panic!("there is work") };
     account.begin_fetch(Some(page.last), Instant::now()).unwrap();
     assert_eq!(account.restate(Instant::now()).free, UNACKNOWLEDGED_MAX as u64);
+}
+
+/// CLAIM-14: a claim may have a megabyte, so that few of them are as much as a link may hold.
+#[tokio::test(start_paused = true)]
+async fn long_steps_wait_up_to_so_many_bytes() {
+    let mut account = waiting(CONCURRENCY_MAX);
+    let input_refs: Arc<[Ref]> = vec![Ref::new("x".repeat(4_096)).unwrap(); 255].into();
+    let long = |number: usize| ClaimResult {
+        input_refs: Arc::clone(&input_refs),
+        ..claim(&format!("a{number}"))
+    };
+    let waits = (0..).take_while(|it| grant(&mut account, &long(*it)) == Arrival::Waits).count();
+    assert_eq!(waits, 17, "the last one has made it too much");
+    assert_eq!(account.restate(Instant::now()).free, 0, "no more are asked for");
+    let late = long(100);
+    assert_eq!(grant(&mut account, &late), Arrival::Returned(surplus(&[late]).remove(0)));
+    let late = account.arrive(Delivery::Run(Box::new(offer())), Instant::now());
+    assert_eq!(late, Arrival::Dropped);
+    let turn = account.begin_fetch(None, Instant::now()).unwrap();
+    let FetchAnswer::Page(page) = account.fetch(turn) else { panic!("there is work") };
+    account.begin_fetch(Some(page.last), Instant::now()).unwrap();
+    assert!(account.restate(Instant::now()).free > 0, "there is room again");
 }
 
 #[tokio::test(start_paused = true)]
