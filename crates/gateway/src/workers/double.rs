@@ -1,7 +1,8 @@
 //! A double of the worker port, of which a test says what it answers, and claims for tests.
 
-use std::future::{Future, Ready, ready};
+use std::future::{Future, Pending, Ready, pending, ready};
 
+use futures::future::Either;
 use parking_lot::Mutex;
 use serde_json::json;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
@@ -88,9 +89,14 @@ pub(super) struct PortDouble {
     pub(super) calls: Mutex<Vec<DoubleCall>>,
     /// What is answered to a report; that it is recorded if there is nothing.
     pub(super) refusal: Mutex<Option<Rejection>>,
+    /// Whether reports are heard and not answered.
+    pub(super) is_mute: Mutex<bool>,
     /// What is answered to a heartbeat.
     pub(super) pulse: Mutex<Pulse>,
 }
+
+/// The answer to a report, if there is one.
+type MaybeAnswer = Either<Ready<Result<Recorded, Rejection>>, Pending<Result<Recorded, Rejection>>>;
 
 impl Default for PortDouble {
     fn default() -> Self {
@@ -100,16 +106,20 @@ impl Default for PortDouble {
             credits: Mutex::default(),
             calls: Mutex::default(),
             refusal: Mutex::default(),
+            is_mute: Mutex::default(),
             pulse: Mutex::new(renewed),
         }
     }
 }
 
 impl PortDouble {
-    fn answer(&self, call: DoubleCall, room: Option<Credit>) -> Ready<Result<Recorded, Rejection>> {
+    fn answer(&self, call: DoubleCall, room: Option<Credit>) -> MaybeAnswer {
         self.calls.lock().push(call);
         room.into_iter().for_each(|room| self.credit(room));
-        ready(self.refusal.lock().clone().map_or(Ok(RECORDED), Err))
+        match *self.is_mute.lock() {
+            true => Either::Right(pending()),
+            false => Either::Left(ready(self.refusal.lock().clone().map_or(Ok(RECORDED), Err))),
+        }
     }
 
     /// What it was asked since the last time.
@@ -123,7 +133,7 @@ fn nothing<T>() -> Ready<Result<T, Rejection>> {
 }
 
 impl WorkerPort for PortDouble {
-    type Answer = Ready<Result<Recorded, Rejection>>;
+    type Answer = MaybeAnswer;
 
     fn id(&self) -> &AgentId {
         &self.id

@@ -21,6 +21,10 @@ pub(super) const OFFER: Duration = Duration::from_secs(30);
 /// scheduler says so before; this is for a signal that got lost.
 const LEASES_IN_HAND: u32 = 2;
 
+/// The longest lease that an Attempt has on the word of the client alone: the longest that schedulers give by
+/// default. A link lives for the longest lease in hand, however silent its client is.
+const SAID_LEASE_MS_MAX: u64 = 86_400_000;
+
 /// An open Attempt in the worker's hands.
 #[derive(Debug)]
 struct AttemptInHand {
@@ -125,6 +129,14 @@ impl WorkInHand {
         }
     }
 
+    /// Nobody waits for the answer to a final report any more: whether it came is not known, and until the
+    /// client says it again, its Attempt uses its slot.
+    pub(super) fn drop_final(&mut self, attempt: AttemptId) {
+        if let Some(one) = self.open.get_mut(&attempt) {
+            one.is_said = false;
+        }
+    }
+
     /// Notes the answer to a report.
     pub(super) fn note_answer(
         &mut self,
@@ -152,11 +164,12 @@ impl WorkInHand {
     /// of the same worker: it is in hand from now on.
     pub(super) fn note_pulse(
         &mut self,
-        (holding, was_lost): (Holding, bool),
+        (mut holding, was_lost): (Holding, bool),
         pulse: &Pulse,
         now: Instant,
     ) {
         let attempt = holding.attempt_id;
+        holding.lease_ms = holding.lease_ms.min(SAID_LEASE_MS_MAX);
         if matches!(pulse, Pulse::Lost(_)) {
             self.end(attempt);
         } else if let Some(one) = self.open.get_mut(&attempt) {
@@ -246,6 +259,19 @@ mod tests {
         hand.end(held.attempt_id);
         hand.note_pulse((held, true), &renewed, now);
         assert_eq!(hand.slots(), 0, "a late answer brings nothing back");
+    }
+
+    /// A client that names a lease of a thousand years does not keep its link for so long.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_only_the_client_knows_is_a_day_at_most() {
+        let renewed = Pulse::Renewed { cancel_requested: false, time_left_ms: None };
+        let forged = Holding { lease_ms: u64::MAX, ..holding("a") };
+        let mut hand = WorkInHand::default();
+        hand.note_pulse((forged, false), &renewed, Instant::now());
+        assert_eq!(hand.longest_lease(), Duration::from_secs(24 * 3_600));
+        tokio::time::advance(2 * hand.longest_lease()).await;
+        hand.forget(Instant::now());
+        assert_eq!(hand.slots(), 0);
     }
 
     #[tokio::test(start_paused = true)]

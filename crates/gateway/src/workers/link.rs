@@ -86,6 +86,29 @@ impl<W: WorkerPort> Drop for FetchGuard<'_, W> {
     }
 }
 
+/// A final report that is on its way. Its client may go before the answer comes.
+struct FinalOnItsWay<'a, W: WorkerPort> {
+    link: &'a HttpLink<W>,
+    attempt: AttemptId,
+    is_answered: bool,
+}
+
+impl<W: WorkerPort> Drop for FinalOnItsWay<'_, W> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.link.account.lock().hand.drop_final(self.attempt);
+            self.link.state_capacity();
+        }
+    }
+}
+
+impl<W> HttpLink<W> {
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.account.lock().is_over()
+    }
+}
+
 impl<W: WorkerPort> HttpLink<W> {
     /// The link of a worker that has joined.
     pub(super) fn new(
@@ -135,7 +158,7 @@ impl<W: WorkerPort> HttpLink<W> {
     /// Takes what comes from the scheduler, until the link is over or its client is silent for a
     /// lease.
     pub(super) async fn tend(self: &Arc<Self>, mut deliveries: UnboundedReceiver<Delivery>) {
-        while !self.account.lock().is_over() {
+        while !self.is_over() {
             let due = self.account.lock().due(Instant::now());
             let pause = async {
                 match due {
@@ -353,7 +376,12 @@ impl<W: WorkerPort> HttpLink<W> {
                 account.restate(now)
             })
         };
+        let on_its_way =
+            is_final.then(|| FinalOnItsWay { link: self, attempt, is_answered: false });
         let answer = in_time(send(room)).await;
+        if let Some(mut it) = on_its_way {
+            it.is_answered = true;
+        }
         self.note_answer(attempt, is_final, &answer);
         answer
     }

@@ -39,21 +39,32 @@ pub(super) struct JoiningWorker {
 struct LinkTable<W> {
     by_id: HashMap<String, Arc<HttpLink<W>>>,
     by_owner: HashMap<LinkOwner, String>,
+    /// The gateway stops: there are no more links.
+    is_closed: bool,
 }
 
 impl<W> Default for LinkTable<W> {
     fn default() -> Self {
-        Self { by_id: HashMap::new(), by_owner: HashMap::new() }
+        Self { by_id: HashMap::new(), by_owner: HashMap::new(), is_closed: false }
     }
 }
 
 impl<W> LinkTable<W> {
+    /// The link of this owner. One that is over, and is about to be removed, counts as absent.
     fn of(&self, owner: &LinkOwner) -> Option<Arc<HttpLink<W>>> {
-        self.by_id.get(self.by_owner.get(owner)?).cloned()
+        self.named(self.by_owner.get(owner)?)
+    }
+
+    /// The link with this name, if it is not over.
+    fn named(&self, id: &str) -> Option<Arc<HttpLink<W>>> {
+        self.by_id.get(id).filter(|link| !link.is_over()).cloned()
     }
 
     /// Whether there is a place for one more link of this owner, and no other link of the same worker.
     fn check_place(&self, owner: &LinkOwner) -> Result<(), Rejection> {
+        if self.is_closed {
+            return Err(Rejection::new(Code::Unavailable, "the gateway stops"));
+        }
         let of_one = |it: &&LinkOwner| it.principal == owner.principal && it.role == owner.role;
         // To the scheduler, and in its answers, a worker is its principal and its boot.
         let is_elsewhere = |it: &LinkOwner| {
@@ -74,11 +85,8 @@ impl<W> LinkTable<W> {
 
     /// Adds a link. Answers the one whose place it takes.
     fn insert(&mut self, link: &Arc<HttpLink<W>>) -> Option<Arc<HttpLink<W>>> {
-        let before = self.of(&link.owner);
-        if let Some(before) = &before {
-            self.by_id.remove(&before.id);
-        }
-        self.by_owner.insert(link.owner.clone(), link.id.clone());
+        let before = self.by_owner.insert(link.owner.clone(), link.id.clone());
+        let before = before.and_then(|id| self.by_id.remove(&id));
         self.by_id.insert(link.id.clone(), Arc::clone(link));
         before
     }
@@ -125,7 +133,7 @@ impl<B: Backend> HttpWorkers<B> {
         pool: &PoolId,
         id: &str,
     ) -> Result<Arc<HttpLink<B::Worker>>, Rejection> {
-        let link = self.links.lock().by_id.get(id).cloned().ok_or_else(gone)?;
+        let link = self.links.lock().named(id).ok_or_else(gone)?;
         let LinkOwner { principal, role, pool: of, .. } = &link.owner;
         let is_theirs = (principal, role, of) == (&who.principal, &who.role, pool);
         if is_theirs { Ok(link) } else { Err(gone()) }
@@ -185,9 +193,13 @@ impl<B: Backend> HttpWorkers<B> {
 
 impl<B: Backend> Gateway<B> {
     /// Ends the links of all workers, as the gateway stops: Steps that no client was sent go back at
-    /// once, and clients join at another gateway.
+    /// once, and clients join at another gateway. From then on nobody joins here.
     pub async fn part_with_workers(&self) {
-        let all: Vec<_> = self.workers.links.lock().by_id.values().cloned().collect();
+        let all: Vec<_> = {
+            let mut links = self.workers.links.lock();
+            links.is_closed = true;
+            links.by_id.values().cloned().collect()
+        };
         join_all(all.iter().map(|link| link.close(None))).await;
     }
 }
@@ -227,6 +239,27 @@ mod tests {
         );
         table.remove(&second);
         assert!(table.by_id.is_empty() && table.by_owner.is_empty());
+    }
+
+    /// A worker whose link has just ended gets a new one, and not the one that is about to be removed.
+    #[tokio::test]
+    async fn a_link_that_is_over_is_found_by_nobody() {
+        let mut table = LinkTable::default();
+        let (over, next) = (link("ant", 1), link("ant", 1));
+        table.insert(&over);
+        over.close(None).await;
+        assert!(table.of(&over.owner).is_none() && table.named(&over.id).is_none());
+        table.check_place(&next.owner).unwrap();
+        table.insert(&next);
+        table.remove(&over);
+        assert!(table.of(&over.owner).is_some_and(|it| it.id == next.id));
+    }
+
+    #[tokio::test]
+    async fn nobody_joins_a_gateway_that_stops() {
+        let table = LinkTable::<PortDouble> { is_closed: true, ..LinkTable::default() };
+        let refused = table.check_place(&link("ant", 1).owner).unwrap_err();
+        assert_eq!(refused.code, Code::Unavailable);
     }
 
     #[tokio::test]

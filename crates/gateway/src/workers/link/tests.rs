@@ -125,6 +125,24 @@ async fn a_refused_report_takes_its_slot_again() {
     assert_eq!(link.port.credits.lock().last(), Some(&(1, 1)));
 }
 
+/// A client that goes before its last word is answered may not have been heard: its slot is not given to another
+/// Step until it has said the word again.
+#[tokio::test(start_paused = true)]
+async fn a_final_report_whose_client_has_gone_frees_nothing() {
+    let (link, scheduler) = link(1);
+    let it = claim("a");
+    scheduler.unbounded_send(grant(&it)).unwrap();
+    link.fetch(None, SOON).await.unwrap();
+    *link.port.is_mute.lock() = true;
+    let gone = timeout(SOON, link.report(&Holding::of(&it), completes(&it))).await;
+    assert!(gone.is_err(), "nobody answers");
+    assert_eq!(link.port.credits.lock().last(), Some(&(0, 1)));
+    assert_eq!(link.account.lock().hand.slots(), 1);
+    *link.port.is_mute.lock() = false;
+    link.report(&Holding::of(&it), completes(&it)).await.unwrap();
+    assert_eq!(link.port.credits.lock().last(), Some(&(1, 1)));
+}
+
 /// Leases are renewed when the client asks for it, and at no other time.
 #[tokio::test(start_paused = true)]
 async fn only_the_client_renews_leases() {
