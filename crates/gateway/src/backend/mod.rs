@@ -4,6 +4,7 @@
 //! A backend makes the ports of a caller. It judges nothing: who may do what is checked behind the
 //! ports, by the principal, the role and the session that the backend hands over.
 
+mod callers;
 mod embedded;
 mod nats;
 mod recent;
@@ -24,7 +25,7 @@ use tenure_wire::bus::subject::Token;
 use crate::identity::Identity;
 
 pub use self::embedded::EmbeddedBackend;
-pub use self::nats::{CLIENTS_MAX, CONNECTIONS_MAX, NatsBackend};
+pub use self::nats::{CLIENTS_OF_ONE_MAX, CONNECTIONS_MAX, NatsBackend};
 
 /// What all nodes that answered said of themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,14 +2,13 @@
 //!
 //! The gateway speaks as its callers do: each principal has a connection with an inbox of its own,
 //! and each of its sessions a client on that connection. The subjects thus name the caller, and the
-//! nodes check it as if it had come by itself. Both are kept in bounded caches. A connection that
-//! the cache forgets lives on as long as a request uses it.
+//! nodes check it as if it had come by itself. Connections are kept in a bounded cache, and their
+//! clients with them. A connection that the cache forgets lives on as long as a request uses it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tenure_core::id::{HandlerName, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
@@ -19,10 +18,9 @@ use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, NatsW
 use tenure_wire::bus::operate::LeaseRow;
 use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use super::recent::RecentUses;
+use super::callers::CallerConnections;
 use super::{Backend, Joined, NodeAnswers, check_client};
 use crate::identity::Identity;
 
@@ -30,8 +28,8 @@ use crate::identity::Identity;
 /// default; so many principals in a short time are rare behind one gateway.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// How many clients (one for each principal and session) the gateway keeps. One is some hundred bytes.
-pub const CLIENTS_MAX: usize = 4_096;
+/// How many clients (one for each session) the gateway keeps on a connection. One is some hundred bytes.
+pub const CLIENTS_OF_ONE_MAX: usize = 64;
 
 /// How long a request waits for a connection or a client to be made. Others wait behind it.
 const MADE_WITHIN: Duration = Duration::from_secs(8);
@@ -42,9 +40,6 @@ const READY_WITHIN: Duration = Duration::from_secs(2);
 /// Who holds a connection.
 type CallerKey = (Role, Token);
 
-/// Something that the first who asks makes, and the others wait for.
-type OnceMade<T> = Arc<OnceCell<T>>;
-
 /// The way to a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct NatsBackend(Arc<BackendShared>);
@@ -53,8 +48,7 @@ struct BackendShared {
     settings: NatsSettings,
     /// As whom the gateway itself asks whether the cluster is there.
     own: ClientName,
-    connections: Mutex<RecentUses<CallerKey, OnceMade<Connection>>>,
-    clients: Mutex<RecentUses<(CallerKey, SessionId), OnceMade<NatsClient>>>,
+    callers: CallerConnections<CallerKey, Connection, SessionId, NatsClient>,
 }
 
 impl fmt::Debug for NatsBackend {
@@ -75,33 +69,26 @@ impl NatsBackend {
         session: SessionId,
     ) -> Result<Self, Rejection> {
         let own = ClientName { role: Role::Observer, session, principal };
-        let connections = Mutex::new(RecentUses::new(CONNECTIONS_MAX));
-        let clients = Mutex::new(RecentUses::new(CLIENTS_MAX));
-        Ok(Self(Arc::new(BackendShared { settings, own, connections, clients })))
+        let callers = CallerConnections::new(CONNECTIONS_MAX, CLIENTS_OF_ONE_MAX);
+        Ok(Self(Arc::new(BackendShared { settings, own, callers })))
     }
 
     /// The client of a caller in a session.
     async fn client_of(&self, name: &ClientName) -> Result<NatsClient, Rejection> {
-        let caller = (name.role, name.principal.clone());
-        let key = (caller, name.session.clone());
-        let made = self.0.clients.lock().get_or_make(&key, OnceMade::default);
+        let caller = self.0.callers.of(&(name.role, name.principal.clone()));
+        let made = caller.client(&name.session);
         let join = async || {
-            let connection = self.connection_of(&key.0).await?;
+            let connection = caller.connection(|| self.open(name)).await?;
             NatsClient::join(connection, name).await.map_err(not_as_caller)
         };
         within(made.get_or_try_init(join)).await.cloned()
     }
 
-    /// The connection of a caller, which all of its sessions share.
-    async fn connection_of(&self, caller: &CallerKey) -> Result<Connection, Rejection> {
-        let made = self.0.connections.lock().get_or_make(caller, OnceMade::default);
-        let (role, principal) = caller;
-        let open = async || {
-            // Each connection has an inbox of its own, also after one that was forgotten and is still used.
-            let inbox = inbox(*role, principal, &Token::new(boot())?);
-            Connection::open(&self.0.settings, inbox).await.map_err(no_connection)
-        };
-        made.get_or_try_init(open).await.cloned()
+    /// Opens a connection for a caller, which all of its sessions share.
+    async fn open(&self, name: &ClientName) -> Result<Connection, Rejection> {
+        // Each connection has an inbox of its own, also after one that was forgotten and is still used.
+        let inbox = inbox(name.role, &name.principal, &Token::new(boot())?);
+        Connection::open(&self.0.settings, inbox).await.map_err(no_connection)
     }
 
     async fn of(&self, who: &Identity, session: &SessionId) -> Result<NatsClient, Rejection> {
@@ -167,7 +154,8 @@ impl Backend for NatsBackend {
     async fn ready(&self) -> Result<(), Rejection> {
         let own = &self.0.own;
         let hello = async {
-            let connection = self.connection_of(&(own.role, own.principal.clone())).await?;
+            let caller = self.0.callers.of(&(own.role, own.principal.clone()));
+            let connection = caller.connection(|| self.open(own)).await?;
             NatsClient::join(connection, own).await.map(drop)
         };
         let answer = timeout(READY_WITHIN, hello).await;
