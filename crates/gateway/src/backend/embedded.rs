@@ -1,7 +1,8 @@
 //! [`EmbeddedBackend`]: a scheduler in this process.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::id::{AgentId, HandlerName, PoolId, SessionId, TaskId};
@@ -15,7 +16,7 @@ use tenure_scheduler::{ClientLink, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_sdk::worker::{AttemptDir, read_output_page};
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts, OpenAttempt, PoolFacts};
-use tenure_wire::bus::output::{OutputPage, ReadOutput};
+use tenure_wire::bus::output::{OutputPage, OutputStream, ReadOutput};
 use tenure_wire::bus::request::RawBytes;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
@@ -113,17 +114,11 @@ impl<J: Journal, L: Leases> Backend for EmbeddedBackend<J, L> {
         asked: ReadOutput,
     ) -> Result<OutputPage, Rejection> {
         let attempt = self.link(who, session)?.attempt(task, asked.attempt_id).await?;
-        let Some(files) = self.files.clone() else {
-            return Ok(OutputPage { data: RawBytes(Vec::new()), size_bytes: None });
-        };
+        let Some(files) = self.files.clone() else { return Ok(no_output()) };
         let key = TaskKey { session_id: session.clone(), task_id: task.clone() };
-        let read = move || {
-            let root = std::fs::canonicalize(&*files)?;
-            let dir = AttemptDir::new(&root, &key, &attempt.step_id, attempt.ordinal);
-            read_output_page(&dir, asked.stream, asked.from)
-        };
+        let read = move || read_page(&files, &key, &attempt, asked.stream, asked.from);
         let read = tokio::task::spawn_blocking(read).await;
-        read.map_err(std::io::Error::other).flatten().map_err(|error| {
+        read.map_err(io::Error::other).flatten().map_err(|error| {
             let message = format!("what the command wrote cannot be read: {error}");
             Rejection::new(Code::StorageError, message)
         })
@@ -170,6 +165,27 @@ impl<J: Journal, L: Leases> Backend for EmbeddedBackend<J, L> {
             None => Ok(()),
         }
     }
+}
+
+/// The page of a command that has written nothing.
+fn no_output() -> OutputPage {
+    OutputPage { data: RawBytes(Vec::new()), size_bytes: None }
+}
+
+/// Reads a page of what an Attempt wrote. The directory of all files is made by the first command.
+fn read_page(
+    files: &Path,
+    task: &TaskKey,
+    attempt: &Attempt,
+    stream: OutputStream,
+    from: u64,
+) -> io::Result<OutputPage> {
+    let root = match std::fs::canonicalize(files) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(no_output()),
+        found => found?,
+    };
+    let dir = AttemptDir::new(&root, task, &attempt.step_id, attempt.ordinal);
+    read_output_page(&dir, stream, from)
 }
 
 fn open_attempt(attempt: Attempt) -> OpenAttempt {

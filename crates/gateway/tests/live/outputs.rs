@@ -12,15 +12,20 @@ use tenure_sdk::worker::AttemptDir;
 use super::house::{House, session};
 use super::http::{bytes, get, json};
 
-/// A Task whose only Step is at work, and the directory of its Attempt.
-async fn at_work(house: &House) -> (TaskId, AttemptId, AttemptDir) {
+/// A Task whose only Step is at work, and its Attempt.
+async fn held(house: &House) -> (TaskId, AttemptId) {
     let task = house.create("hold").await;
-    let attempt = loop {
+    loop {
         if let Some(attempt) = house.client.get(&task).await.unwrap().attempts.first() {
-            break attempt.attempt_id;
+            return (task, attempt.attempt_id);
         }
         tokio::task::yield_now().await;
-    };
+    }
+}
+
+/// The same, and the directory of the Attempt.
+async fn at_work(house: &House) -> (TaskId, AttemptId, AttemptDir) {
+    let (task, attempt) = held(house).await;
     let key = TaskKey { session_id: session(), task_id: task.clone() };
     let dir = AttemptDir::new(&house.files, &key, &"a".parse().unwrap(), 1);
     fs::create_dir_all(dir.path()).unwrap();
@@ -72,6 +77,18 @@ async fn what_is_not_there_is_not_found() {
     for rest in
         [unknown.clone(), unknown + "?follow=true", silent, "/steps/a/attempts/2/logs".into()]
     {
+        let (status, _) = json(get(house.address, &House::path(&task, &rest), &[]).await).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{rest}");
+    }
+}
+
+/// No command has run yet, so that there is no directory for what commands write.
+#[tokio::test]
+async fn where_nothing_was_ever_written_there_is_no_output() {
+    let house = House::open().await;
+    let (task, attempt) = held(&house).await;
+    assert!(!house.files.exists());
+    for rest in [format!("/attempts/{attempt}/logs"), "/steps/a/attempts/1/logs".into()] {
         let (status, _) = json(get(house.address, &House::path(&task, &rest), &[]).await).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{rest}");
     }
