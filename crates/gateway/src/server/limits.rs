@@ -22,7 +22,7 @@ pub struct ServerLimits {
     pub head_bytes_max: usize,
     /// How long the handshake of TLS may take.
     pub handshake_timeout: Duration,
-    /// How long a connection that has something to read may not be read.
+    /// How long a connection has to read what it is sent, or 64 KiB of it if that is more.
     pub write_stall: Duration,
     /// The most bytes of a body: as many as a blob may have.
     pub body_bytes_max: usize,
