@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::denial::Denial;
+use crate::problem::HttpProblem;
 
 /// The bytes of which all bodies that are being read or worked on may take so many.
 #[derive(Debug, Clone)]
@@ -21,9 +22,13 @@ pub(super) struct BodyMemory {
     each_max: usize,
 }
 
-/// What one body takes. It is given back when this is dropped, which is when its request is answered.
-#[derive(Debug, Clone, Default)]
-pub(super) struct BodyShare(Arc<Mutex<ShareState>>);
+/// What one body takes, and what is made of it. It is given back when this is dropped, which is when its request
+/// is answered.
+#[derive(Debug, Clone)]
+pub(crate) struct BodyShare {
+    all: Arc<Semaphore>,
+    state: Arc<Mutex<ShareState>>,
+}
 
 #[derive(Debug, Default)]
 struct ShareState {
@@ -55,14 +60,14 @@ impl BodyMemory {
 
     /// The same body, which ends with an error once it takes too much.
     pub(super) fn weigh(&self, body: Body) -> (Body, BodyShare) {
-        let share = BodyShare::default();
+        let share = BodyShare { all: Arc::clone(&self.all), state: Arc::default() };
         if body.is_end_stream() {
             return (body, share);
         }
         let weighed = WeighedBody {
             inner: body,
             left: self.each_max,
-            of: self.clone(),
+            each_max: self.each_max,
             share: share.clone(),
         };
         (Body::new(weighed), share)
@@ -72,20 +77,33 @@ impl BodyMemory {
 impl BodyShare {
     /// Why the body was cut off, if it was.
     pub(super) fn denied(&self) -> Option<Denial> {
-        self.0.lock().denied.clone()
+        self.state.lock().denied.clone()
     }
 
-    fn deny(&self, denial: Denial) -> BodyCutOff {
-        self.0.lock().denied = Some(denial);
-        BodyCutOff
+    /// Takes as many bytes more, for what the body becomes once it is read.
+    ///
+    /// # Errors
+    /// 503: the bodies of other requests take all the memory that there is.
+    pub(crate) fn grow(&self, bytes: usize) -> Result<(), HttpProblem> {
+        Ok(self.take(bytes)?)
     }
 
-    fn add(&self, more: OwnedSemaphorePermit) {
-        let mut state = self.0.lock();
+    fn take(&self, bytes: usize) -> Result<(), Denial> {
+        let permits = u32::try_from(bytes).ok();
+        let taken = permits.and_then(|it| Arc::clone(&self.all).try_acquire_many_owned(it).ok());
+        let more = taken.ok_or_else(|| self.deny(Denial::TooManyBodies))?;
+        let mut state = self.state.lock();
         match &mut state.taken {
             Some(taken) => taken.merge(more),
             None => state.taken = Some(more),
         }
+        Ok(())
+    }
+
+    /// Notes why the request is refused.
+    fn deny(&self, denial: Denial) -> Denial {
+        self.state.lock().denied = Some(denial.clone());
+        denial
     }
 }
 
@@ -93,25 +111,15 @@ impl BodyShare {
 struct WeighedBody {
     inner: Body,
     left: usize,
-    of: BodyMemory,
+    each_max: usize,
     share: BodyShare,
 }
 
 impl WeighedBody {
-    fn take(&mut self, bytes: usize) -> Result<(), BodyCutOff> {
-        let Some(left) = self.left.checked_sub(bytes) else {
-            return Err(self.share.deny(Denial::BodyTooLarge(self.of.each_max)));
-        };
-        self.left = left;
-        let permits = u32::try_from(bytes).ok();
-        let taken = permits.and_then(|it| Arc::clone(&self.of.all).try_acquire_many_owned(it).ok());
-        match taken {
-            Some(taken) => {
-                self.share.add(taken);
-                Ok(())
-            }
-            None => Err(self.share.deny(Denial::TooManyBodies)),
-        }
+    fn take(&mut self, bytes: usize) -> Result<(), Denial> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| self.share.deny(Denial::BodyTooLarge(self.each_max)))?;
+        self.share.take(bytes)
     }
 }
 
@@ -126,9 +134,9 @@ impl HttpBody for WeighedBody {
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
-            && let Err(cut_off) = self.take(data.len())
+            && self.take(data.len()).is_err()
         {
-            return Poll::Ready(Some(Err(axum::Error::new(cut_off))));
+            return Poll::Ready(Some(Err(axum::Error::new(BodyCutOff))));
         }
         polled
     }
@@ -182,6 +190,18 @@ mod tests {
         let (third, share) = read(&memory, chunks(&[5, 1])).await;
         assert_eq!((third, share.denied()), (None, Some(Denial::TooManyBodies)));
         drop((kept, share));
+        assert_eq!(read(&memory, chunks(&[10])).await.0, Some(10));
+    }
+
+    #[tokio::test]
+    async fn what_is_made_of_a_body_takes_its_share_too() {
+        let memory = BodyMemory::new(25, 10);
+        let (_, share) = read(&memory, chunks(&[10])).await;
+        share.grow(15).unwrap();
+        assert_eq!(read(&memory, chunks(&[1])).await.1.denied(), Some(Denial::TooManyBodies));
+        assert_eq!(share.grow(1).unwrap_err().status(), 503);
+        assert_eq!(share.denied(), Some(Denial::TooManyBodies));
+        drop(share);
         assert_eq!(read(&memory, chunks(&[10])).await.0, Some(10));
     }
 

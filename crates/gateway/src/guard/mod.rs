@@ -34,7 +34,8 @@ use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 pub use self::bind::{BindRefused, check_bind};
-use self::body::{BodyMemory, BodyShare};
+use self::body::BodyMemory;
+pub(crate) use self::body::BodyShare;
 use self::credentials::Credentials;
 pub(crate) use self::credentials::Peer;
 use self::denial::Denial;
@@ -125,6 +126,7 @@ impl RequestGuard {
         }
         parts.headers.remove(AUTHORIZATION); // Nothing behind this needs it, or could log it.
         let (body, share) = self.memory.weigh(body);
+        parts.extensions.insert(share.clone()); // For routes that make much of a body.
         Ok(Admitted { request: Request::from_parts(parts, body), share, login })
     }
 

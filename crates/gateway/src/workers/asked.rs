@@ -18,11 +18,18 @@ use super::link::HttpLink;
 use crate::Gateway;
 use crate::api::{Inquiry, Parameters, json_body};
 use crate::backend::Backend;
+use crate::guard::BodyShare;
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
 
 /// The longest body of JSON: a message of the bus, and as much again for what JSON writes longer.
 pub(super) const BODY_MAX: usize = 2 << 20;
+
+/// About how many bytes a map of JSON takes that has any entry: there is room for eleven.
+const MAP_BYTES: usize = 700;
+
+/// About how many bytes another value of JSON takes. A list may have twice as much room as it needs.
+const VALUE_BYTES: usize = 64;
 
 /// A request of a caller that may work in the pool of the path.
 #[derive(Debug)]
@@ -146,6 +153,9 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
     async fn from_request(request: Request, _: &S) -> Result<Self, HttpProblem> {
         let (parts, body) = request.into_parts();
         let text = json_body(&parts.headers, body, BODY_MAX).await?;
+        if let Some(share) = parts.extensions.get::<BodyShare>() {
+            share.grow(memory_of(&text))?;
+        }
         if text.is_empty() {
             return Ok(Self(Body::new()));
         }
@@ -155,6 +165,16 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
             Err(error) => Err(HttpProblem::malformed(format!("the body is no JSON: {error}"))),
         }
     }
+}
+
+/// About how many bytes a text of JSON takes once it is read, at most. It counts what stands in strings, too.
+fn memory_of(json: &[u8]) -> usize {
+    let of = |byte: &u8| match byte {
+        b'{' => MAP_BYTES,
+        b'[' | b',' => VALUE_BYTES,
+        _ => 1,
+    };
+    json.iter().map(of).sum()
 }
 
 #[cfg(test)]
@@ -183,6 +203,13 @@ mod tests {
         let of_length = |length: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(length - 8));
         assert_eq!(status(json, of_length(BODY_MAX)).await, 200);
         assert_eq!(status(json, of_length(BODY_MAX + 1)).await, 413);
+    }
+
+    #[test]
+    fn small_values_take_more_than_their_text() {
+        assert_eq!(memory_of(b"\"text\""), 6);
+        assert!(memory_of(&b"{\"\":0},".repeat(1_000)) > 700_000);
+        assert!(memory_of(&b"0,".repeat(1_000)) > 64_000);
     }
 
     #[test]
