@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use axum::body::Body;
-use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::response::Parts;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -20,6 +20,10 @@ use crate::metrics::CountedIn;
 /// The media type of a stream of events. Its reader goes on from the last event elsewhere, so it may end
 /// anywhere.
 const EVENTS: &[u8] = b"text/event-stream";
+
+/// Among the extensions of an answer: it follows what goes on, and has no end that one could wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FollowingAnswer;
 
 /// How a caller of an answer proved who it is.
 #[derive(Debug)]
@@ -57,23 +61,21 @@ async fn passed(until: Option<SystemTime>) {
     }
 }
 
-/// Why an answer ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why an answer ends before its end. An answer that is no stream of events is broken off, so that nobody takes
+/// what has come for all of it.
+#[derive(Debug, thiserror::Error)]
 enum AnswerEnd {
     /// The gateway stops.
+    #[error("the gateway stops")]
     Stopping,
     /// Its caller is not known any more.
+    #[error("the credentials of the caller are not valid any more")]
     LoggedOut,
 }
 
-/// What a reader of bytes learns in place of their end: it has not got all of them.
-#[derive(Debug, thiserror::Error)]
-#[error("the credentials of the caller are not valid any more")]
-struct LoggedOut;
-
 /// The answer, if it goes on, with what ends it.
 pub(super) fn watch(
-    headers: &HeaderMap,
+    answer: &Parts,
     body: Body,
     stop: &CancellationToken,
     login: Option<LoginWatch>,
@@ -82,12 +84,14 @@ pub(super) fn watch(
     if body.size_hint().exact().is_some() {
         return body;
     }
-    let is_events = headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(EVENTS));
-    let ends = Box::pin(ends(is_events.then(|| stop.clone()), login));
+    let media_type = answer.headers.get(CONTENT_TYPE);
+    let is_events = media_type.is_some_and(|of| of.as_bytes().starts_with(EVENTS));
+    let is_endless = is_events || answer.extensions.get::<FollowingAnswer>().is_some();
+    let ends = Box::pin(ends(is_endless.then(|| stop.clone()), login));
     Body::new(LastingBody { inner: body, is_events, ends: Some(ends), _counted: count() })
 }
 
-/// Waits for the first reason. Bytes go on while the gateway stops, as long as it waits for them.
+/// Waits for the first reason. What has an end goes on while the gateway stops, as long as that waits.
 async fn ends(stop: Option<CancellationToken>, login: Option<LoginWatch>) -> AnswerEnd {
     let stopping = async {
         match &stop {
@@ -126,8 +130,7 @@ impl HttpBody for LastingBody {
         let Some(ends) = &mut self.ends else { return Poll::Ready(None) };
         if let Poll::Ready(why) = ends.as_mut().poll(cx) {
             self.ends = None;
-            let is_cut_off = why == AnswerEnd::LoggedOut && !self.is_events;
-            return Poll::Ready(is_cut_off.then(|| Err(axum::Error::new(LoggedOut))));
+            return Poll::Ready((!self.is_events).then(|| Err(axum::Error::new(why))));
         }
         Pin::new(&mut self.inner).poll_frame(cx)
     }
@@ -143,7 +146,7 @@ impl HttpBody for LastingBody {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::Response;
     use futures::{FutureExt as _, StreamExt as _, stream};
     use http_body_util::BodyExt as _;
 
@@ -156,22 +159,27 @@ mod tests {
         Body::from_stream(first.chain(stream::pending()))
     }
 
-    fn of_type(media_type: &'static str) -> HeaderMap {
-        [(CONTENT_TYPE, HeaderValue::from_static(media_type))].into_iter().collect()
+    fn of_type(media_type: &'static str) -> Parts {
+        let answer = Response::builder().header(CONTENT_TYPE, media_type);
+        answer.body(()).unwrap().into_parts().0
     }
 
     #[tokio::test]
-    async fn events_end_when_the_gateway_stops_and_bytes_do_not() {
+    async fn what_has_no_end_ends_when_the_gateway_stops() {
         let (stop, counters) = (CancellationToken::new(), Counters::default());
-        let lasting = |of| watch(&of_type(of), endless(), &stop, None, || counters.stream());
-        let (mut events, mut bytes) =
-            (lasting("text/event-stream; charset=utf-8"), lasting("application/jsonl"));
-        for body in [&mut events, &mut bytes] {
+        let lasting = |of: Parts| watch(&of, endless(), &stop, None, || counters.stream());
+        let mut following = of_type("text/plain");
+        following.extensions.insert(FollowingAnswer);
+        let mut events = lasting(of_type("text/event-stream; charset=utf-8"));
+        let (mut bytes, mut following) =
+            (lasting(of_type("application/jsonl")), lasting(following));
+        for body in [&mut events, &mut bytes, &mut following] {
             assert!(body.frame().await.unwrap().is_ok());
             assert!(body.frame().now_or_never().is_none(), "it goes on");
         }
         stop.cancel();
         assert!(events.frame().await.is_none(), "a reader goes on elsewhere");
+        assert!(following.frame().await.unwrap().is_err(), "there may be more");
         assert!(bytes.frame().now_or_never().is_none(), "a reader would take it for the whole");
     }
 
@@ -180,7 +188,7 @@ mod tests {
         let stop = CancellationToken::new();
         stop.cancel();
         let count = || unreachable!("it is no stream");
-        let body = watch(&HeaderMap::new(), Body::from("whole"), &stop, None, count);
+        let body = watch(&of_type("text/plain"), Body::from("whole"), &stop, None, count);
         assert_eq!(body.collect().await.unwrap().to_bytes(), "whole");
     }
 

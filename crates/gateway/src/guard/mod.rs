@@ -39,6 +39,7 @@ pub(crate) use self::body::BodyShare;
 use self::credentials::Credentials;
 pub(crate) use self::credentials::Peer;
 use self::denial::Denial;
+pub(crate) use self::lasting::FollowingAnswer;
 use self::lasting::LoginWatch;
 use self::origin::Surroundings;
 use self::refusals::RefusedLogins;
@@ -210,7 +211,7 @@ impl RequestGuard {
         }
         let (parts, body) = answered.into_parts();
         let count = || self.counters.stream();
-        let body = lasting::watch(&parts.headers, body, &self.stop, login, count);
+        let body = lasting::watch(&parts, body, &self.stop, login, count);
         Response::from_parts(parts, body)
     }
 

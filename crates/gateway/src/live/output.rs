@@ -25,6 +25,7 @@ use super::trail::{AttemptName, AttemptTrail};
 use crate::Gateway;
 use crate::api::bytes_reply;
 use crate::backend::Backend;
+use crate::guard::FollowingAnswer;
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
 
@@ -108,6 +109,9 @@ async fn answer<B: Backend>(
     };
     let mut response = bytes_reply(StatusCode::OK, media_type, Body::from_stream(begun.bytes()));
     set_live(response.headers_mut());
+    if asked.follow {
+        response.extensions_mut().insert(FollowingAnswer);
+    }
     Ok(response)
 }
 

@@ -159,12 +159,24 @@ impl HttpServer {
     }
 
     /// Serves a gateway until `shutdown` is ready, and a little longer: see
-    /// [`serve_routes`](Self::serve_routes). At last it ends the links of workers.
+    /// [`serve_routes`](Self::serve_routes). Meanwhile it ends the links of workers.
     pub async fn serve<B: Backend>(self, gateway: Arc<Gateway<B>>, shutdown: impl Future) {
-        let counters = gateway.counters();
-        self.serve_routes(crate::routes(Arc::clone(&gateway)), counters, shutdown).await;
-        // Steps that do not go back in time are lost when their leases end.
-        let _ = timeout(PARTING, gateway.part_with_workers()).await;
+        let (counters, stopping) = (gateway.counters(), CancellationToken::new());
+        let routes = crate::routes(Arc::clone(&gateway));
+        let shutdown = async {
+            shutdown.await;
+            stopping.cancel();
+        };
+        let serving = async {
+            self.serve_routes(routes, counters, shutdown).await;
+            stopping.cancel();
+        };
+        let parting = async {
+            stopping.cancelled().await;
+            // Steps that do not go back in time are lost when their leases end.
+            let _ = timeout(PARTING, gateway.part_with_workers()).await;
+        };
+        tokio::join!(serving, parting);
     }
 
     /// Serves these routes until `shutdown` is ready. Then it listens no more, ends streams and long

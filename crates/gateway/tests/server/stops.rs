@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 use crate::site::{Site, request};
+use crate::whole::{TASKS, Whole};
 
 #[tokio::test]
 async fn what_is_under_way_is_answered_and_nothing_new_begins() {
@@ -52,4 +53,38 @@ async fn what_does_not_end_is_broken_off() {
     site.stop();
     assert_eq!(writing.answer().await, None);
     site.stopped().await;
+}
+
+/// Whoever follows a command would keep the gateway for as long as that runs.
+#[tokio::test]
+async fn who_follows_an_output_is_broken_off_at_once() {
+    let whole = Whole::open().await;
+    let task = whole.create("long").await;
+    let link = whole.join().await;
+    let came = whole.deliveries(&link).await;
+    assert!(came["deliveries"][0]["grant"].is_object(), "the step is at work: {came}");
+    let mut follower = whole.connect().await;
+    let path = format!("GET {TASKS}/{task}/steps/a/attempts/1/logs?follow=true");
+    follower.send(request(&path, &[])).await;
+    follower.until("\r\n\r\n").await;
+    let began = Instant::now();
+    whole.stop();
+    let rest = follower.rest().await;
+    assert!(rest.starts_with("HTTP/1.1 200 ") && !rest.ends_with("0\r\n\r\n"), "{rest}");
+    whole.stopped().await;
+    assert!(began.elapsed() < Duration::from_secs(4), "nobody had to be waited for");
+}
+
+/// A worker whose gateway stops joins another one, and does not wait here until all answers have ended.
+#[tokio::test]
+async fn workers_are_parted_with_at_once() {
+    let whole = Whole::open().await;
+    let link = whole.join().await;
+    let mut fetching = whole.connect().await;
+    fetching.send(request(&format!("GET {link}/deliveries?wait=20s"), &[])).await;
+    tokio::time::sleep(Duration::from_millis(50)).await; // So that the server has read it.
+    whole.stop();
+    let answer = fetching.answer().await.unwrap();
+    assert_eq!((answer.status, answer.code()), (404, "worker_gone".into()));
+    whole.stopped().await;
 }
