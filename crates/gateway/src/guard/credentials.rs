@@ -7,8 +7,9 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
 
-use crate::identity::{Authenticator, CertificateNames, LoggedIn, LoginRefused};
+use crate::identity::{Authenticator, ClientCertificate, LoggedIn, LoginRefused};
 
 /// The scheme of tokens in the header.
 const SCHEME: &[u8] = b"bearer ";
@@ -20,8 +21,11 @@ pub(crate) struct Peer {
     pub(crate) address: Option<IpAddr>,
     /// Whether the connection is encrypted.
     pub(crate) is_tls: bool,
-    /// The names in its certificate, if it has one, which TLS has verified.
-    pub(crate) certificate: Option<CertificateNames>,
+    /// Its certificate, if it has one, which TLS has verified.
+    pub(crate) certificate: Option<ClientCertificate>,
+    /// Cancelled once the certificate counts no more, as the authorities are other ones than those by which it
+    /// was verified.
+    pub(crate) outdated: CancellationToken,
 }
 
 /// What shows who a caller is.
@@ -30,14 +34,14 @@ pub(super) enum Credentials {
     /// A token.
     Bearer(Arc<[u8]>),
     /// The certificate of the connection.
-    Certificate(CertificateNames),
+    Certificate(ClientCertificate),
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bearer(_) => f.write_str("Bearer"), // A token is nobody's to read.
-            Self::Certificate(names) => f.debug_tuple("Certificate").field(names).finish(),
+            Self::Certificate(it) => f.debug_tuple("Certificate").field(it).finish(),
         }
     }
 }
@@ -50,7 +54,8 @@ impl Credentials {
     pub(super) fn of(headers: &HeaderMap, peer: &Peer) -> Result<Option<Self>, LoginRefused> {
         let mut said = headers.get_all(AUTHORIZATION).iter();
         let Some(value) = said.next() else {
-            return Ok(peer.certificate.clone().map(Self::Certificate));
+            let verified = peer.certificate.as_ref().filter(|_| !peer.outdated.is_cancelled());
+            return Ok(verified.cloned().map(Self::Certificate));
         };
         let (scheme, token) =
             value.as_bytes().split_at_checked(SCHEME.len()).ok_or(LoginRefused::Invalid)?;
@@ -64,7 +69,7 @@ impl Credentials {
     pub(super) fn login(&self, by: &Authenticator) -> Result<LoggedIn, LoginRefused> {
         match self {
             Self::Bearer(token) => by.bearer(token),
-            Self::Certificate(names) => by.certificate(names),
+            Self::Certificate(it) => by.certificate(it),
         }
     }
 
@@ -111,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_token_counts_before_a_certificate_and_is_not_shown() {
-        let certificate = Some(CertificateNames::default());
+        let certificate = Some(ClientCertificate::read(&[]));
         let peer = Peer { certificate: certificate.clone(), ..Peer::default() };
         let mut headers = HeaderMap::new();
         let by_peer = Credentials::of(&headers, &peer);
@@ -121,5 +126,14 @@ mod tests {
         assert_eq!(format!("{token:?}"), "Bearer");
         headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer other"));
         assert_ne!(token.mark(), Credentials::of(&headers, &peer).unwrap().unwrap().mark());
+    }
+
+    #[test]
+    fn a_certificate_of_former_authorities_is_none() {
+        let certificate = Some(ClientCertificate::read(&[]));
+        let peer = Peer { certificate, ..Peer::default() };
+        assert!(Credentials::of(&HeaderMap::new(), &peer).unwrap().is_some());
+        peer.outdated.cancel();
+        assert_eq!(Credentials::of(&HeaderMap::new(), &peer), Ok(None));
     }
 }

@@ -135,7 +135,7 @@ mod tests {
         let expired = Denial::Login(LoginRefused::Expired).into_response();
         let said = expired.headers()[WWW_AUTHENTICATE].to_str().unwrap();
         let expected =
-            "Bearer error=\"invalid_token\", error_description=\"the token has expired\"";
+            "Bearer error=\"invalid_token\", error_description=\"the credentials have expired\"";
         assert_eq!(said, expected);
         let quotes = LoginRefused::Claims("the claim \"a\\b\r\nx: y".to_owned());
         let odd = Denial::Login(quotes).into_response();

@@ -31,6 +31,8 @@ pub(super) struct LoginWatch {
     pub(super) by: Arc<Authenticator>,
     pub(super) credentials: Credentials,
     pub(super) login: LoggedIn,
+    /// Cancelled once the credentials count no more, whatever they say.
+    pub(super) outdated: CancellationToken,
 }
 
 impl LoginWatch {
@@ -40,6 +42,7 @@ impl LoginWatch {
         loop {
             tokio::select! {
                 () = passed(self.login.until) => return,
+                () = self.outdated.cancelled() => return,
                 changed = reloads.changed() => if changed.is_err() { return },
             }
             match self.credentials.check(&self.by) {
@@ -210,7 +213,8 @@ mod tests {
         let credentials = Credentials::Bearer(Arc::from(b"t".as_slice()));
         let watched = |of| {
             let login = credentials.check(&by).unwrap();
-            let login = LoginWatch { by: Arc::clone(&by), credentials: credentials.clone(), login };
+            let (by, credentials) = (Arc::clone(&by), credentials.clone());
+            let login = LoginWatch { by, credentials, login, outdated: CancellationToken::new() };
             let (stop, counters) = (CancellationToken::new(), Counters::default());
             watch(&of_type(of), endless(), &stop, Some(login), || counters.stream())
         };
@@ -236,7 +240,8 @@ mod tests {
         let credentials = Credentials::Bearer(Arc::from(b"t".as_slice()));
         let mut login = credentials.check(&by).unwrap();
         login.until = Some(SystemTime::now() + std::time::Duration::from_secs(60));
-        let login = LoginWatch { by, credentials, login };
+        let outdated = CancellationToken::new();
+        let login = LoginWatch { by, credentials, login, outdated };
         let (stop, counters) = (CancellationToken::new(), Counters::default());
         let events = of_type("text/event-stream");
         let mut body = watch(&events, endless(), &stop, Some(login), || counters.stream());

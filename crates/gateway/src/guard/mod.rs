@@ -155,7 +155,11 @@ impl RequestGuard {
         };
         let login = self.log_in(by, &credentials, peer)?;
         let identity = login.identity.clone();
-        Ok((identity, Some(LoginWatch { by: Arc::clone(by), credentials, login })))
+        let outdated = match &credentials {
+            Credentials::Certificate(_) => peer.outdated.clone(),
+            Credentials::Bearer(_) => CancellationToken::new(),
+        };
+        Ok((identity, Some(LoginWatch { by: Arc::clone(by), credentials, login, outdated })))
     }
 
     fn log_in(

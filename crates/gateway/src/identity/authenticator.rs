@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::Identity;
-use super::certs::{CertificateMap, CertificateNames};
+use super::certs::{CertificateMap, ClientCertificate};
 use super::file::{IdentityError, read_identities};
 use super::jwt::JwtRules;
 use super::tokens::{StaticTokens, TokenDigest, digest_of};
@@ -26,8 +26,8 @@ pub enum LoginRefused {
     /// would help who guesses.
     #[error("the credentials are not valid")]
     Invalid,
-    /// The token was good until its time was over.
-    #[error("the token has expired")]
+    /// The token or the certificate was good until its time was over.
+    #[error("the credentials have expired")]
     Expired,
     /// The token will be good later.
     #[error("the token is not valid yet")]
@@ -134,10 +134,13 @@ impl Authenticator {
     /// Whom a client certificate stands for that the TLS connection has verified.
     ///
     /// # Errors
-    /// No entry has one of its names, or entries for different callers do.
-    pub fn certificate(&self, names: &CertificateNames) -> Result<LoggedIn, LoginRefused> {
-        let identity = self.known.read().certificates.find(names)?;
-        Ok(LoggedIn { identity, until: None })
+    /// It is not valid any more, no entry has one of its names, or entries for different callers do.
+    pub fn certificate(&self, of: &ClientCertificate) -> Result<LoggedIn, LoginRefused> {
+        if of.until <= SystemTime::now() {
+            return Err(LoginRefused::Expired);
+        }
+        let identity = self.known.read().certificates.find(&of.names)?;
+        Ok(LoggedIn { identity, until: Some(of.until) })
     }
 
     /// Tells each time the files were read again.

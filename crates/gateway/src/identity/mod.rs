@@ -17,7 +17,7 @@ use tenure_core::status::Role;
 use tenure_wire::bus::subject::Token;
 
 pub use self::authenticator::{Authenticator, LoggedIn, LoginRefused};
-pub use self::certs::CertificateNames;
+pub use self::certs::ClientCertificate;
 pub use self::file::IdentityError;
 
 /// The caller of a request, as the listener or the caller's token says.

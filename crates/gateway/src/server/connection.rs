@@ -22,7 +22,7 @@ use super::listen::Accepted;
 use super::stall::StallGuard;
 use super::tls::ServerTls;
 use crate::guard::Peer;
-use crate::identity::CertificateNames;
+use crate::identity::ClientCertificate;
 
 /// The most bytes of a connection that wait to be understood or sent. A head fits into it.
 const BUFFER_MAX: usize = 64 << 10;
@@ -72,7 +72,8 @@ pub(super) async fn serve(accepted: Accepted, parts: Arc<ConnectionParts>) {
 }
 
 async fn serve_tls(stream: TcpStream, peer: Peer, tls: &ServerTls, parts: &ConnectionParts) {
-    let handshake = timeout(parts.limits.handshake_timeout, tls.acceptor().accept(stream));
+    let (acceptor, outdated) = tls.acceptor();
+    let handshake = timeout(parts.limits.handshake_timeout, acceptor.accept(stream));
     let shaken = tokio::select! {
         shaken = handshake => shaken,
         () = parts.stop.cancelled() => return,
@@ -82,8 +83,10 @@ async fn serve_tls(stream: TcpStream, peer: Peer, tls: &ServerTls, parts: &Conne
     };
     let certificates = stream.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(<[_]>::first);
-    let certificate = certificate.map(|first| CertificateNames::read(first));
-    drive(stream, Peer { is_tls: true, certificate, ..peer }, parts).await;
+    let certificate = certificate.map(|first| ClientCertificate::read(first));
+    let peer = Peer { is_tls: true, certificate, ..peer };
+    let peer = if peer.certificate.is_some() { Peer { outdated, ..peer } } else { peer };
+    drive(stream, peer, parts).await;
 }
 
 async fn drive<T>(stream: T, peer: Peer, parts: &ConnectionParts)
@@ -91,14 +94,21 @@ where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = TokioIo::new(StallGuard::new(stream, parts.limits.write_stall));
+    let outdated = peer.outdated.clone();
     let service = PeerService {
         routes: TowerToHyperService::new(parts.routes.clone()),
         peer: Arc::new(peer),
     };
+    let last_request = async {
+        tokio::select! {
+            () = parts.stop.cancelled() => {}
+            () = outdated.cancelled() => {}
+        }
+    };
     let mut connection = std::pin::pin!(parts.http.serve_connection(stream, service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = parts.stop.cancelled() => {
+        () = last_request => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = connection.as_mut() => ended,

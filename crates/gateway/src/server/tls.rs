@@ -11,6 +11,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// What the file with the authorities of clients should be.
+const CLIENT_AUTHORITIES: &str = "authorities of client certificates";
 
 /// The files of a server that speaks TLS, all in PEM.
 #[derive(Debug, Clone)]
@@ -51,30 +55,61 @@ impl TlsError {
 #[derive(Debug)]
 pub(super) struct ServerTls {
     files: TlsFiles,
-    config: RwLock<Arc<ServerConfig>>,
+    read: RwLock<ReadTls>,
+}
+
+/// What was read of the files.
+#[derive(Debug, Clone)]
+struct ReadTls {
+    config: Arc<ServerConfig>,
+    /// The authorities by which client certificates are verified.
+    authorities: Arc<[CertificateDer<'static>]>,
+    /// Cancelled once there are other authorities.
+    outdated: CancellationToken,
 }
 
 impl ServerTls {
     /// Reads the files.
     pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let config = RwLock::new(Arc::new(config(&files)?));
-        Ok(Self { files, config })
+        let read = RwLock::new(ReadTls::of(&files)?);
+        Ok(Self { files, read })
     }
 
-    /// Reads the files again. If one is wrong, everything stays as it was.
+    /// Reads the files again. If one is wrong, everything stays as it was. If the authorities are other ones,
+    /// certificates that were verified by the former ones count no more.
     pub(super) fn reload(&self) -> Result<(), TlsError> {
-        let config = Arc::new(config(&self.files)?);
-        *self.config.write() = config;
+        let mut new = ReadTls::of(&self.files)?;
+        let mut read = self.read.write();
+        match new.authorities == read.authorities {
+            true => new.outdated = read.outdated.clone(),
+            false => read.outdated.cancel(),
+        }
+        *read = new;
         Ok(())
     }
 
-    /// What accepts the next connection.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.config.read()))
+    /// What accepts the next connection, and what is cancelled once its client certificate counts no more.
+    pub(super) fn acceptor(&self) -> (TlsAcceptor, CancellationToken) {
+        let ReadTls { config, outdated, .. } = self.read.read().clone();
+        (TlsAcceptor::from(config), outdated)
     }
 }
 
-fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+impl ReadTls {
+    fn of(files: &TlsFiles) -> Result<Self, TlsError> {
+        let authorities = match &files.client_authorities {
+            Some(path) => certificates(path, CLIENT_AUTHORITIES)?,
+            None => Vec::new(),
+        };
+        let config = Arc::new(config(files, &authorities)?);
+        Ok(Self { config, authorities: authorities.into(), outdated: CancellationToken::new() })
+    }
+}
+
+fn config(
+    files: &TlsFiles,
+    authorities: &[CertificateDer<'static>],
+) -> Result<ServerConfig, TlsError> {
     let certificates = certificates(&files.certificate, "certificates in PEM")?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| TlsError::file(&files.key, "a private key in PEM", error))?;
@@ -82,7 +117,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Pair)?;
     let builder = match &files.client_authorities {
-        Some(path) => builder.with_client_cert_verifier(verifier(path)?),
+        Some(path) => builder.with_client_cert_verifier(verifier(path, authorities)?),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(certificates, key).map_err(TlsError::Pair)?;
@@ -101,17 +136,20 @@ fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'s
 }
 
 /// Verifies the certificate of a client that has one. A client without one may have a token.
-fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    const WHAT: &str = "authorities of client certificates";
+fn verifier(
+    path: &Path,
+    authorities: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path, WHAT)? {
-        roots.add(certificate).map_err(|error| TlsError::file(path, WHAT, error))?;
+    for certificate in authorities {
+        let added = roots.add(certificate.clone());
+        added.map_err(|error| TlsError::file(path, CLIENT_AUTHORITIES, error))?;
     }
     let provider = Arc::new(ring::default_provider());
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .allow_unauthenticated()
         .build()
-        .map_err(|error| TlsError::file(path, WHAT, error))
+        .map_err(|error| TlsError::file(path, CLIENT_AUTHORITIES, error))
 }
 
 #[cfg(test)]
@@ -136,10 +174,27 @@ mod tests {
     fn files_that_were_changed_count_once_they_are_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let tls = ServerTls::load(files(dir.path())).unwrap();
-        let before = Arc::clone(&tls.config.read());
+        let before = Arc::clone(&tls.read.read().config);
         files(dir.path());
         tls.reload().unwrap();
-        assert!(!Arc::ptr_eq(&before, &tls.config.read()));
+        assert!(!Arc::ptr_eq(&before, &tls.read.read().config));
+    }
+
+    #[test]
+    fn other_authorities_outdate_what_the_former_ones_have_verified() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut of_server = files(dir.path());
+        let clients = dir.path().join("clients.pem");
+        fs::copy(&of_server.certificate, &clients).unwrap();
+        of_server.client_authorities = Some(clients.clone());
+        let tls = ServerTls::load(of_server).unwrap();
+        let (_, outdated) = tls.acceptor();
+        files(dir.path());
+        tls.reload().unwrap();
+        assert!(!outdated.is_cancelled(), "the server has another certificate, and that is all");
+        fs::copy(dir.path().join("cert.pem"), &clients).unwrap();
+        tls.reload().unwrap();
+        assert!(outdated.is_cancelled() && !tls.acceptor().1.is_cancelled());
     }
 
     #[test]
@@ -147,7 +202,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let good = files(dir.path());
         let tls = ServerTls::load(good.clone()).unwrap();
-        let before = Arc::clone(&tls.config.read());
+        let before = Arc::clone(&tls.read.read().config);
         let secret = fs::read_to_string(&good.key).unwrap();
         for broken in ["", "no PEM", &secret[..secret.len() / 2]] {
             fs::write(&good.key, broken).unwrap();
@@ -159,7 +214,7 @@ mod tests {
         fs::write(&good.key, secret).unwrap();
         fs::write(&good.certificate, "").unwrap();
         assert!(tls.reload().unwrap_err().to_string().contains("cert.pem"));
-        assert!(Arc::ptr_eq(&before, &tls.config.read()));
+        assert!(Arc::ptr_eq(&before, &tls.read.read().config));
     }
 
     #[test]

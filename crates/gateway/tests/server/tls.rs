@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -41,10 +42,22 @@ impl Authority {
     }
 
     fn client(&self, spiffe: &str) -> Signed {
+        self.sign(Self::params_of(spiffe))
+    }
+
+    /// A certificate that ends at the beginning of a second, so long from now or a little less.
+    fn client_for(&self, spiffe: &str, valid: Duration) -> Signed {
+        let mut params = Self::params_of(spiffe);
+        let until = (SystemTime::now() + valid).duration_since(UNIX_EPOCH).unwrap();
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + until;
+        self.sign(params)
+    }
+
+    fn params_of(spiffe: &str) -> CertificateParams {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names.push(SanType::URI(spiffe.try_into().unwrap()));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
+        params
     }
 
     fn sign(&self, params: CertificateParams) -> Signed {
@@ -168,6 +181,65 @@ async fn a_certificate_that_was_changed_is_used_once_it_is_read_again() {
     assert!(connect(&site, &next, None).await.is_ok());
     before.send(request("GET /livez", &[])).await;
     assert_eq!(before.answer().await.unwrap().status, 200, "connections that are there stay");
+}
+
+/// A connection that is there, on which a certificate has already counted.
+async fn known(site: &Site, authority: &Authority, client: Signed) -> Raw<TlsStream<TcpStream>> {
+    let mut connection = connect(site, authority, Some(client)).await.unwrap();
+    connection.send(request("POST /who", &[])).await;
+    assert_eq!(connection.answer().await.unwrap().body, "ant worker");
+    connection
+}
+
+/// A stream of events on a connection of its own.
+async fn stream(site: &Site, authority: &Authority, client: Signed) -> Raw<TlsStream<TcpStream>> {
+    let mut connection = connect(site, authority, Some(client)).await.unwrap();
+    connection.send(request("GET /events", &[])).await;
+    connection.until("data: first").await;
+    connection
+}
+
+/// TLS verifies a certificate when a connection begins, and a connection may be open for days.
+#[tokio::test]
+async fn a_certificate_counts_until_it_ends() {
+    let authority = Authority::new();
+    let site = site(&authority).await;
+    let ant = || authority.client_for("spiffe://example.org/ant", Duration::from_secs(6));
+    let (mut idle, mut stream) =
+        (known(&site, &authority, ant()).await, stream(&site, &authority, ant()).await);
+    stream.until("\r\n0\r\n\r\n").await; // The stream ends as streams do, with the certificate.
+    idle.send(request("POST /who", &[])).await;
+    let late = idle.answer().await.unwrap();
+    assert_eq!(late.status, 401);
+    assert!(late.header("www-authenticate").contains("expired"), "{}", late.head);
+    idle.send(request("POST /who", &[("authorization", "Bearer bob-token")])).await;
+    assert_eq!(idle.answer().await.unwrap().body, "bob observer", "a token still counts");
+}
+
+/// An operator who takes an authority away means also what it has let in.
+#[tokio::test]
+async fn connections_end_when_the_authorities_of_clients_are_other_ones() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let site = site(&authority).await;
+    let ant = || authority.client("spiffe://example.org/ant");
+    let (mut idle, mut stream) =
+        (known(&site, &authority, ant()).await, stream(&site, &authority, ant()).await);
+    let mut without = connect(&site, &authority, None).await.unwrap();
+    without.send(request("GET /livez", &[])).await;
+    assert_eq!(without.answer().await.unwrap().status, 200);
+    site.files.reload().unwrap();
+    idle.send(request("POST /who", &[])).await;
+    assert_eq!(idle.answer().await.unwrap().status, 200, "the authorities are the same");
+
+    fs::write(site.dir.path().join("clients.pem"), clients.0.pem()).unwrap();
+    site.files.reload().unwrap();
+    assert_eq!(idle.rest().await, "");
+    assert!(stream.rest().await.ends_with("0\r\n\r\n"), "the stream ends as streams do");
+    without.send(request("GET /livez", &[])).await;
+    assert_eq!(without.answer().await.unwrap().status, 200, "it was let in by none of them");
+    assert_eq!(who(&site, &authority, Some(ant()), &[]).await, None);
+    let again = clients.client("spiffe://example.org/ant");
+    assert_eq!(who(&site, &authority, Some(again), &[]).await.unwrap().body, "ant worker");
 }
 
 #[tokio::test]
