@@ -89,7 +89,9 @@ impl Place {
                 Err(HttpProblem::forbidden(message))
             }
             Some(task) => {
-                let absent = Rejection::new(Code::TaskNotFound, format!("there is no task {task}"));
+                // In the words in which the scheduler says it of a Task that is not there.
+                let message = format!("task {task} does not exist in session {}", self.session);
+                let absent = Rejection::new(Code::TaskNotFound, message);
                 Err(absent.with("task_id", task.as_str()).into())
             }
         }

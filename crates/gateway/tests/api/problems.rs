@@ -86,6 +86,49 @@ async fn an_observer_reads_and_does_not_write() {
     assert_eq!(template.code(), "tool_not_available");
 }
 
+/// Whatever an observer sends, not a byte of the log is another one.
+#[tokio::test]
+async fn no_request_of_an_observer_changes_anything() {
+    let gateway = TestGateway::open().await;
+    let draft = json!({
+        "task_id": "t",
+        "title": "t",
+        "draft": true,
+        "steps": [{ "step_id": "a", "title": "A", "handler": "echo" }],
+    });
+    assert_eq!(gateway.post(&tasks(""), &draft).await.status, StatusCode::CREATED);
+    let before = gateway.get(&tasks("/t/log")).await.body;
+    let why = json!({ "reason": { "message": "m" } });
+    let step = json!({ "step_id": "b", "title": "B", "handler": "echo" });
+    let mut commands = vec![
+        (Method::POST, String::new(), json!({ "task_id": "u", "title": "u", "draft": true })),
+        (Method::PATCH, "/t".into(), json!({ "title": "mine" })),
+        (
+            Method::POST,
+            "/t/patch".into(),
+            json!({ "operations": [{ "op": "add_step", "step": step }] }),
+        ),
+        (Method::POST, "/t/complete".into(), json!({ "output": { "data": "1" } })),
+        (Method::POST, "/t/retry".into(), why.clone()),
+        (Method::POST, "/t/dispatch".into(), json!({ "worker_pool_id": "default" })),
+        (Method::POST, "/t/links".into(), json!({ "kind": "blocks", "to": "u" })),
+        (Method::POST, "/t/steps/a".into(), json!({ "status": "completed" })),
+    ];
+    for verb in ["submit", "pause", "resume", "block", "reopen", "archive", "cancel", "fail"] {
+        commands.push((Method::POST, format!("/t/{verb}"), why.clone()));
+    }
+    for (method, rest, body) in commands {
+        let refused = send(gateway.observe(method, &tasks(&rest)).json(&body)).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{rest}: {:?}", refused.body);
+    }
+    let blob = tasks(&format!("/t/blobs/sha256:{}", "0".repeat(64)));
+    let put = gateway.observe(Method::PUT, &blob).body("application/octet-stream", "x");
+    assert_eq!(send(put).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(gateway.get(&tasks("/t/log")).await.body, before);
+    let made = send(gateway.ask(Method::GET, &tasks("/u"))).await;
+    assert_eq!(made.status, StatusCode::NOT_FOUND);
+}
+
 #[tokio::test]
 async fn the_task_of_another_session_looks_absent() {
     let gateway = TestGateway::open().await;
@@ -100,6 +143,18 @@ async fn the_task_of_another_session_looks_absent() {
             assert_eq!(absent.code(), "task_not_found", "{path}");
         }
     }
+    // Nor does the text of the refusal say which of the two it is.
+    let text = async |session: &str, task: &str| {
+        let path = format!("/v1/sessions/{session}/tasks/{task}");
+        let refused = send(gateway.observe(Method::GET, &path)).await;
+        String::from_utf8(refused.body.to_vec()).unwrap().replace(task, "TASK")
+    };
+    let hidden = text(OTHER_SESSION, "hidden").await;
+    let body = json!({ "task_id": "hidden", "title": "t", "draft": true });
+    assert_eq!(gateway.post(&elsewhere, &body).await.status, StatusCode::CREATED);
+    assert_eq!(text(OTHER_SESSION, "hidden").await, hidden);
+    let absent = text(SESSION, "hidden").await;
+    assert_eq!(hidden.replace(OTHER_SESSION, SESSION), absent);
     let list = send(gateway.observe(Method::GET, &elsewhere)).await;
     assert_eq!((list.status, list.code().as_str()), (StatusCode::FORBIDDEN, "permission_denied"));
     let pools =
