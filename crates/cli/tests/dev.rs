@@ -69,6 +69,29 @@ fn a_newcomer_types_what_is_printed() {
     assert!(!place.path(".tenure/http.sock").exists());
 }
 
+/// What others have written into a task moves no cursor and colours nothing in the terminal of who looks at it.
+#[test]
+fn a_title_from_elsewhere_is_harmless_in_a_terminal() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let title = "\u{1b}[2Jred\u{1b}]0;owned\u{7} <b>";
+    let task = json!({ "task_id": "odd", "title": title, "draft": true });
+    let made = http::ask(&dev.url, "POST", "/v1/sessions/default/tasks", &[], &task.to_string());
+    assert_eq!(made.status, 201, "{made:?}");
+    for args in [
+        &["task", "get", "odd"][..],
+        &["task", "get", "odd", "-o", "json"],
+        &["task", "list", "--all"],
+        &["task", "list", "--all", "-o", "json"],
+    ] {
+        let shown = place.tenure(&[args, &["--http", &dev.url]].concat()).with(0);
+        assert!(shown.stdout.contains("odd"), "{args:?}: {}", shown.stdout);
+        let all = shown.stdout + &shown.stderr;
+        assert!(!all.contains(['\u{1b}', '\u{7}']), "{args:?}: {all:?}");
+    }
+    dev.stop();
+}
+
 /// RECOVER-01, RECOVER-10: what a killed process left goes on as soon as there is another.
 #[test]
 fn unfinished_tasks_go_on() {

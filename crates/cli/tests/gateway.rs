@@ -122,6 +122,22 @@ fn a_gateway_that_would_be_open_to_all_does_not_start() {
     cluster.tenure(&missing).with(2).saying("nobody.toml");
 }
 
+/// Each connection is an open file, and a process may have few of them.
+#[test]
+fn a_gateway_says_that_it_may_have_too_few_connections() {
+    let cluster = Cluster::start();
+    let gateway = cluster.command(&["gateway", "--http", "127.0.0.1:0"]);
+    let script = "ulimit -n 512; exec \"$0\" \"$@\"";
+    let mut limited = cluster.place.program("sh", &["-c", script]);
+    limited.arg(gateway.get_program()).args(gateway.get_args());
+    limited.envs(gateway.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut gateway = Running::of(&mut limited);
+    let said = gateway.hears("the limit of open files is too low for all connections");
+    assert!(said.contains("connections=256"), "{said}");
+    gateway.signal(Signal::SIGTERM);
+    gateway.end().with(0);
+}
+
 /// A node serves HTTP in its own process, and hands its partitions over all the same.
 #[test]
 fn a_node_serves_http_too() {

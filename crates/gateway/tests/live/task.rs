@@ -86,8 +86,12 @@ async fn a_place_that_is_not_in_the_log_is_refused_or_told_of() {
             assert_eq!(problem["details"]["field"], "since", "{problem}");
         }
     }
-    let last = [sse, ("last-event-id", "1000")];
-    assert_eq!(get(house.address, &path, &last).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    for id in ["1000", "1000.1", "-1", "7.", "x", "1.0", "18446744073709551616", "1; DROP"] {
+        let (status, problem) =
+            json(get(house.address, &path, &[sse, ("last-event-id", id)]).await).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{id}");
+        assert_eq!(problem["code"], "validation_error", "{id}");
+    }
     let mut stream = StreamReader::open(house.address, &path, &[("last-event-id", "1.3")]).await;
     let gap = stream.next().await.unwrap();
     assert_eq!((gap.event.as_deref(), &gap.data["reason"]), (Some("gap"), &"place_unknown".into()));

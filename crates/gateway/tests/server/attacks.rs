@@ -33,7 +33,12 @@ async fn a_rebound_name_reaches_nothing() {
     let open = Site::open().await;
     for host in ["evil.example", "evil.example:8080", "localhost.evil.example", "192.0.2.1"] {
         let own = format!("http://{host}");
-        for headers in [&[("host", host)][..], &[("host", host), ("origin", &own)]] {
+        for headers in [
+            &[("host", host)][..],
+            &[("host", host), ("origin", &own)],
+            &[("host", host), ("x-forwarded-host", "localhost")],
+            &[("host", host), ("forwarded", "host=localhost;for=127.0.0.1")],
+        ] {
             assert_eq!(open.ask("GET /who", headers).await.status, 403, "{host}");
         }
     }
@@ -53,7 +58,8 @@ async fn a_name_that_the_operator_gave_is_answered() {
 #[tokio::test]
 async fn nothing_hides_behind_a_request() {
     let site = Site::open().await;
-    let hidden = request("GET /who", &[]);
+    site.gate.add_permits(1);
+    let hidden = request("POST /held", &[]); // It would take the permit.
     for (headers, status) in [
         ("content-length: 5\r\ncontent-length: 6\r\n", 400),
         ("content-length: +5\r\n", 400),
@@ -62,7 +68,14 @@ async fn nothing_hides_behind_a_request() {
         ("transfer-encoding: xchunked\r\n", 400),
         ("content-length : 5\r\n", 400),
         ("x: y\r\n folded: z\r\n", 400),
+        (" x: y\r\n", 400),
         ("x\0: y\r\n", 400),
+        ("x: y\0\r\n", 400),
+        ("x y: z\r\n", 400),
+        (": y\r\n", 400),
+        ("x: y\rcontent-length: 5\r\n", 400),
+        // A bare line feed ends a line, so that nothing hides behind it either.
+        ("content-length: 5\ncontent-length: 6\r\n", 400),
     ] {
         let mut connection = site.connect().await;
         let text = format!("POST /count HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{hidden}");
@@ -71,16 +84,19 @@ async fn nothing_hides_behind_a_request() {
         assert_eq!(answer.status, status, "{headers:?}");
         assert_eq!(connection.rest().await, "", "nothing more is answered: {headers:?}");
     }
+    assert_eq!(site.gate.available_permits(), 1, "nor is it carried out");
 }
 
 /// What says its length twice is read as chunks, as the standard has it, and nothing is read after it.
 #[tokio::test]
 async fn chunks_count_before_a_length_and_end_the_connection() {
     let site = Site::open().await;
-    let hidden = request("GET /who", &[]);
+    site.gate.add_permits(1);
+    let hidden = request("POST /held", &[]); // It would take the permit.
     for lengths in [
         "content-length: 4\r\ntransfer-encoding: chunked\r\n",
         "transfer-encoding: chunked\r\ncontent-length: 4\r\n",
+        "content-length: 4\ntransfer-encoding: chunked\r\n",
         "transfer-encoding: chunked\r\n",
     ] {
         let mut connection = site.connect().await;
@@ -91,6 +107,7 @@ async fn chunks_count_before_a_length_and_end_the_connection() {
         assert_eq!(answer.header("connection"), "close");
         assert_eq!(connection.rest().await, "", "{lengths:?}");
     }
+    assert_eq!(site.gate.available_permits(), 1);
 }
 
 #[tokio::test]

@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant};
 
 use tenure_gateway::server::ServerLimits;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use crate::raw::WAITS;
 use crate::site::{Site, request};
 
 async fn limited(change: impl FnOnce(&mut ServerLimits)) -> Site {
@@ -73,6 +77,39 @@ async fn a_body_has_so_many_bytes() {
         connection.send("1\r\nx\r\n").await;
     }
     assert_eq!(connection.answer().await.unwrap().status, 413);
+}
+
+/// Whoever says no length sends for as long as it may.
+#[tokio::test]
+async fn a_body_of_a_gigabyte_ends_at_the_limit() {
+    let site = Site::open().await;
+    let mut stream = TcpStream::connect(site.address).await.unwrap();
+    let head = request("POST /count", &[("transfer-encoding", "chunked")]);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let piece = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+    let mut sent = 0;
+    while sent < 1 << 30 && timeout(WAITS, stream.write_all(&piece)).await.unwrap().is_ok() {
+        sent += piece.len();
+    }
+    assert!(sent >= 16 << 20, "{sent}");
+    assert!(sent < 64 << 20, "the connection is closed: {sent}");
+    assert_eq!(site.ask("GET /who", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn who_sends_its_body_slowly_is_cut_off() {
+    let site = limited(|limits| limits.request_timeout = Duration::from_millis(300)).await;
+    let began = Instant::now();
+    let mut slow = site.connect().await;
+    slow.send(request("POST /count", &[("content-length", "1000")])).await;
+    for _ in 0..20 {
+        slow.send("x").await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The connection may end before the answer could be read.
+    assert!(slow.answer().await.is_none_or(|answer| answer.status == 503));
+    slow.rest().await;
+    assert!(began.elapsed() < Duration::from_secs(10));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod site;
 mod whole;
 
 mod attacks;
+mod intruders;
 mod limits;
 mod logins;
 mod pages;
