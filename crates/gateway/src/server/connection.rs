@@ -65,7 +65,8 @@ pub(super) async fn serve(accepted: Accepted, parts: Arc<ConnectionParts>) {
     match accepted {
         Accepted::Unix(stream) => drive(stream, peer, &parts).await,
         Accepted::Tcp(stream, _) => match &parts.tls {
-            Some(tls) => serve_tls(stream, peer, tls, &parts).await,
+            // A handshake takes several times the memory of a connection, which keeps its place for it.
+            Some(tls) => Box::pin(serve_tls(stream, peer, tls, &parts)).await,
             None => drive(stream, peer, &parts).await,
         },
     }
