@@ -2,8 +2,9 @@
 //!
 //! The account decides and waits for nothing: [`HttpLink`](super::link::HttpLink) carries out what
 //! it decides. It states the worker's capacity: the Steps that the worker runs at a time, less those
-//! in its hands. It does so only while the client fetches deliveries. What was never sent to a client
-//! that has stopped fetching goes back, so that another worker runs it.
+//! in its hands; or what the worker itself says, if it counts by itself. It does so only while the
+//! client fetches deliveries. What was never sent to a client that has stopped fetching goes back, so
+//! that another worker runs it.
 
 use std::time::Duration;
 
@@ -104,6 +105,8 @@ pub(super) struct LinkAccount {
     pub(super) concurrency: usize,
     /// What is in the worker's hands.
     pub(super) hand: WorkInHand,
+    /// What a worker that counts by itself has said of its capacity last, in the counts of this link.
+    room: Option<Credit>,
     buffer: DeliveryBuffer,
     seen: u64,
     stated: StatedCapacity,
@@ -120,6 +123,7 @@ impl LinkAccount {
         Self {
             concurrency,
             hand: WorkInHand::default(),
+            room: None,
             buffer: DeliveryBuffer::default(),
             seen: 0,
             stated: StatedCapacity::default(),
@@ -146,20 +150,41 @@ impl LinkAccount {
     }
 
     fn accepts(&self) -> bool {
-        !self.is_draining && !self.is_over && self.concurrency > 0
+        !self.is_draining && !self.is_over && (self.concurrency > 0 || self.room.is_some())
+    }
+
+    /// The worker counts by itself, and says its capacity. An older statement that comes late counts for
+    /// nothing.
+    pub(super) fn take_room(&mut self, room: Credit) {
+        if self.room.is_none_or(|last| room.number > last.number) {
+            self.room = Some(room);
+        }
+    }
+
+    /// How many Steps the worker would take now.
+    fn wanted(&self) -> u64 {
+        match self.room {
+            Some(room) => room.free.saturating_add(room.seen).saturating_sub(self.buffer.sent()),
+            None => self.concurrency.saturating_sub(self.hand.slots()) as u64,
+        }
+    }
+
+    /// How many Attempts the worker has on Steps that were lost before. One that counts by itself knows
+    /// of those that came over other links, and not yet of those that wait here.
+    fn lost(&self) -> u64 {
+        self.hand.lost().max(self.room.map_or(0, |room| room.lost))
     }
 
     fn free(&self, now: Instant) -> u64 {
         if !self.accepts() || !self.fetching.is_present(now) || self.buffer.is_full() {
             return 0;
         }
-        let slots = self.concurrency.saturating_sub(self.hand.slots());
-        slots.min(UNACKNOWLEDGED_MAX.saturating_sub(self.buffer.work())) as u64
+        self.wanted().min(UNACKNOWLEDGED_MAX.saturating_sub(self.buffer.work()) as u64)
     }
 
     /// The worker's capacity now, as a new statement.
     pub(super) fn restate(&mut self, now: Instant) -> Credit {
-        let (free, seen, lost) = (self.free(now), self.seen, self.hand.lost());
+        let (free, seen, lost) = (self.free(now), self.seen, self.lost());
         let number = self.stated.number + 1;
         self.stated = StatedCapacity { number, window: free + seen, lost };
         Credit { free, seen, lost, number }
@@ -167,8 +192,8 @@ impl LinkAccount {
 
     /// The worker's capacity, if it is not as it was last stated.
     pub(super) fn credit(&mut self, now: Instant) -> Option<Credit> {
-        let is_as_stated = self.stated.window == self.free(now) + self.seen
-            && self.stated.lost == self.hand.lost();
+        let is_as_stated =
+            self.stated.window == self.free(now) + self.seen && self.stated.lost == self.lost();
         (!is_as_stated).then(|| self.restate(now))
     }
 
@@ -234,7 +259,9 @@ impl LinkAccount {
     fn take_offer(&mut self, offer: Box<RunOffer>, now: Instant) -> Arrival {
         self.seen += 1;
         let run = offer.run_id;
-        match self.accepts() && !self.buffer.is_full() && self.hand.take_offer(run, now) {
+        // A worker that counts by itself does not say which Runs it has let go.
+        let takes = self.accepts() && !self.buffer.is_full();
+        match takes && (self.hand.take_offer(run, now) || self.room.is_some()) {
             true => self.queue(About::Offer(run), Delivery::Run(offer)),
             false => Arrival::Dropped,
         }

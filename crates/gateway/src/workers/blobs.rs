@@ -1,6 +1,7 @@
 //! Large values of workers: the bytes of blobs, for an Attempt that the worker holds (VALUE-01).
 //!
-//! On the bus blobs go in parts. Here they go whole, and the gateway has one part of each in memory.
+//! On the bus blobs go in parts. Here they go whole, and the gateway has one part of each in memory; or
+//! in parts as well, from a worker that has them so.
 
 use std::sync::Arc;
 
@@ -92,23 +93,35 @@ pub(super) async fn put<B: Backend>(
     mut at: AtLink<B>,
     body: Body,
 ) -> Result<Response, HttpProblem> {
+    let part = part_of(&mut at)?;
     let held = holder(&mut at)?;
     reference(&at)?; // Its form is checked before any byte is read.
-    let size_bytes = length_of(at.headers())?;
+    let most = if part.is_some() { BLOB_PART_MAX as u64 } else { Limits::default().blob_bytes_max };
+    let length = length_of(at.headers(), most)?;
     at.link.touch();
     let digest = SmolStr::new(at.digest());
-    let mut upload = BlobUpload { link: &at.link, held, digest, size_bytes, offset: 0 };
-    Ok(json_reply(StatusCode::OK, &upload.take(body.into_data_stream()).await?))
+    let (offset, size_bytes) = part.unwrap_or((0, length));
+    let mut upload = BlobUpload { link: &at.link, held, digest, size_bytes, offset };
+    let taken = match part {
+        Some(_) => upload.take_part(body).await?,
+        None => upload.take(body.into_data_stream()).await?,
+    };
+    Ok(json_reply(StatusCode::OK, &taken))
 }
 
-/// How many bytes the blob has, as the request says before they come.
-fn length_of(headers: &HeaderMap) -> Result<u64, HttpProblem> {
+/// Where a part begins, and how many bytes the whole blob has. `None`: the blob comes whole.
+fn part_of<B: Backend>(at: &mut AtLink<B>) -> Result<Option<(u64, u64)>, HttpProblem> {
+    let Some(offset) = at.query().take_number("offset")? else { return Ok(None) };
+    Ok(Some((offset, needed(at.query(), "size_bytes")?)))
+}
+
+/// How many bytes come, as the request says before.
+fn length_of(headers: &HeaderMap, most: u64) -> Result<u64, HttpProblem> {
     let said = headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
-    let most = Limits::default().blob_bytes_max;
     match said {
         Some(length) if length <= most => Ok(length),
         Some(_) => {
-            let message = format!("a blob has at most {most} bytes");
+            let message = format!("a blob, or a part of one, has at most {most} bytes");
             Err(Rejection::new(Code::ValueTooLarge, message).with("limit", most).into())
         }
         None => {
@@ -143,6 +156,15 @@ impl<W: WorkerPort> BlobUpload<'_, W> {
             return Err(HttpProblem::malformed("the body is shorter than its Content-Length"));
         }
         Ok(self.put(waiting.to_vec()).await?)
+    }
+
+    /// Puts a part, and answers what is there so far. Its client knows which part is the next.
+    async fn take_part(&mut self, body: Body) -> Result<BlobTaken, HttpProblem> {
+        let cut_off = |_| HttpProblem::malformed("the body does not come whole");
+        let bytes = axum::body::to_bytes(body, BLOB_PART_MAX).await.map_err(cut_off)?;
+        let (digest, offset, size_bytes) = (self.digest.clone(), self.offset, self.size_bytes);
+        let part = BlobPut { data: RawBytes(bytes.to_vec()), digest, offset, size_bytes };
+        Ok(in_time(self.link.port().blob_put(&self.held, part)).await?)
     }
 
     async fn put(&mut self, part: Vec<u8>) -> Result<BlobTaken, Rejection> {

@@ -11,7 +11,7 @@ use tenure_core::id::{
     AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId, TaskId,
 };
 use tenure_core::view::{Look, RunOffer};
-use tenure_ports::bus::Holding;
+use tenure_ports::bus::{Credit, Holding};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::worker::{Looking, Word};
 use tenure_wire::bus::{BadMessage, VERSION, decode, decode_input, encode};
@@ -53,7 +53,37 @@ fn one() -> usize {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeBody {
     /// How many Steps it runs at a time from now on; 0 if it takes no more.
-    pub(super) concurrency: usize,
+    #[serde(default)]
+    pub(super) concurrency: Option<usize>,
+    /// Its capacity, if it counts by itself: then `concurrency` counts for nothing.
+    #[serde(default)]
+    pub(super) room: Option<CapacityBody>,
+}
+
+/// The capacity of a worker that counts by itself, as on the bus. The counts begin with the link.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct CapacityBody {
+    /// Rises with every statement, so that an older one that comes later is ignored.
+    number: u64,
+    /// Steps and Runs that it would take now.
+    free: u64,
+    /// Steps and Runs that came on this link.
+    seen: u64,
+    /// Attempts in hand whose claims have `was_lost` set.
+    #[serde(default)]
+    lost: u64,
+}
+
+impl From<CapacityBody> for Credit {
+    fn from(CapacityBody { number, free, seen, lost }: CapacityBody) -> Self {
+        Self { free, seen, lost, number }
+    }
+}
+
+/// Takes the capacity out of a report. If it cannot be read, the report still counts, as on the bus.
+pub(super) fn take_room(body: &mut Body) -> Option<Credit> {
+    let room = serde_json::from_value::<CapacityBody>(body.remove("room")?);
+    room.ok().map(Credit::from)
 }
 
 /// A worker as its gateway knows it.
@@ -286,6 +316,18 @@ mod tests {
         };
         assert_eq!(report.status, Some(StepStatus::Completed));
         assert_eq!(report.output.unwrap().data(), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_capacity_that_cannot_be_read_spoils_no_report() {
+        let said =
+            json!({ "step_id": "a", "room": { "number": 3, "free": 2, "seen": 1, "more": 1 } });
+        let mut said = body(said);
+        let room = Credit { free: 2, seen: 1, lost: 0, number: 3 };
+        assert_eq!((take_room(&mut said), said.len()), (Some(room), 1));
+        let mut said = body(json!({ "step_id": "a", "room": "much" }));
+        assert_eq!((take_room(&mut said), said.len()), (None, 1));
+        assert_eq!(take_room(&mut said), None);
     }
 
     /// REPORT-04: content of a Step in a report is noted, for the scheduler to refuse it.

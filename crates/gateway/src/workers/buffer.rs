@@ -82,6 +82,8 @@ pub(super) struct DeliveryBuffer {
     acknowledged: u64,
     /// The client was sent all up to this number.
     handed: u64,
+    /// How many Steps and Runs the client has acknowledged.
+    taken: u64,
     signals: WaitingLoad,
     work: WaitingLoad,
 }
@@ -131,7 +133,8 @@ impl DeliveryBuffer {
         }
         self.acknowledged = self.acknowledged.max(after);
         self.handed = self.handed.max(after);
-        self.remove(|it| it.number <= after);
+        let acknowledged = self.remove(|it| it.number <= after);
+        self.taken += acknowledged.iter().filter(|it| it.uses_capacity()).count() as u64;
         Ok(())
     }
 
@@ -176,6 +179,11 @@ impl DeliveryBuffer {
             true => &mut self.work,
             false => &mut self.signals,
         }
+    }
+
+    /// How many Steps and Runs the client has got, or is about to get.
+    pub(super) fn sent(&self) -> u64 {
+        self.taken + self.work() as u64
     }
 
     /// Takes back the grant of an Attempt that the client was never sent; answers whether it was there.
@@ -271,7 +279,7 @@ mod tests {
         assert_eq!(numbers(buffer.page()), [3], "an older request changes nothing");
         buffer.acknowledge(3).unwrap();
         assert!(buffer.page().is_none());
-        assert_eq!((buffer.nothing().last, buffer.work()), (3, 0));
+        assert_eq!((buffer.nothing().last, buffer.work(), buffer.sent()), (3, 0, 2));
     }
 
     #[test]
@@ -291,6 +299,7 @@ mod tests {
         assert!(!buffer.withdraw(attempt(1)), "the client may have it");
         assert!(buffer.withdraw(attempt(4)));
         assert_eq!(buffer.take_back(), [About::Offer(RunId(Uuid::nil()))]);
+        assert_eq!(buffer.sent(), 2, "what was taken back is not sent");
         assert_eq!((numbers(buffer.page()), buffer.work()), (vec![1, 2, 3], 2));
         assert_eq!(buffer.take_back_after(1), [About::Grant(attempt(3))]);
     }

@@ -22,6 +22,7 @@ use super::asked::{AtLink, AtPool, JsonBody};
 use super::bodies::{
     Body, ChangeBody, ClaimBody, HANDLERS_MAX, HOLDINGS_MAX, HeartbeatBody, HolderBody,
     HoldingBody, JoinBody, JoinedWorker, QueryBody, RunBody, read, read_all, read_look, read_word,
+    take_room,
 };
 use super::link::HttpLink;
 use super::table::JoiningWorker;
@@ -102,9 +103,15 @@ pub(super) async fn show<B: Backend>(at: AtLink<B>) -> Response {
 
 /// `PATCH /v1/pools/{pool}/workers/{link}`
 pub(super) async fn change<B: Backend>(at: AtLink<B>, JsonBody(body): JsonBody) -> Answer {
-    let ChangeBody { concurrency } = read_all(&body)?;
-    check_concurrency(concurrency)?;
-    at.link.set_concurrency(concurrency);
+    let ChangeBody { concurrency, room } = read_all(&body)?;
+    if let Some(concurrency) = concurrency {
+        check_concurrency(concurrency)?;
+        at.link.set_concurrency(concurrency);
+    }
+    if let Some(room) = room {
+        at.link.note_room(room.into());
+        at.link.touch();
+    }
     Ok(json_reply(StatusCode::OK, &facts(&at.link)))
 }
 
@@ -142,16 +149,21 @@ pub(super) async fn heartbeat<B: Backend>(at: AtLink<B>, JsonBody(body): JsonBod
     Ok(json_reply(StatusCode::OK, &at.link.heartbeat(held).await?))
 }
 
-/// The Attempt that a report is about, and what the report says.
+/// The Attempt that a report is about, and what the report says. Notes the capacity beside it.
 fn said<B: Backend>(
     at: &AtLink<B>,
     operation: &str,
     mut body: Body,
 ) -> Result<(Holding, Word), Rejection> {
+    note_room(at, &mut body);
     let attempt_id = at.attempt_id()?;
     let held = read::<HolderBody>(&body)?.of(attempt_id);
     body.insert("attempt_id".into(), attempt_id.to_string().into());
     Ok((held, read_word(operation, &body)?))
+}
+
+fn note_room<B: Backend>(at: &AtLink<B>, body: &mut Body) {
+    take_room(body).into_iter().for_each(|room| at.link.note_room(room));
 }
 
 fn recorded(answer: Result<Recorded, Rejection>) -> Answer {
@@ -232,7 +244,8 @@ pub(super) async fn look<B: Backend>(at: AtLink<B>, JsonBody(body): JsonBody) ->
 }
 
 /// `POST …/runs/{run_id}/decline`
-pub(super) async fn decline<B: Backend>(at: AtLink<B>, JsonBody(body): JsonBody) -> Answer {
+pub(super) async fn decline<B: Backend>(at: AtLink<B>, JsonBody(mut body): JsonBody) -> Answer {
+    note_room(&at, &mut body);
     let run = run_of(&at, &body)?;
     let Word::DeclineRun { reason } = read_word("decline_run", &body)? else {
         return Err(misread().into());
@@ -247,7 +260,8 @@ fn unsaid() -> ReasonInput {
 }
 
 /// `POST …/runs/{run_id}/end`
-pub(super) async fn end_unused<B: Backend>(at: AtLink<B>, JsonBody(body): JsonBody) -> Answer {
+pub(super) async fn end_unused<B: Backend>(at: AtLink<B>, JsonBody(mut body): JsonBody) -> Answer {
+    note_room(&at, &mut body);
     recorded(at.link.leave(&run_of(&at, &body)?, None).await)
 }
 

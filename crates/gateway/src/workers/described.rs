@@ -10,7 +10,8 @@ use tenure_wire::bus::blob::BlobTaken;
 use tenure_wire::bus::worker::{Delivery, Pulses, ReportResult};
 
 use super::bodies::{
-    ChangeBody, ClaimBody, HeartbeatBody, HolderBody, JoinBody, JoinedWorker, QueryBody, RunBody,
+    CapacityBody, ChangeBody, ClaimBody, HeartbeatBody, HolderBody, JoinBody, JoinedWorker,
+    QueryBody, RunBody,
 };
 use crate::described::{Content, DescribedRoute, Parameter, json_of};
 
@@ -20,13 +21,22 @@ const NOT_SAID: [&str; 3] = ["attempt_id", "content_fields", "input_refs"];
 const AFTER: Parameter =
     Parameter::query("after", "integer", "The worker has all deliveries up to this number.");
 
-/// The ids of the Attempt for which a blob goes, from its claim.
-const HOLDER: [Parameter; 4] = [
+/// The ids of the Attempt for which a blob goes, from its claim; and the part of the blob, if not all of it
+/// is sent at once.
+const PART: [Parameter; 6] = [
     Parameter::query("session_id", "string", "The session of the claim."),
     Parameter::query("task_id", "string", "The Task of the claim."),
     Parameter::query("run_id", "string", "The Run of the claim."),
     Parameter::query("fencing_token", "integer", "The token of the claim."),
+    Parameter::query("offset", "integer", "The body is a part that begins at this byte."),
+    Parameter::query("size_bytes", "integer", "With `offset`: the bytes of the whole blob."),
 ];
+
+/// The ids alone.
+const HOLDER: [Parameter; 4] = {
+    let [session, task, run, token, ..] = PART;
+    [session, task, run, token]
+};
 
 const BYTES: Content = Content::Other("application/octet-stream");
 const RECORDED: [(u16, Option<Content>); 1] = [(200, Some(json_of::<ReportResult>()))];
@@ -78,7 +88,7 @@ const OF_LINKS: [DescribedRoute; 6] = [
         ..post(
             "/v1/pools/{pool}/workers/{link}",
             "change_worker",
-            "Sets how many Steps a worker runs at a time.",
+            "Sets how many Steps a worker runs at a time, or takes what it says of its capacity.",
             json_of::<ChangeBody>(),
             &[(200, Some(json_of::<JoinedWorker>()))],
         )
@@ -146,7 +156,7 @@ const OF_ATTEMPTS: [DescribedRoute; 5] = [
         path: "/v1/pools/{pool}/workers/{link}/attempts/{attempt_id}/blobs/{digest}",
         id: "put_reported_blob",
         summary: "Stores a blob that the report of the Attempt is to name.",
-        parameters: &HOLDER,
+        parameters: &PART,
         body: Some(BYTES),
         answers: &[(200, Some(json_of::<BlobTaken>()))],
         refusals: &[409, 411, 413],
@@ -186,7 +196,7 @@ const OF_RUNS: [DescribedRoute; 6] = [
         "/v1/pools/{pool}/workers/{link}/runs/{run_id}/end",
         "end_unused_run",
         "Ends a Run under which there was nothing to claim.",
-        json_of::<RunBody>(),
+        Content::Json(end_unused_body),
         &RECORDED,
     ),
     DescribedRoute {
@@ -235,11 +245,25 @@ fn report_body(generator: &mut SchemaGenerator) -> Schema {
     if let Some(Json::Object(properties)) = body.get_mut("properties") {
         properties.retain(|name, _| !NOT_SAID.contains(&name.as_str()));
     }
+    with_room(generator, body)
+}
+
+/// The body of a report, beside which a worker that counts by itself says its capacity.
+fn with_room(generator: &mut SchemaGenerator, mut body: Schema) -> Schema {
+    let room =
+        json_schema!({ "properties": { "room": generator.subschema_for::<CapacityBody>() } });
+    merge(&mut body, &room);
     body
 }
 
 fn end_body(generator: &mut SchemaGenerator) -> Schema {
-    merged::<HolderBody, EndRun>(generator)
+    let body = merged::<HolderBody, EndRun>(generator);
+    with_room(generator, body)
+}
+
+fn end_unused_body(generator: &mut SchemaGenerator) -> Schema {
+    let body = RunBody::json_schema(generator);
+    with_room(generator, body)
 }
 
 fn release_body(generator: &mut SchemaGenerator) -> Schema {
@@ -255,7 +279,7 @@ fn release_body(generator: &mut SchemaGenerator) -> Schema {
         },
     });
     merge(&mut body, &how);
-    body
+    with_room(generator, body)
 }
 
 fn decline_body(generator: &mut SchemaGenerator) -> Schema {
@@ -263,7 +287,7 @@ fn decline_body(generator: &mut SchemaGenerator) -> Schema {
     let why =
         json_schema!({ "properties": { "reason": generator.subschema_for::<ReasonInput>() } });
     merge(&mut body, &why);
-    body
+    with_room(generator, body)
 }
 
 fn look_body(generator: &mut SchemaGenerator) -> Schema {
@@ -313,7 +337,9 @@ mod tests {
     fn a_report_has_the_ids_of_its_claim_and_what_it_says() {
         let body = report_body(&mut SchemaGenerator::default());
         let properties = body.get("properties").and_then(Json::as_object).unwrap();
-        for name in ["session_id", "task_id", "run_id", "fencing_token", "step_id", "output"] {
+        for name in
+            ["session_id", "task_id", "run_id", "fencing_token", "step_id", "output", "room"]
+        {
             assert!(properties.contains_key(name), "{name}");
         }
         assert!(NOT_SAID.iter().all(|name| !properties.contains_key(*name)));

@@ -141,6 +141,12 @@ impl<W: WorkerPort> HttpLink<W> {
         self.touch();
     }
 
+    /// Notes what a worker that counts by itself says of its capacity. Whatever the worker says with it is
+    /// passed on next, and the capacity with that.
+    pub(super) fn note_room(&self, room: Credit) {
+        self.account.lock().take_room(room);
+    }
+
     /// The client has said something.
     pub(super) fn touch(&self) {
         self.account.lock().touch(Instant::now());

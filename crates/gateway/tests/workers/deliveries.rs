@@ -42,6 +42,32 @@ async fn a_worker_gets_as_many_steps_as_it_runs() {
     assert!(hand.fetch_after(3, "300ms").await.is_empty(), "it takes no more");
 }
 
+/// Mechanisms 8: a worker that counts by itself says how many Steps it takes, alone or beside a report, and gets no
+/// more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_may_count_by_itself() {
+    let hall = Hall::open().await;
+    let to = hall.gateway(worker("ant")).await;
+    let mut hand = Hand::join(to, json!({ "concurrency": 0 })).await;
+    create(&hall, &["a", "b", "c"]).await;
+    assert!(hand.fetch_after(0, "300ms").await.is_empty());
+    let room = json!({ "room": { "number": 1, "free": 1, "seen": 0 } });
+    assert_eq!(send(hand.ask(Method::PATCH, "").json(&room)).await.status, StatusCode::OK);
+    let first = hand.granted().await;
+    assert!(hand.fetch_after(1, "300ms").await.is_empty());
+    hand.completes(&first, "1").await;
+    assert!(hand.fetch_after(1, "300ms").await.is_empty(), "it has not asked for more");
+    let room = json!({ "room": { "number": 2, "free": 1, "seen": 1 } });
+    assert_eq!(send(hand.ask(Method::PATCH, "").json(&room)).await.status, StatusCode::OK);
+    let second = hand.granted().await;
+    let said = json!({
+        "status": "completed", "output": { "data": "1" },
+        "room": { "number": 3, "free": 2, "seen": 2 },
+    });
+    assert_eq!(hand.say(&second, "report", said).await.status, StatusCode::OK);
+    assert_eq!(hand.granted().await["step"]["step_id"], "c");
+}
+
 /// STEP-37 and U13 leave it to the worker which handlers it has: it gets Steps of no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_gets_only_steps_for_its_handlers() {

@@ -204,6 +204,27 @@ async fn a_large_output_goes_as_a_blob() {
     hall.until(&task, is_completed).await;
 }
 
+/// VALUE-01: a blob may come in parts as well, as on the bus.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_output_may_go_in_parts() {
+    let hall = Hall::open().await;
+    let mut hand = Hand::of_one(hall.gateway(worker("ant")).await).await;
+    create(&hall, &["a"]).await;
+    let claim = hand.granted().await;
+    let bytes = vec![b'y'; 100_000];
+    let hash = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let path = Hand::blob(&claim, &format!("sha256:{hash}"));
+    let part = |offset: usize| format!("{path}&offset={offset}&size_bytes={}", bytes.len());
+    let first = hand.put(&part(0), bytes[..60_000].to_vec()).await;
+    assert_eq!((first.status, &first.json()["next_offset"]), (StatusCode::OK, &json!(60_000)));
+    let last = hand.put(&part(60_000), bytes[60_000..].to_vec()).await;
+    assert_eq!(last.json()["ref"], format!("blob:sha256:{hash}"), "{:?}", last.body);
+    let missing = hand.put(&format!("{path}&offset=0"), "x").await;
+    assert_eq!(missing.field(), "size_bytes");
+    let long = hand.put(&part(0), vec![b'y'; (512 << 10) + 1]).await;
+    assert_eq!(long.status, StatusCode::PAYLOAD_TOO_LARGE, "a part is no longer than on the bus");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_bytes_of_a_blob_are_stored_under_its_digest() {
     let hall = Hall::open().await;

@@ -290,3 +290,57 @@ async fn late_input_waits_for_the_client() {
     assert_eq!(account.arrive(Delivery::Input(Box::new(input)), Instant::now()), Arrival::Waits);
     assert_eq!(fetched(&mut account, 1), 2);
 }
+
+fn room(free: u64, seen: u64, number: u64) -> Credit {
+    Credit { free, seen, lost: 0, number }
+}
+
+/// Mechanisms 8: what a worker says that counts by itself is absolute. What waits for it, and what it was sent,
+/// uses it, and an older statement that comes late changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_counts_by_itself_gets_what_it_asks_for() {
+    let mut account = waiting(0);
+    assert_eq!(stated(&mut account), None, "it has said nothing yet");
+    account.take_room(room(2, 0, 2));
+    account.take_room(room(9, 0, 1));
+    assert_eq!(stated(&mut account), Some((2, 0, 0)));
+    let (one, other) = (claim("a"), claim("b"));
+    assert_eq!(grant(&mut account, &one), Arrival::Waits);
+    assert_eq!(grant(&mut account, &one), Arrival::Dropped);
+    assert_eq!(stated(&mut account), Some((1, 2, 0)), "what came twice has used capacity once");
+    account.hand.begin_final(one.attempt_id);
+    assert_eq!(stated(&mut account), None, "the worker itself says when a slot is free");
+    assert_eq!(grant(&mut account, &other), Arrival::Waits);
+    let turn = account.begin_fetch(Some(1), Instant::now()).unwrap();
+    assert_eq!((fetched(&mut account, turn), account.restate(Instant::now()).free), (1, 0));
+    account.take_room(room(2, 1, 3));
+    assert_eq!(stated(&mut account), Some((1, 3, 0)), "it has not counted the second one yet");
+    account.take_room(room(0, 2, 4));
+    assert_eq!(stated(&mut account), Some((0, 3, 0)));
+}
+
+/// LEASE-19: the worker knows of lost Steps that came over its former links.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_counts_by_itself_says_which_lost_steps_it_has() {
+    let mut account = waiting(0);
+    account.take_room(Credit { lost: 1, ..room(2, 0, 1) });
+    assert_eq!(stated(&mut account), Some((2, 0, 1)));
+    grant(&mut account, &lost_claim("a"));
+    account.take_room(room(2, 0, 2));
+    let Credit { free, seen, lost, .. } = account.restate(Instant::now());
+    assert_eq!((free, seen, lost), (1, 1, 1), "one waits for it");
+}
+
+/// DISP-16: a Run that a worker has let go is offered again, perhaps to the same worker.
+#[tokio::test(start_paused = true)]
+async fn a_run_comes_again_to_a_worker_that_counts_by_itself() {
+    let mut account = waiting(0);
+    account.take_room(room(2, 0, 1));
+    let run = offer();
+    let offered = || Delivery::Run(Box::new(run.clone()));
+    assert_eq!(account.arrive(offered(), Instant::now()), Arrival::Waits);
+    assert_eq!(account.arrive(offered(), Instant::now()), Arrival::Waits, "it may have let it go");
+    let mut counted = waiting(2);
+    assert_eq!(counted.arrive(offered(), Instant::now()), Arrival::Waits);
+    assert_eq!(counted.arrive(offered(), Instant::now()), Arrival::Dropped, "it is in hand");
+}
