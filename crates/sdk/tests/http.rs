@@ -205,6 +205,24 @@ async fn pause(client: &HttpClient) -> Rejection {
     client.write(&task(), context, Command::PauseTask(Why::default())).await.unwrap_err()
 }
 
+/// A program that knows several gateways goes on at the next one when one is away, and stays there.
+#[tokio::test]
+async fn a_client_asks_the_next_gateway() {
+    let away = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap(); // Closed by now.
+    let server = Server::gateway(|_, _| Does::Says(refused())).await;
+    let url = format!("http://{away},http://{}", server.at);
+    let settings = HttpSettings { url, ..server.settings() };
+    let client = HttpClient::connect(&settings, session()).await.unwrap();
+    for _ in 0..2 {
+        let task = TaskId::new("t").unwrap();
+        let refused = client.ask(&task, GetInput {}).await.unwrap_err();
+        assert_eq!(refused.code, Code::TaskNotFound);
+    }
+    assert_eq!((server.count(), server.connections.load(Ordering::SeqCst)), (3, 1));
+    let nowhere = HttpSettings { url: format!("http://{away},http://{away}"), ..settings };
+    assert_eq!(refusal(&nowhere).await.code, Code::Unavailable);
+}
+
 #[tokio::test]
 async fn a_gateway_that_is_not_there_is_named_with_the_cause() {
     let dir = tempfile::tempdir().unwrap();

@@ -26,8 +26,9 @@ use tenure_wire::bus::call::{CALL_MAX, MEDIA_TYPE};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{Ask, Entries, List, Request, TemplateInput, ViewPage, Views};
 
-use super::connect::{GatewayAddress, HttpConnectError, HttpSettings};
-use super::link::{GatewayLink, HttpRequest};
+use super::connect::{HttpConnectError, HttpSettings};
+use super::gateways::GatewayLinks;
+use super::link::HttpRequest;
 use super::streams::{SessionFeeds, published};
 use crate::client::Client;
 use crate::pages;
@@ -37,13 +38,14 @@ use crate::patience::Patience;
 /// slow network.
 const FOR_A_MIB: Duration = Duration::from_secs(2);
 
-/// A client of a gateway. Cheap to clone; all clones share their connections.
+/// A client of a gateway, or of whichever of several answers. Cheap to clone; all clones share their
+/// connections.
 #[derive(Clone)]
 pub struct HttpClient(Arc<HttpShared>);
 
 #[derive(Clone)]
 struct HttpShared {
-    link: Arc<GatewayLink>,
+    gateways: Arc<GatewayLinks>,
     session: SessionId,
     /// The path of all requests.
     path: String,
@@ -57,7 +59,7 @@ struct HttpShared {
 impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpClient")
-            .field("gateway", self.0.link.address())
+            .field("gateways", &self.0.gateways)
             .field("session", &self.0.session)
             .finish_non_exhaustive()
     }
@@ -88,12 +90,11 @@ impl HttpClient {
         settings: &HttpSettings,
         session: SessionId,
     ) -> Result<Self, HttpConnectError> {
-        let address = GatewayAddress::of(settings).await?;
-        let link = Arc::new(GatewayLink::new(address, settings.connections_max));
+        let gateways = Arc::new(GatewayLinks::of(settings).await?);
         let shared = HttpShared {
             path: format!("/v1/sessions/{session}/call"),
-            feeds: Arc::new(SessionFeeds::new(&link, &session, settings.request_timeout)),
-            link,
+            feeds: Arc::new(SessionFeeds::new(&gateways, &session, settings.request_timeout)),
+            gateways,
             session,
             request_timeout: settings.request_timeout,
             patience: settings.patience,
@@ -119,12 +120,13 @@ impl HttpShared {
         let body = Bytes::from(request.write_within(CALL_MAX)?);
         let within = self.request_timeout + time_for(body.len());
         let path = self.path.clone();
-        let request = HttpRequest { method: Method::POST, path, accept: MEDIA_TYPE, body };
-        let _turn = self.link.turn().await?;
+        let bare = HttpRequest::bare(Method::POST, path, MEDIA_TYPE);
+        let request = HttpRequest { body, ..bare };
+        let _turn = self.gateways.turn().await?;
         let mut patience = Patience::of(patience);
         loop {
             let within = patience.for_a_try(within);
-            match self.link.call(&request, within).await {
+            match self.gateways.call(&request, within).await {
                 Err(refused) if patience.outlasts(&refused).await => {}
                 answer => return patience.conclude(answer),
             }

@@ -29,7 +29,8 @@ const LET_IN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct HttpSettings {
     /// `http://host:port`, `https://host:port`, or `unix:/path` for a socket in the file system. A
-    /// path behind the host stands before all paths of the gateway.
+    /// path behind the host stands before all paths of the gateway. Several addresses have commas
+    /// between them: when one gateway does not answer, the next one is asked.
     pub url: String,
     /// The token that says who the caller is; a gateway without authentication needs none.
     pub token: Option<String>,
@@ -60,12 +61,17 @@ impl HttpSettings {
             connections_max: 64,
         }
     }
+
+    /// The addresses, one by one.
+    fn urls(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
+    }
 }
 
 impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpSettings")
-            .field("url", &without_login(&self.url))
+            .field("url", &self.urls().map(without_login).collect::<Vec<_>>())
             .field("token", &self.token.as_ref().map(|_| "hidden"))
             .field("ca", &self.ca)
             .field("first_wait", &self.first_wait)
@@ -150,26 +156,38 @@ impl fmt::Debug for GatewayAddress {
 }
 
 impl GatewayAddress {
-    /// Reads the address, the token and the certificates.
-    pub(super) async fn of(settings: &HttpSettings) -> Result<Self, HttpConnectError> {
+    /// Reads the addresses, the token and the certificates. There is one address at least.
+    pub(super) async fn all(settings: &HttpSettings) -> Result<Vec<Self>, HttpConnectError> {
         let bearer = settings.token.as_deref().map(bearer).transpose()?;
-        if let Some(path) = settings.url.strip_prefix("unix:") {
+        let mut all = Vec::new();
+        for url in settings.urls() {
+            all.push(Self::of(url, settings.ca.as_ref(), bearer.clone()).await?);
+        }
+        Ok(all)
+    }
+
+    async fn of(
+        url: &str,
+        ca: Option<&PathBuf>,
+        bearer: Option<HeaderValue>,
+    ) -> Result<Self, HttpConnectError> {
+        if let Some(path) = url.strip_prefix("unix:") {
             return Self::of_socket(path, bearer);
         }
-        let Url { scheme, authority, base } = Url::read(&settings.url)?;
+        let Url { scheme, authority, base } = Url::read(url)?;
         let is_tls = scheme == Scheme::HTTPS;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let way = if is_tls {
             let name = ServerName::try_from(host.clone());
-            let name = name.map_err(|no| refused_url(&settings.url, no.to_string()))?;
-            GatewayRoute::Tls { host, port, name, tls: connector(settings.ca.as_ref()).await? }
+            let name = name.map_err(|no| refused_url(url, no.to_string()))?;
+            GatewayRoute::Tls { host, port, name, tls: connector(ca).await? }
         } else {
             GatewayRoute::Tcp { host, port }
         };
         let shown = format!("{scheme}://{authority}{base}");
         let host = HeaderValue::from_str(authority.as_str());
-        let host = host.map_err(|no| refused_url(&settings.url, no.to_string()))?;
+        let host = host.map_err(|no| refused_url(url, no.to_string()))?;
         Ok(Self { way, shown, host, base, bearer })
     }
 
@@ -322,7 +340,20 @@ mod tests {
     use super::*;
 
     async fn read(url: &str) -> Result<GatewayAddress, HttpConnectError> {
-        GatewayAddress::of(&HttpSettings::new(url)).await
+        let mut all = GatewayAddress::all(&HttpSettings::new(url)).await?;
+        assert_eq!(all.len(), 1, "{url}");
+        Ok(all.remove(0))
+    }
+
+    #[tokio::test]
+    async fn several_addresses_have_commas_between_them() {
+        let settings = HttpSettings::new("http://one:1, unix:/run/t.sock,https://two");
+        let all = GatewayAddress::all(&settings).await.unwrap();
+        let shown: Vec<_> = all.iter().map(GatewayAddress::shown).collect();
+        assert_eq!(shown, ["http://one:1", "unix:/run/t.sock", "https://two"]);
+        for wrong in ["http://one,", ",", "http://one,nats://two"] {
+            assert!(GatewayAddress::all(&HttpSettings::new(wrong)).await.is_err(), "{wrong}");
+        }
     }
 
     #[tokio::test]
@@ -357,7 +388,7 @@ mod tests {
     fn settings_show_no_secret() {
         let settings = HttpSettings {
             token: Some("t0ken".into()),
-            ..HttpSettings::new("http://ann:s3cret@one")
+            ..HttpSettings::new("http://ann:s3cret@one,http://ann:s3cret@two")
         };
         let shown = format!("{settings:?}");
         assert!(!shown.contains("t0ken") && !shown.contains("s3cret"), "{shown}");
@@ -366,7 +397,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_or_a_file_that_cannot_be_used_is_refused() {
         let token = HttpSettings { token: Some("a\nb".into()), ..HttpSettings::new("http://one") };
-        assert!(matches!(GatewayAddress::of(&token).await, Err(HttpConnectError::Token)));
+        assert!(matches!(GatewayAddress::all(&token).await, Err(HttpConnectError::Token)));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.pem");
         for write in [false, true] {
@@ -375,7 +406,7 @@ mod tests {
             }
             let usual = HttpSettings::new("https://one");
             let refused =
-                GatewayAddress::of(&HttpSettings { ca: Some(path.clone()), ..usual }).await;
+                GatewayAddress::all(&HttpSettings { ca: Some(path.clone()), ..usual }).await;
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains(path.to_str().unwrap()), "{refused}");
         }

@@ -16,10 +16,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use tenure_core::{Code, Rejection};
-use tenure_wire::bus::call::{CALL_MAX, CallAnswer, MEDIA_TYPE};
+use tenure_wire::bus::call::{CALL_MAX, CallAnswer};
 use tenure_wire::bus::decode_within;
 use tenure_wire::bus::fault::why;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::connect::GatewayAddress;
@@ -42,6 +41,12 @@ const PROGRAM: &str = concat!("tenure-sdk/", env!("CARGO_PKG_VERSION"));
 
 type Sender = SendRequest<Full<Bytes>>;
 
+/// The media type of JSON.
+pub(super) const JSON: &str = "application/json";
+
+/// The media type of bytes as they are.
+pub(super) const BYTES: &str = "application/octet-stream";
+
 /// A request, as far as requests differ.
 #[derive(Debug, Clone)]
 pub(super) struct HttpRequest {
@@ -50,8 +55,17 @@ pub(super) struct HttpRequest {
     pub(super) path: String,
     /// The wanted media type.
     pub(super) accept: &'static str,
+    /// The media type of the body.
+    pub(super) sends: &'static str,
     /// The body; empty: none.
     pub(super) body: Bytes,
+}
+
+impl HttpRequest {
+    /// A request without a body.
+    pub(super) fn bare(method: Method, path: String, accept: &'static str) -> Self {
+        Self { method, path, accept, sends: accept, body: Bytes::new() }
+    }
 }
 
 /// The way to one gateway: its address and its open connections.
@@ -60,21 +74,15 @@ pub(super) struct GatewayLink {
     address: GatewayAddress,
     /// Connections without a request, the one that was used last at the end.
     idle: Mutex<Vec<(Sender, Instant)>>,
-    turns: Semaphore,
 }
 
 impl GatewayLink {
-    pub(super) fn new(address: GatewayAddress, connections_max: usize) -> Self {
-        Self { address, idle: Mutex::default(), turns: Semaphore::new(connections_max.max(1)) }
+    pub(super) fn new(address: GatewayAddress) -> Self {
+        Self { address, idle: Mutex::default() }
     }
 
     pub(super) fn address(&self) -> &GatewayAddress {
         &self.address
-    }
-
-    /// Waits for a turn to send requests, until the permit is dropped.
-    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Rejection> {
-        self.turns.acquire().await.map_err(|_| unavailable("the client is closed"))
     }
 
     /// Sends a request of the bus once, and reads its answer.
@@ -83,7 +91,7 @@ impl GatewayLink {
         request: &HttpRequest,
         within: Duration,
     ) -> Result<(T, Vec<u32>), Rejection> {
-        let bytes = self.answer_within(within, request).await?;
+        let bytes = self.bytes(request, within).await?;
         let answer = decode_within::<CallAnswer<T>>(CALL_MAX, &bytes);
         // An answer that cannot be decoded does not say whether the request took effect.
         answer.map_err(|bad| self.lost(&bad.to_string()))?.into_result()
@@ -95,14 +103,15 @@ impl GatewayLink {
         request: &HttpRequest,
         within: Duration,
     ) -> Result<T, Rejection> {
-        let bytes = self.answer_within(within, request).await?;
+        let bytes = self.bytes(request, within).await?;
         serde_json::from_slice(&bytes).map_err(|bad| self.lost(&bad.to_string()))
     }
 
-    async fn answer_within(
+    /// Sends a request once, and reads its answer, whatever it is.
+    pub(super) async fn bytes(
         &self,
-        within: Duration,
         request: &HttpRequest,
+        within: Duration,
     ) -> Result<Bytes, Rejection> {
         let bytes = timeout(within, self.answer(request, within)).await;
         bytes.unwrap_or_else(|_| Err(self.lost(TOO_LATE)))
@@ -207,7 +216,7 @@ impl GatewayLink {
             made = made.header(AUTHORIZATION, bearer);
         }
         if !request.body.is_empty() {
-            made = made.header(CONTENT_TYPE, MEDIA_TYPE);
+            made = made.header(CONTENT_TYPE, request.sends);
         }
         let made = made.body(Full::new(request.body.clone()));
         made.map_err(|error| Rejection::invalid("url", error.to_string()))
@@ -265,11 +274,14 @@ struct GivenProblem {
     details: Map<String, Json>,
 }
 
-/// Whether the answer is what the request asks for.
+/// Whether the answer is what the request asks for, or says that all is done.
 fn is_wanted(response: &Response<Incoming>, request: &HttpRequest) -> bool {
+    if response.status() == StatusCode::NO_CONTENT {
+        return true;
+    }
     let given = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
     let given = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    response.status() == StatusCode::OK && given.eq_ignore_ascii_case(request.accept)
+    response.status().is_success() && given.eq_ignore_ascii_case(request.accept)
 }
 
 /// In how many milliseconds to come back, if the answer says so in seconds.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`connect`] | the settings, the address of a gateway and the way to it: TCP, TLS or a Unix socket |
 //! | `link` | sends one request over a kept connection, and reads its answer |
+//! | `gateways` | the gateways that a program may use, and which one it uses now |
 //! | [`client`] | [`HttpClient`], a [`ClientPort`](tenure_ports::client::ClientPort) |
 //! | `sse` | reads Server-Sent Events, text alone |
 //! | `streams` | hints and events, read from the gateway's streams |
@@ -12,9 +13,13 @@
 //! ([`tenure_wire::bus::call`]). So this client does what that over [`nats`](crate::nats) does: it
 //! repeats a request with the same `command_id` until there is a final answer or its patience runs
 //! out, and every wait has a limit.
+//!
+//! A client takes the addresses of several gateways, with commas between them. When one gateway goes, it
+//! goes on at the next.
 
 pub mod client;
 pub mod connect;
+mod gateways;
 mod link;
 mod sse;
 mod streams;

@@ -11,7 +11,6 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
 use http_body_util::BodyExt as _;
@@ -33,7 +32,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::HttpClient;
-use super::link::{GatewayLink, HttpRequest};
+use super::gateways::GatewayLinks;
+use super::link::HttpRequest;
 use super::sse::{SseEvent, SseReader};
 use crate::patience::{Patience, unavailable};
 use crate::pauses::Pauses;
@@ -73,12 +73,11 @@ pub(super) struct SessionFeeds {
 }
 
 impl SessionFeeds {
-    pub(super) fn new(link: &Arc<GatewayLink>, session: &SessionId, within: Duration) -> Self {
+    pub(super) fn new(gateways: &Arc<GatewayLinks>, session: &SessionId, within: Duration) -> Self {
         let feed = |query: &str| {
             let path = format!("/v1/sessions/{session}/events{query}");
-            let (method, body) = (Method::GET, Bytes::new());
-            let request = HttpRequest { method, path, accept: EVENT_STREAM, body };
-            let source = FeedSource { link: Arc::clone(link), request, within };
+            let request = HttpRequest::bare(Method::GET, path, EVENT_STREAM);
+            let source = FeedSource { gateways: Arc::clone(gateways), request, within };
             SessionFeed { source, listeners: Arc::default(), opens: tokio::sync::Mutex::default() }
         };
         Self { hints: feed(""), runtime: feed("?runtime=true") }
@@ -236,7 +235,7 @@ impl Listeners {
 /// Where a stream comes from.
 #[derive(Debug, Clone)]
 struct FeedSource {
-    link: Arc<GatewayLink>,
+    gateways: Arc<GatewayLinks>,
     request: HttpRequest,
     /// How long the gateway may take to begin.
     within: Duration,
@@ -248,7 +247,7 @@ impl FeedSource {
         let mut patience = Patience::of(patience);
         loop {
             let within = patience.for_a_try(self.within);
-            match self.link.open(&self.request, within).await {
+            match self.gateways.open(&self.request, within).await {
                 Err(refused) if patience.outlasts(&refused).await => {}
                 answer => return patience.conclude(answer),
             }
@@ -286,7 +285,7 @@ impl FeedSource {
             if listeners.lock().drop_gone() {
                 return None;
             }
-            match self.link.open(&self.request, self.within).await {
+            match self.gateways.open(&self.request, self.within).await {
                 Ok(body) => return Some(body),
                 Err(again) if again.code.is_retryable() => refused = again,
                 Err(last) => {

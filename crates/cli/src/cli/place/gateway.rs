@@ -15,7 +15,8 @@ const VARIABLE: &str = "TENURE_URL";
 /// A gateway, if one is named.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct GatewayArgs {
-    /// Go through the gateway at http://HOST:PORT, https://HOST:PORT or unix:PATH, and not over NATS
+    /// Go through the gateway at http://HOST:PORT, https://HOST:PORT or unix:PATH, and not over NATS; several
+    /// addresses separated by commas
     #[arg(long = "http", value_name = "URL", env = VARIABLE)]
     http: Option<String>,
 
@@ -31,7 +32,7 @@ pub(crate) struct GatewayArgs {
 impl GatewayArgs {
     /// The address of the gateway, unless the options name a NATS server more explicitly: what is typed goes
     /// before what the environment says.
-    pub(super) fn chosen(&self, nats: Option<&str>) -> Option<&str> {
+    pub(crate) fn chosen(&self, nats: Option<&str>) -> Option<&str> {
         let url = self.http.as_deref()?;
         let is_meant =
             is_typed(url, VARIABLE) || !nats.is_some_and(|it| is_typed(it, "TENURE_NATS_URL"));
@@ -47,7 +48,7 @@ impl GatewayArgs {
     }
 
     /// How to reach the gateway, and how long to ask it.
-    pub(super) fn settings(&self, url: &str, patience: Option<Duration>) -> HttpSettings {
+    pub(crate) fn settings(&self, url: &str, patience: Option<Duration>) -> HttpSettings {
         let usual = HttpSettings::new(url);
         let patience = patience.unwrap_or(usual.patience);
         let first_wait = usual.first_wait.min(patience);

@@ -1,6 +1,5 @@
 //! What operators and inspectors ask beside Tasks: nodes, leases, and what commands wrote.
 
-use bytes::Bytes;
 use hyper::Method;
 use serde::Deserialize;
 use tenure_core::Rejection;
@@ -10,7 +9,7 @@ use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::request::Request;
 
 use super::HttpClient;
-use crate::http::link::HttpRequest;
+use crate::http::link::{HttpRequest, JSON};
 use crate::nats::client::Gather;
 
 /// The answer of a gateway about nodes.
@@ -28,10 +27,9 @@ impl HttpClient {
     /// `unavailable` if no gateway answers, or it hears of no node.
     pub async fn nodes(&self) -> Result<Gather<NodeFacts>, Rejection> {
         let path = format!("/v1/nodes?session={}", self.0.session);
-        let (accept, body) = ("application/json", Bytes::new());
-        let request = HttpRequest { method: Method::GET, path, accept, body };
-        let _turn = self.0.link.turn().await?;
-        let heard: GivenNodes = self.0.link.json(&request, self.0.request_timeout).await?;
+        let request = HttpRequest::bare(Method::GET, path, JSON);
+        let _turn = self.0.gateways.turn().await?;
+        let heard: GivenNodes = self.0.gateways.json(&request, self.0.request_timeout).await?;
         let GivenNodes { nodes, missing_partitions } = heard;
         Ok(Gather { answers: nodes, missing_partitions })
     }
