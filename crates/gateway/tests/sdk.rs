@@ -1,18 +1,21 @@
-//! The client over HTTP keeps what the port promises, as the one in process and the one over NATS do.
+//! Clients and workers over HTTP keep what their ports promise, as those in process and over NATS do.
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
 
+#[path = "sdk/bus.rs"]
+mod bus;
 #[path = "sdk/house.rs"]
 mod house;
+#[path = "sdk/worker.rs"]
+mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::channel::mpsc::UnboundedReceiver;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, Why};
-use tenure_core::id::{AgentId, CommandId, PoolId, StepId, TaskId};
+use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::Value;
 use tenure_core::status::{Role, TaskStatus};
@@ -20,72 +23,19 @@ use tenure_core::view::{GetInput, ListInput, TemplateInput, ViewsInput};
 use tenure_core::{Code, Command, Context, Rejection};
 use tenure_gateway::identity::{Allowed, Identity};
 use tenure_ports::ClientPort as _;
-use tenure_ports::bus::Delivery;
-use tenure_scheduler::WorkerLink;
 use tenure_sdk::client::{Client, Step, Task};
-use tenure_sdk::http::{HttpClient, HttpConnectError, HttpSettings};
-use tenure_testkit::MemoryJournal;
-use tenure_testkit::conformance::{Bus, bus_suite};
+use tenure_sdk::http::{HttpConnectError, HttpSettings};
 use tenure_wire::bus::call::{CALL_MAX, CallAnswer, MEDIA_TYPE, PAGE_BYTES};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::request::Request;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-use self::house::{House, Socket, connect, pool, session};
+use self::house::{House, Socket, connect, session};
 
 /// Whatever a test waits for comes sooner than this.
 const SOON: Duration = Duration::from_secs(30);
-
-/// A bus whose clients come over HTTP.
-struct OverHttp {
-    house: House,
-    /// On which sockets they come: on one in the file system, or over TCP.
-    dir: Option<tempfile::TempDir>,
-    sockets: Mutex<Vec<Socket>>,
-}
-
-impl OverHttp {
-    async fn start(dir: Option<tempfile::TempDir>) -> Self {
-        Self { house: House::start().await, dir, sockets: Mutex::default() }
-    }
-}
-
-impl Bus for OverHttp {
-    type Worker = WorkerLink<MemoryJournal, tenure_local::MemoryLeases>;
-    type Client = HttpClient;
-
-    fn pool(&self) -> PoolId {
-        pool()
-    }
-
-    async fn worker(
-        &self,
-        principal: &str,
-        boot: &str,
-    ) -> (Self::Worker, UnboundedReceiver<Delivery>) {
-        let id = AgentId::new(format!("{principal}.{boot}")).unwrap();
-        self.house.scheduler.join(id, pool(), None).unwrap()
-    }
-
-    async fn client(&self, role: Role, session: &str) -> HttpClient {
-        let routes = self.house.routes_for(Identity { role, ..Identity::local() });
-        let mut sockets = self.sockets.lock().await;
-        let socket = match &self.dir {
-            Some(dir) => Socket::unix(&dir.path().join(sockets.len().to_string()), routes),
-            None => Socket::tcp("127.0.0.1:0", routes).await,
-        };
-        let client = connect(&socket.settings(), session).await.unwrap();
-        sockets.push(socket);
-        client
-    }
-
-    async fn stop(&self) {
-        self.house.scheduler.stop().await;
-    }
-}
 
 fn task_id(id: &str) -> TaskId {
     TaskId::new(id).unwrap()
@@ -115,17 +65,6 @@ fn step(id: &str, input: Option<Value>) -> StepInput {
 
 fn create(task: &TaskId, steps: Vec<StepInput>) -> CreateTask {
     CreateTask { steps, task_id: Some(task.clone()), title: "t".into(), ..CreateTask::default() }
-}
-
-/// Mechanisms 7, 8, 11 and 15, over HTTP.
-#[tokio::test(flavor = "multi_thread")]
-async fn http_is_a_bus() {
-    bus_suite(|| async { (OverHttp::start(None).await, ()) }).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_socket_in_the_file_system_is_a_bus() {
-    bus_suite(|| async { (OverHttp::start(Some(tempfile::tempdir().unwrap())).await, ()) }).await;
 }
 
 /// Over TLS, with a certificate that the caller knows, and with one that it does not.

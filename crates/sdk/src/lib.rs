@@ -9,7 +9,8 @@
 //! [`nats`] implements both ports over a network; the scheduler implements them in process.
 //! [`Client::connect`](client::Client::connect) and
 //! [`WorkerPool::connect`](worker::WorkerPool::connect) are all that a program needs to join a
-//! cluster. With the feature `http`, the module `http` has a [`ClientPort`] that reaches a gateway.
+//! cluster. With the feature `http`, the module `http` implements both over HTTP, for programs that
+//! reach a gateway and nothing else: `Client::over_http` and `WorkerPool::over_http`.
 //!
 //! Requests and answers use types of the core, which this crate exports too: ids, records, states,
 //! inputs of commands and operations of patches, views.
@@ -24,6 +25,7 @@ pub mod nats;
 mod pages;
 mod patience;
 mod pauses;
+mod roll;
 pub mod worker;
 
 pub use tenure_core::{Code, Command, Rejection, command, event, id, patch, record, status, view};

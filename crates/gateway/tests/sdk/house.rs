@@ -17,7 +17,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::status::Role;
-use tenure_gateway::identity::Identity;
+use tenure_gateway::identity::{Allowed, Identity};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
@@ -29,10 +29,12 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// A scheduler, and the routes of a gateway to it.
+type HouseGateway = Gateway<EmbeddedBackend<MemoryJournal, MemoryLeases>>;
+
+/// A scheduler, and a gateway to it.
 pub(crate) struct House {
     pub(crate) scheduler: Scheduler<MemoryJournal, MemoryLeases>,
-    routes: Router,
+    pub(crate) gateway: Arc<HouseGateway>,
 }
 
 impl House {
@@ -42,14 +44,18 @@ impl House {
         config.blobs = Some(Arc::new(MemoryBlobs::of_quota(1 << 30)));
         let (journal, leases) = (Arc::default(), Arc::new(MemoryLeases::default()));
         let scheduler = Scheduler::start(journal, leases, config).await.unwrap();
-        let backend = EmbeddedBackend::new(scheduler.clone(), None);
-        let gateway = Gateway::new(backend, GatewaySettings::new(session("main")));
-        Self { scheduler, routes: tenure_gateway::routes(gateway) }
+        let gateway = gateway_to(&scheduler);
+        Self { scheduler, gateway }
     }
 
     /// The routes for a caller.
     pub(crate) fn routes_for(&self, who: Identity) -> Router {
-        self.routes.clone().layer(Extension(who))
+        routes(Arc::clone(&self.gateway), who)
+    }
+
+    /// The routes of another gateway to the same scheduler.
+    pub(crate) fn other_routes_for(&self, who: Identity) -> Router {
+        routes(gateway_to(&self.scheduler), who)
     }
 
     /// A client of the local user in the session `main`, and the socket that it uses.
@@ -71,6 +77,21 @@ impl House {
         let (link, deliveries) = self.scheduler.join(id, pool(), None).unwrap();
         WorkerPool::start(link, deliveries, handlers, Options::new(NonZeroUsize::new(4).unwrap()))
     }
+}
+
+fn gateway_to(scheduler: &Scheduler<MemoryJournal, MemoryLeases>) -> Arc<HouseGateway> {
+    let backend = EmbeddedBackend::new(scheduler.clone(), None);
+    Gateway::new(backend, GatewaySettings::new(session("main")))
+}
+
+fn routes(gateway: Arc<HouseGateway>, who: Identity) -> Router {
+    tenure_gateway::routes(gateway).layer(Extension(who))
+}
+
+/// A worker with this name, for the one pool.
+pub(crate) fn worker(principal: &str) -> Identity {
+    let (principal, pools) = (principal.parse().unwrap(), Allowed::Only(vec![pool()]));
+    Identity { principal, role: Role::Worker, sessions: Allowed::Only(Vec::new()), pools }
 }
 
 pub(crate) fn pool() -> PoolId {
