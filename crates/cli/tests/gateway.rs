@@ -171,3 +171,34 @@ fn a_worker_and_a_gateway_of_a_cluster_are_one_command() {
     dev.end().with(0);
     assert!(!cluster.place.path(".tenure/tasks").exists(), "it has no log of its own");
 }
+
+/// A worker that reaches only gateways runs steps, goes on at the next gateway when one dies, and leaves in good order.
+#[test]
+fn a_worker_comes_over_http_alone() {
+    let cluster = Cluster::start();
+    let (first, one) = gateway(&cluster, &[]);
+    let (_second, other) = gateway(&cluster, &[]);
+    let both = format!("{one},{other}");
+    let mut command = cluster.place.command(&["worker", "--http", &both, "--concurrency", "2"]);
+    let mut worker = Running::of(&mut command);
+    worker.hears("runs steps of pool default");
+    cluster.place.file("two.yaml", TWO);
+    cluster.tenure(&["submit", "two.yaml", "--wait", "-o", "quiet", "--http", &both]).with(0);
+    let workers = cluster.tenure(&["worker", "list", "-o", "json"]).with(0).json();
+    assert_eq!(workers["workers"][0]["principal"], "local", "{workers:#}");
+    let steps = "steps: {a: {run: sleep 2}, b: {run: echo b, needs: a}}";
+    cluster.submit("long", steps, &[]).with(0);
+    cluster.is_at_work("long");
+    first.signal(Signal::SIGKILL);
+    let waits = ["task", "wait", "long", "--http", &both, "--timeout", "30"];
+    cluster.tenure(&waits).with(0);
+    let tried = cluster.tenure(&["attempt", "list", "long", "-o", "json"]).with(0).json();
+    assert_eq!(
+        tried["attempts"].as_array().map(Vec::len),
+        Some(2),
+        "each is tried once: {tried:#}"
+    );
+    worker.signal(Signal::SIGTERM);
+    worker.end().with(0);
+    cluster.until(&["worker", "list"], |it| it["workers"].as_array().is_some_and(Vec::is_empty));
+}

@@ -7,7 +7,7 @@ use crate::cli::answer::{Exit, Failure};
 use crate::cli::gateway::{self, HttpHost};
 use crate::cli::place::FILES;
 use crate::cli::runtime::StopSignals;
-use crate::cli::worker::{ClusterWorker, RunArgs};
+use crate::cli::worker::{RunArgs, RunningWorker};
 
 /// Runs until a signal stops it, or the worker is sent away.
 pub(super) async fn run(
@@ -20,7 +20,7 @@ pub(super) async fn run(
     let worker = RunArgs::beside_gateway(args.nats.clone(), pool, files, args.drain)?;
     let server = args.server()?;
     let worker = tokio::select! {
-        begun = ClusterWorker::begin(&worker, telemetry) => begun?,
+        begun = RunningWorker::begin(&worker, telemetry) => begun?,
         () = stop.asked() => return Ok(Exit::Interrupted),
     };
     let http = HttpHost::start(backend, server, 1).await?;

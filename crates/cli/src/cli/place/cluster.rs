@@ -91,6 +91,11 @@ impl NatsArgs {
         self.url.is_some()
     }
 
+    /// The named server.
+    pub(crate) fn named(&self) -> Option<&str> {
+        self.url.as_deref()
+    }
+
     /// The named server, or that of this machine.
     fn url(&self) -> &str {
         self.url.as_deref().unwrap_or(DEFAULT_URL)

@@ -51,6 +51,7 @@ pub(crate) use self::data::{Indexed, Loaded, TaskReader, is_default, me};
 pub(crate) use self::ended::{LOOK, until_ended};
 pub(crate) use self::fetch::{Cluster, Fetched, fetch, file_of, unwritten};
 pub(crate) use self::fleet::{FleetArgs, exit_without, nobody_answers};
+pub(crate) use self::gateway::GatewayArgs;
 pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
 pub(crate) use self::live::LiveTask;

@@ -14,7 +14,7 @@ use tenure_telemetry::Telemetry;
 pub(crate) use self::facts::idle;
 pub(crate) use self::facts::{WorkerSums, merged};
 pub(crate) use self::refused::finding as refused;
-pub(crate) use self::run::{ClusterWorker, RunArgs, wind_down};
+pub(crate) use self::run::{RunArgs, RunningWorker, wind_down};
 pub(crate) use self::suspended::finding as suspended;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::telemetry::LogFormat;
@@ -45,7 +45,8 @@ impl WorkerArgs {
         self.command.is_none()
     }
 
-    /// Its name in lists of workers and in logs of Tasks.
+    /// Its name in lists of workers and in logs of Tasks. Through a gateway it begins with the principal of
+    /// its token, which is not known before it has joined.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.run.name, self.run.boot)
     }

@@ -1,4 +1,4 @@
-//! Runs Steps of a pool, until a signal stops it or a node asks it to leave.
+//! Runs Steps of a pool, over NATS or through a gateway, until a signal stops it or a node asks it to leave.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::Rejection;
 use tenure_core::id::PoolId;
-use tenure_ports::bus::WorkerPort;
+use tenure_ports::bus::{Delivery, WorkerPort};
+use tenure_sdk::http::HttpWorker;
 use tenure_sdk::nats::{NatsWorker, boot};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::place::NatsArgs;
+use crate::cli::place::{GatewayArgs, NatsArgs};
 use crate::cli::runtime::{NO_CWD, StopSignals, one_thread};
 use crate::cli::telemetry::LogArgs;
 
@@ -25,6 +27,9 @@ use crate::cli::telemetry::LogArgs;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     nats: NatsArgs,
+
+    #[command(flatten)]
+    gateway: GatewayArgs,
 
     /// Pool whose steps are run
     #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = "default")]
@@ -40,7 +45,7 @@ pub(crate) struct RunArgs {
     )]
     concurrency: NonZeroUsize,
 
-    /// Who this is: what the server lets it in as
+    /// Who this is: what the NATS server lets it in as; a gateway knows that from the token
     #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "worker")]
     pub(super) name: Token,
 
@@ -77,8 +82,13 @@ impl RunArgs {
         drain: u64,
     ) -> Result<Self, Failure> {
         let name = Token::new("dev").map_err(Rejection::from)?;
-        let (log, boot) = (LogArgs::default(), boot());
-        Ok(Self { nats, pool, concurrency, name, files, log, drain, boot })
+        let (gateway, log, boot) = (GatewayArgs::default(), LogArgs::default(), boot());
+        Ok(Self { nats, gateway, pool, concurrency, name, files, log, drain, boot })
+    }
+
+    /// The name of this start of the worker.
+    fn token(&self) -> Result<Token, Failure> {
+        Ok(Token::new(&*self.boot).map_err(Rejection::from)?)
     }
 }
 
@@ -87,20 +97,33 @@ pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
     let runtime = one_thread()?;
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let worker = tokio::select! {
-            begun = ClusterWorker::begin(args, telemetry) => begun?,
-            () = stop.asked() => return Ok(Exit::Interrupted),
-        };
-        let agent = worker.name.agent().map_err(Rejection::from)?;
-        output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
-        worker.work(&mut stop).await
+        match args.gateway.chosen(args.nats.named()) {
+            Some(url) => {
+                work_for(args, &mut stop, RunningWorker::by_gateway(args, url, telemetry)).await
+            }
+            None => work_for(args, &mut stop, RunningWorker::begin(args, telemetry)).await,
+        }
     })
 }
 
+/// Works from when the worker has begun until it is to stop.
+async fn work_for<P: ClusterPort>(
+    args: &RunArgs,
+    stop: &mut StopSignals,
+    begins: impl Future<Output = Result<RunningWorker<P>, Failure>>,
+) -> Result<Exit, Failure> {
+    let worker = tokio::select! {
+        begun = begins => begun?,
+        () = stop.asked() => return Ok(Exit::Interrupted),
+    };
+    let agent = worker.pool.port().id();
+    output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
+    worker.work(stop).await
+}
+
 /// A worker of a cluster.
-pub(crate) struct ClusterWorker {
-    name: WorkerName,
-    pool: WorkerPool<NatsWorker>,
+pub(crate) struct RunningWorker<P: WorkerPort> {
+    pool: WorkerPool<P>,
     /// How long Steps may go on after a signal.
     patience: Duration,
 }
@@ -108,26 +131,49 @@ pub(crate) struct ClusterWorker {
 /// The build that Attempts name (ATT-12).
 const BUILD: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
 
-impl ClusterWorker {
+impl RunningWorker<NatsWorker> {
     /// Joins the pool, and begins to take Steps.
     pub(crate) async fn begin(
         args: &RunArgs,
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
-        let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
-        check_files(&files, &args.boot)?;
-        let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
+        let (files, handlers) = prepared(args)?;
         let can_run = handlers.names().cloned().collect();
-        let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
-        let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
+        let (pool, principal) = (args.pool.clone(), args.name.clone());
+        let name = WorkerName { pool, principal, boot: args.token()? };
         let connection =
             args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
-        let (worker, deliveries) =
-            NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
+        let joined = NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
+        Ok(Self::start(joined, handlers, files, (args, telemetry)))
+    }
+}
+
+impl RunningWorker<HttpWorker> {
+    /// The same through a gateway, which knows from the token who the worker is.
+    async fn by_gateway(
+        args: &RunArgs,
+        url: &str,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<Self, Failure> {
+        let (files, handlers) = prepared(args)?;
+        let can_run = handlers.names().cloned().collect();
+        let settings = args.gateway.settings(url, None);
+        let joined = HttpWorker::join(&settings, &args.pool, &args.token()?, Some(can_run)).await?;
+        Ok(Self::start(joined, handlers, files, (args, telemetry)))
+    }
+}
+
+impl<P: ClusterPort> RunningWorker<P> {
+    fn start(
+        (port, deliveries): (P, UnboundedReceiver<Delivery>),
+        handlers: Handlers,
+        files: PathBuf,
+        (args, telemetry): (&RunArgs, Option<&Telemetry>),
+    ) -> Self {
         let observer = telemetry.map(Telemetry::worker_observer);
         let options = Options { files: Some(files), observer, ..Options::new(args.concurrency) };
-        let pool = WorkerPool::start(worker, deliveries, handlers, options);
-        Ok(Self { name, pool, patience: Duration::from_secs(args.drain) })
+        let pool = WorkerPool::start(port, deliveries, handlers, options);
+        Self { pool, patience: Duration::from_secs(args.drain) }
     }
 
     /// Works until a signal stops it or a node asks it to leave, and leaves in good order.
@@ -141,10 +187,47 @@ impl ClusterWorker {
         };
         wind_down(&self.pool, stop, patience).await;
         if let Err(error) = self.pool.port().leave_pool().await {
-            tracing::debug!(%error, "the nodes will notice by themselves that the worker has left");
+            tracing::debug!(%error, "the cluster will notice by itself that the worker has left");
         }
         ended
     }
+}
+
+/// The way of a worker to a cluster.
+pub(crate) trait ClusterPort: WorkerPort {
+    /// Waits until it is certain that the worker gets no work, and returns the reason.
+    fn denied(&self) -> impl Future<Output = Rejection> + Send;
+
+    /// Leaves the pool, when nothing is in hand any more.
+    fn leave_pool(&self) -> impl Future<Output = Result<(), Rejection>> + Send;
+}
+
+impl ClusterPort for NatsWorker {
+    fn denied(&self) -> impl Future<Output = Rejection> + Send {
+        Self::denied(self)
+    }
+
+    fn leave_pool(&self) -> impl Future<Output = Result<(), Rejection>> + Send {
+        Self::leave_pool(self)
+    }
+}
+
+impl ClusterPort for HttpWorker {
+    fn denied(&self) -> impl Future<Output = Rejection> + Send {
+        Self::denied(self)
+    }
+
+    fn leave_pool(&self) -> impl Future<Output = Result<(), Rejection>> + Send {
+        Self::leave_pool(self)
+    }
+}
+
+/// The directory for what commands write, and the handlers that write there.
+fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
+    let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
+    check_files(&files, &args.boot)?;
+    let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
+    Ok((files, handlers))
 }
 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).
