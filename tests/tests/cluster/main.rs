@@ -11,6 +11,7 @@ mod begin;
 mod common;
 mod disk;
 mod fleet;
+mod gateways;
 mod idle;
 mod large;
 mod mischief;
