@@ -63,3 +63,15 @@ impl StopSignals {
         }
     }
 }
+
+/// Makes the kernel give memory in pages of 4 KiB. A scheduler's memory comes and goes in small
+/// pieces; with huge pages the kernel clears two MiB for the first of them, which on a virtual
+/// machine whose host has that memory elsewhere takes milliseconds. A gateway has thousands of
+/// connections, each with buffers of which some hundred bytes are used; in huge pages they would
+/// take all of their room.
+pub(crate) fn take_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
+        tracing::debug!(%error, "memory comes in huge pages");
+    }
+}

@@ -19,7 +19,7 @@ pub(crate) use self::args::HttpArgs;
 pub(crate) use self::host::HttpHost;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::NatsArgs;
-use crate::cli::runtime::{StopSignals, one_thread};
+use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};
 use crate::cli::telemetry::LogArgs;
 
 /// Let programs reach a cluster over HTTP.
@@ -60,6 +60,7 @@ pub(crate) fn run(args: &GatewayRunArgs) -> Result<Exit, Failure> {
     let server = args.http.settings()?;
     let threads = available_parallelism().map_or(1, usize::from);
     let runtime = one_thread()?;
+    take_small_pages();
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
         let http = HttpHost::start(backend.clone(), server, threads).await?;

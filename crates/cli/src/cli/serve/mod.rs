@@ -10,7 +10,7 @@ use tenure_telemetry::Telemetry;
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::gateway::HttpHost;
-use crate::cli::runtime::{StopSignals, one_thread};
+use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};
 
 /// Runs a node.
 ///
@@ -56,16 +56,6 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
     });
     runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
     ended
-}
-
-/// Makes the kernel give memory in pages of 4 KiB. A scheduler's memory comes and goes in small
-/// pieces; with huge pages the kernel clears two MiB for the first of them, which on a virtual
-/// machine whose host has that memory elsewhere takes milliseconds.
-fn take_small_pages() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
-        tracing::debug!(%error, "memory comes in huge pages");
-    }
 }
 
 fn not_started(error: StartError) -> Failure {
