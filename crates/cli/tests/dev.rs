@@ -6,6 +6,7 @@
 mod http;
 mod support;
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -271,6 +272,28 @@ fn the_examples_of_workers_over_http_run_steps() {
         wait_until(is_done, &place.path(file));
         worker.signal(Signal::SIGTERM);
     }
+    dev.stop();
+}
+
+/// An orchestrator over HTTP, in Python, makes a Task, changes it while it runs, answers the Step that waits for
+/// a person, and completes it. It watches in two streams, and the second goes on behind the last event of the
+/// first: no event comes twice.
+#[test]
+fn the_example_of_an_orchestrator_over_http_brings_its_task_to_the_end() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/http-client.py");
+    let mut command = Command::new("python3");
+    command.arg(example).env("TENURE_URL", &dev.url).env_remove("TENURE_TOKEN");
+    let ended = Running::run_to_end(&mut command).with(0);
+    assert!(ended.stdout.ends_with("ended completed\n"), "{ended:#?}");
+    let events: Vec<Vec<&str>> =
+        ended.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of_kind = |kind: &str| events.iter().filter(|it| it[1..].starts_with(&[kind])).count();
+    assert_eq!(of_kind("task.waiting"), 1, "{ended:#?}");
+    assert_eq!(of_kind("task.attempt.completed"), 3, "{ended:#?}");
+    let places: BTreeSet<&str> = events.iter().map(|it| it[0]).collect();
+    assert_eq!(places.len(), events.len(), "{ended:#?}");
     dev.stop();
 }
 
