@@ -83,7 +83,7 @@ impl TaskQuery for FactsInput {
         let page = Page::cut(task.facts().filter(is_asked_for), self.offset, limit);
         Ok(FactsPage {
             facts: page.rows.into_iter().cloned().collect(),
-            next_offset: page.more.then_some(self.offset + limit),
+            next_offset: page.more.then(|| self.offset + limit),
             truncated: page.more,
             version: task.version(),
         })

@@ -176,7 +176,7 @@ pub fn page_tasks(
         more = ended.more || more;
         rows.extend(ended.rows);
     }
-    let next_offset = more.then_some(input.offset + limit);
+    let next_offset = more.then(|| input.offset + limit);
     Ok(TaskPage { tasks: rows, next_offset, truncated: more, ..TaskPage::default() })
 }
 

@@ -133,7 +133,7 @@ pub fn query_steps(
     let found_none = looks_for_work && page.rows.is_empty() && input.offset == 0;
     Ok(StepPage {
         steps: page.rows.into_iter().map(|s| shown(view, s, cx)).collect(),
-        next_offset: page.more.then_some(input.offset + limit),
+        next_offset: page.more.then(|| input.offset + limit),
         truncated: page.more,
         version: view.version(),
         spec_version,

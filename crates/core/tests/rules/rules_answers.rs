@@ -170,6 +170,13 @@ fn what_is_read_fits_the_budget_of_its_caller() {
         assert_eq!((half.steps.len(), half.next_offset, half.truncated), (1, Some(2), true));
         assert_eq!(half.steps[0], page.steps[0], "one there always is");
     }
+    let input = QueryInput { offset: usize::MAX, ..QueryInput::default() };
+    let beyond = query_steps(&view, &orchestrator(), &input, &known(), &t.limits).unwrap();
+    assert_eq!(
+        (beyond.steps.len(), beyond.next_offset),
+        (0, None),
+        "there is nothing so far behind"
+    );
 }
 
 /// CLAIM-14: everything the work needs comes with the claim.

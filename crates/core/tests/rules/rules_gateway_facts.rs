@@ -82,6 +82,8 @@ fn facts_come_in_pages() {
     assert_eq!((first.facts.len(), first.next_offset, first.truncated), (2, Some(2), true));
     let last = page(&t, &FactsInput { limit: Some(2), offset: 4, ..FactsInput::default() });
     assert_eq!((last.facts.len(), last.next_offset, last.truncated), (1, None, false));
+    let beyond = page(&t, &FactsInput { offset: usize::MAX, ..FactsInput::default() });
+    assert_eq!((beyond.facts.len(), beyond.next_offset, beyond.truncated), (0, None, false));
     let none = FactsInput { limit: Some(0), ..FactsInput::default() };
     assert_eq!(none.check(&Limits::default()).unwrap_err().code, Code::ValidationError);
 }
