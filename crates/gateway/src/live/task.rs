@@ -31,7 +31,8 @@ pub(super) struct EventsAnswer {
     next: u64,
 }
 
-/// Public events behind `since`: a stream to whoever accepts one, and else a page.
+/// Public events behind the last that the reader got, or else behind `since`: a stream to whoever accepts one,
+/// and else a page.
 pub(super) async fn events<B: Backend>(
     State(gateway): State<Arc<Gateway<B>>>,
     mut call: LiveCall,
@@ -39,16 +40,19 @@ pub(super) async fn events<B: Backend>(
     let since = call.take::<EventPlace>(SINCE)?.unwrap_or_default();
     let max_bytes = call.take("max_bytes")?;
     call.query.end()?;
+    let last: Option<EventPlace> = call.last_event_id().map(|id| id.parse()).transpose()?;
     let task = call.task()?;
     let mut client = call.client(&gateway).await?;
+    // A reader that connects again repeats its first request, with the place that it has reached.
+    let place = last.unwrap_or(since);
     if call.asks_for(sse::MEDIA_TYPE) {
-        return streamed(&gateway, &call, client, task, since).await;
+        return streamed(&gateway, &call, client, task, (place, last.is_some())).await;
     }
     check_accept(call.headers())?;
     if let Some(most) = max_bytes {
         client = client.within(most);
     }
-    page(&client, &task, since).await
+    page(&client, &task, place).await
 }
 
 async fn page<P: ClientPort>(
@@ -67,19 +71,18 @@ async fn page<P: ClientPort>(
     Ok(json_reply(StatusCode::OK, &EventsAnswer { page, next }))
 }
 
+/// A stream of the events behind `place`, for a reader that may have had a stream before.
 async fn streamed<B: Backend>(
     gateway: &Gateway<B>,
     call: &LiveCall,
     client: Client<B::Client>,
     task: TaskId,
-    since: EventPlace,
+    (place, had_some): (EventPlace, bool),
 ) -> Result<Response, HttpProblem> {
-    let last: Option<EventPlace> = call.last_event_id().map(str::parse).transpose()?;
     let permit = gateway.live.streams.open(&call.who)?;
     let feeds = Arc::clone(&gateway.live.feeds);
-    // A reader that connects again repeats its first request, with the place that it has reached.
-    let followed = FollowedEvents::begin(client, task, feeds, last.unwrap_or(since)).await?;
-    if last.is_some() && followed.had_all() {
+    let followed = FollowedEvents::begin(client, task, feeds, place).await?;
+    if had_some && followed.had_all() {
         return Ok(StatusCode::NO_CONTENT.into_response()); // Browsers stay away after this answer.
     }
     let mut start = Vec::new();

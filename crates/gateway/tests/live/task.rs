@@ -64,6 +64,8 @@ async fn a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice() {
             let again = format!("{path}?since=0");
             let got = StreamReader::open(house.address, &again, &last).await.rest().await;
             assert_eq!(got, left, "{id}");
+            let (_, page) = json(get(house.address, &again, &last).await).await;
+            assert_eq!(page["events"].as_array().unwrap().len(), left.len() - 1, "{id}");
         }
     }
     let sse = ("accept", "text/event-stream");
