@@ -26,6 +26,8 @@ pub const NAME_MAX: usize = 128;
 pub(crate) const FIRST_NAME_MAX: usize = 64;
 /// Longest principal id, `command_id` and other opaque id, in bytes.
 pub const OPAQUE_MAX: usize = 256;
+/// Longest ref, in bytes.
+const REF_MAX: usize = 4096;
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,15 +58,26 @@ fn bad(what: &'static str, given: &str, expected: &'static str) -> BadId {
     BadId { what, given: given.chars().take(80).collect(), expected }
 }
 
+/// The characters that [`is_name`] lets through, for schemas.
+const NAME: &str = "^[a-z0-9_-]+$";
+
+/// The characters of an opaque id, for schemas. They count characters where the ids count bytes.
+const OPAQUE: &str = "^[^\\x00]+$";
+
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr, $expected:literal) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr, $expected:literal, $pattern:expr, $max:expr) => {
         impl JsonSchema for $name {
             fn schema_name() -> Cow<'static, str> {
                 stringify!($name).into()
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "description": $expected })
+                json_schema!({
+                    "type": "string",
+                    "description": $expected,
+                    "pattern": $pattern,
+                    "maxLength": $max,
+                })
             }
         }
 
@@ -122,53 +135,59 @@ macro_rules! text_id {
 
 text_id!(
     /// A Task, unique in its session for ever (ID-02, ID-03).
-    TaskId, "task_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    TaskId, "task_id", |t| is_name(t, NAME_MAX),
+    "1 to 128 characters a-z, 0-9, - or _", NAME, NAME_MAX
 );
 text_id!(
     /// A Step, unique in its Task (ID-05).
-    StepId, "step_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    StepId, "step_id", |t| is_name(t, NAME_MAX),
+    "1 to 128 characters a-z, 0-9, - or _", NAME, NAME_MAX
 );
 text_id!(
     /// The file name of an embedded WAL, without extension (STORE-12, STORE-13).
-    WalName, "wal_name", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    WalName, "wal_name", |t| is_name(t, NAME_MAX),
+    "1 to 128 characters a-z, 0-9, - or _", NAME, NAME_MAX
 );
 text_id!(
     /// A session: the namespace and lifetime group of Tasks (ID-08).
-    SessionId, "session_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    SessionId, "session_id", |t| is_name(t, NAME_MAX),
+    "1 to 128 characters a-z, 0-9, - or _", NAME, NAME_MAX
 );
 text_id!(
     /// A pool of workers (ID-08).
-    PoolId, "worker_pool_id", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    PoolId, "worker_pool_id", |t| is_name(t, NAME_MAX),
+    "1 to 128 characters a-z, 0-9, - or _", NAME, NAME_MAX
 );
 text_id!(
     /// The name of a worker's handler (ID-08, U13).
-    HandlerName, "handler", |t| is_name(t, NAME_MAX), "1 to 128 characters a-z, 0-9, - or _"
+    HandlerName, "handler", |t| is_name(t, NAME_MAX),
+    "1 to 128 characters a-z, 0-9, - or _", NAME, NAME_MAX
 );
 text_id!(
     /// A principal as the transport authenticated it (U12).
     AgentId, "agent id", |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains('\0'),
-    "1 to 256 bytes without NUL"
+    "1 to 256 bytes without NUL", OPAQUE, OPAQUE_MAX
 );
 text_id!(
     /// The id of a command, chosen by the caller (IDEM-01).
     CommandId, "command_id", |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains('\0'),
-    "1 to 256 bytes without NUL"
+    "1 to 256 bytes without NUL", OPAQUE, OPAQUE_MAX
 );
 text_id!(
     /// An artifact of a Task (ART-01, ART-02).
     ArtifactId, "artifact_id",
     |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains(['\0', '/', ':']),
-    "1 to 256 bytes without NUL, / or :"
+    "1 to 256 bytes without NUL, / or :", "^[^\\x00/:]+$", OPAQUE_MAX
 );
 text_id!(
     /// A relation record (REL-01).
     EdgeId, "edge_id", |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains('\0'),
-    "1 to 256 bytes without NUL"
+    "1 to 256 bytes without NUL", OPAQUE, OPAQUE_MAX
 );
 text_id!(
     /// A pointer to data: an artifact of this Task, `<task_id>/<artifact_id>`, or a URI (2.7).
-    Ref, "ref", |t| !t.is_empty() && t.len() <= 4096 && !t.contains('\0'),
-    "1 to 4096 bytes without NUL"
+    Ref, "ref", |t| !t.is_empty() && t.len() <= REF_MAX && !t.contains('\0'),
+    "1 to 4096 bytes without NUL", OPAQUE, REF_MAX
 );
 
 impl Ref {

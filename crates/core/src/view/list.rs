@@ -42,6 +42,7 @@ pub struct ListInput {
     pub offset: usize,
     /// Only Tasks with one of these native statuses (LIST-05).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = TaskStatus::ALL.len()))]
     pub statuses: Option<Vec<TaskStatus>>,
     /// Whether the list is for users: then it leaves out internal and hidden Tasks (VIEW-10).
     pub user_facing: bool,

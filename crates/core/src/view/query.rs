@@ -39,6 +39,7 @@ pub struct QueryInput {
     pub offset: usize,
     /// Only Steps with one of these statuses.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = StepStatus::ALL.len()))]
     pub statuses: Option<Vec<StepStatus>>,
     /// Only Steps of this pool.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,6 +38,7 @@ use tenure_wire::bus::call::MEDIA_TYPE;
 
 pub(crate) use self::fold::FOLDS_MAX;
 pub(crate) use self::page::position_in;
+pub(crate) use self::parts::PAGE_MAX;
 pub(crate) use self::query::{ParameterKind, Parameters};
 pub(crate) use self::read::{Inquiry, Place, check_accept, json_body};
 use crate::described::{Content, DescribedRoute};

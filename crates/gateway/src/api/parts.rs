@@ -26,7 +26,7 @@ use super::json_reply;
 use super::page::{Filter, PAGE_TOKEN};
 use super::read::{Inquiry, Place, check_accept};
 use super::routes::SESSION;
-use crate::described::{DescribedRoute, Parameter, json_of};
+use crate::described::{DescribedRoute, Parameter, ParameterForm, json_of};
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
 
@@ -45,13 +45,17 @@ pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
         .route(&format!("{task}/artifacts"), get(artifacts))
 }
 
+/// How many entries a page may have.
+const LIMIT: ParameterForm = ParameterForm::Number(1, PAGE_MAX as u64);
+
 /// Which page.
 const PAGES: [Parameter; 2] = [
-    Parameter::query("limit", "integer", "How many at most: 1 to 500."),
-    Parameter::query(PAGE_TOKEN, "string", "The `next_page_token` of the page before."),
+    Parameter::query("limit", LIMIT, "How many at most."),
+    Parameter::query(PAGE_TOKEN, ParameterForm::Text, "The `next_page_token` of the page before."),
 ];
 
-const STEP_ID: Parameter = Parameter::query("step_id", "string", "Only those of this Step.");
+const STEP_ID: Parameter =
+    Parameter::query("step_id", ParameterForm::NAME, "Only those of this Step.");
 
 /// These resources, for the document.
 pub(super) const DESCRIBED: [DescribedRoute; 6] = [

@@ -17,7 +17,7 @@ use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 use super::json_reply;
 use super::read::{Inquiry, Place, check_accept};
 use super::routes::SESSION;
-use crate::described::{DescribedRoute, Parameter, json_of};
+use crate::described::{DescribedRoute, Parameter, ParameterForm, json_of};
 use crate::identity::{Allowed, Identity};
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway, NodeAnswers};
@@ -35,11 +35,12 @@ pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
 
 const SESSION_ASKED: Parameter = Parameter::query(
     "session",
-    "string",
+    ParameterForm::NAME,
     "The session to ask in, of which longest waits are told.",
 );
 
-const ONE_POOL: Parameter = Parameter::query("pool", "string", "Only workers of this pool.");
+const ONE_POOL: Parameter =
+    Parameter::query("pool", ParameterForm::NAME, "Only workers of this pool.");
 
 /// These resources, for the document.
 pub(super) const DESCRIBED: [DescribedRoute; 6] = [

@@ -1,30 +1,43 @@
 //! What the routes of this module are, for `/openapi.json`.
 
+use super::tail::TAIL_MAX;
 use super::{SINCE, log, sse, task};
-use crate::described::{Content, DescribedRoute, Parameter, json_of};
+use crate::described::{Content, DescribedRoute, Parameter, ParameterForm, json_of};
 
 /// How a reader says what it knows.
 const PLACE: [Parameter; 2] = [
     Parameter::query(
         SINCE,
-        "string",
+        ParameterForm::PLACE,
         "Events behind this `wal_seq`, or behind the event with this id.",
     ),
     Parameter::header(
         "Last-Event-ID",
+        ParameterForm::PLACE_IF_ANY,
         "The same, of a stream that broke off; it counts before `since`.",
     ),
 ];
 
 /// Which bytes of an output.
 const OUTPUT: [Parameter; 4] = [
-    Parameter::query("stream", "string", "`stdout`, which is the default, or `stderr`."),
-    Parameter::query("from", "integer", "From this byte on."),
-    Parameter::query("tail", "integer", "Only so many of the last lines, at most 100000."),
-    Parameter::query("follow", "boolean", "Goes on with what comes, until the Attempt has ended."),
+    Parameter::query(
+        "stream",
+        ParameterForm::Word(&["stdout", "stderr"]),
+        "`stdout`, which is the default, or `stderr`.",
+    ),
+    Parameter::query("from", ParameterForm::NUMBER, "From this byte on."),
+    Parameter::query("tail", ParameterForm::Number(0, TAIL_MAX), "Only so many of the last lines."),
+    Parameter::query(
+        "follow",
+        ParameterForm::Boolean,
+        "Goes on with what comes, until the Attempt has ended.",
+    ),
 ];
 
-const TEXT: Content = Content::Other("text/plain");
+const TEXT: Content =
+    Content::Either(&[Content::Other("text/plain"), Content::Other("application/octet-stream")]);
+const EVENTS: Content =
+    Content::Either(&[json_of::<task::EventsAnswer>(), Content::Other(sse::MEDIA_TYPE)]);
 
 /// These resources, for the document.
 const DESCRIBED: [DescribedRoute; 5] = [
@@ -33,9 +46,14 @@ const DESCRIBED: [DescribedRoute; 5] = [
         "stream_session",
         "Streams hints that Tasks of the session have changed, without an end.",
         &[
-            Parameter::query("runtime", "boolean", "Streams what happens around Runs, too."),
+            Parameter::query(
+                "runtime",
+                ParameterForm::Boolean,
+                "Streams what happens around Runs, too.",
+            ),
             Parameter::header(
                 "Last-Event-ID",
+                ParameterForm::Text,
                 "Of a stream that broke off: this one begins with a gap.",
             ),
         ],
@@ -48,9 +66,13 @@ const DESCRIBED: [DescribedRoute; 5] = [
         &[
             PLACE[0],
             PLACE[1],
-            Parameter::query("max_bytes", "integer", "The longest page that is wanted."),
+            Parameter::query(
+                "max_bytes",
+                ParameterForm::NUMBER,
+                "The longest page that is wanted.",
+            ),
         ],
-        &[(200, Some(json_of::<task::EventsAnswer>())), (204, None)],
+        &[(200, Some(EVENTS)), (204, None)],
     ),
     DescribedRoute::read(
         "/v1/sessions/{session}/tasks/{task_id}/log",
@@ -58,7 +80,7 @@ const DESCRIBED: [DescribedRoute; 5] = [
         "Reads the log of a Task as it is stored: a JSON object on each line.",
         &[Parameter::query(
             "after",
-            "integer",
+            ParameterForm::NUMBER,
             "Behind this event, which is the last of a commit.",
         )],
         &[(200, Some(Content::Other(log::MEDIA_TYPE)))],

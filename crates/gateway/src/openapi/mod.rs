@@ -4,6 +4,7 @@
 //! Operations come from the [table of routes](crate::api::routes) and the catalog. Other resources are
 //! [described](crate::described) by the modules that serve them.
 
+mod links;
 mod operation;
 mod page;
 mod resource;
@@ -112,6 +113,7 @@ fn document() -> Json {
         let made = resource::of(&described, &mut components);
         add(&mut paths, described.path, described.method, made);
     }
+    links::add_links(&mut paths);
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -10,11 +10,18 @@ use tenure_wire::bus::catalog::OperationEntry;
 use super::resource::{ALWAYS, path_parameters, problem_responses};
 use super::schemas::Components;
 use crate::api::routes::OperationRoute;
-use crate::api::{ParameterKind, position_in};
+use crate::api::{PAGE_MAX, ParameterKind, position_in};
+use crate::described::{Parameter, ParameterForm};
 use crate::problem::status_of;
 
 /// The operations that make a Task and answer 201.
 const MAKE: [&str; 1] = ["task_create"];
+
+/// What `Idempotency-Key` may be: ASCII that can be seen, with spaces within.
+const KEY: ParameterForm = ParameterForm::Pattern("^[!-~]([ -~]{0,254}[!-~])?$");
+
+/// What `If-Match` may be: the tag of a Task, or any.
+const TAG: ParameterForm = ParameterForm::Pattern("^(\\*|\"[0-9]{1,19}-[0-9]{1,19}\")$");
 
 /// The operation object of a route.
 pub(super) fn of(route: &OperationRoute, components: &mut Components<'_>) -> Json {
@@ -49,22 +56,26 @@ fn parameters(
     }
     all.push(query(
         "max_bytes",
-        "integer",
+        ParameterForm::NUMBER,
         "The longest answer that is wanted, in bytes (CTRL-06).",
     ));
     let trace = "A W3C traceparent: the command becomes a part of that trace.";
-    all.push(header("traceparent", trace));
+    all.push(header("traceparent", ParameterForm::Text, trace));
     if entry.writes {
         all.extend(of_writes());
     }
     if position_in(&route.input()).is_some() {
         let token = "The `next_page_token` of the page before.";
-        all.push(query("page_token", "string", token));
+        all.push(query("page_token", ParameterForm::Text, token));
     }
     match route.operation {
         "task_get" => all.extend(of_task()),
         "task_update" => {
-            all.push(query("plan", "boolean", "Change nothing, and say what the patch would do."));
+            all.push(query(
+                "plan",
+                ParameterForm::Boolean,
+                "Change nothing, and say what the patch would do.",
+            ));
         }
         _ => {}
     }
@@ -83,7 +94,7 @@ fn fields(route: &OperationRoute, components: &mut Components<'_>) -> Vec<Json> 
             "name": name,
             "in": "query",
             "required": input.requires(name),
-            "schema": without_null(components.of_catalog(schema)),
+            "schema": bounded(name, without_null(components.of_catalog(schema))),
         });
         if input.kind(name) == ParameterKind::Map {
             let entries = json!({ "type": "string", "pattern": "^[^=]+=" });
@@ -95,6 +106,16 @@ fn fields(route: &OperationRoute, components: &mut Components<'_>) -> Vec<Json> 
         all.push(parameter);
     }
     all
+}
+
+/// A `limit` has the bounds of a page.
+fn bounded(name: &str, mut schema: Json) -> Json {
+    if name == "limit"
+        && let Some(fields) = schema.as_object_mut()
+    {
+        fields.extend([("minimum".into(), 1.into()), ("maximum".into(), PAGE_MAX.into())]);
+    }
+    schema
 }
 
 /// A parameter is there or not, and never null.
@@ -118,16 +139,12 @@ fn is_in_path(route: &OperationRoute, name: &str) -> bool {
     route.path.contains(&format!("{{{name}}}"))
 }
 
-fn query(name: &str, kind: &str, about: &str) -> Json {
-    let schema = match kind {
-        "integer" => json!({ "type": kind, "minimum": 0 }),
-        _ => json!({ "type": kind }),
-    };
-    json!({ "name": name, "in": "query", "description": about, "schema": schema })
+fn query(name: &'static str, form: ParameterForm, about: &'static str) -> Json {
+    Parameter::query(name, form, about).object()
 }
 
-fn header(name: &str, about: &str) -> Json {
-    json!({ "name": name, "in": "header", "description": about, "schema": { "type": "string" } })
+fn header(name: &'static str, form: ParameterForm, about: &'static str) -> Json {
+    Parameter::header(name, form, about).object()
 }
 
 /// What every write may say.
@@ -137,14 +154,11 @@ fn of_writes() -> Vec<Json> {
     let tag = "The ETag of the Task: refused (412) if orchestrators have changed the Task since.";
     let expected = "Carry the command out only at this version of the Task (OCC-02).";
     let spec = "As If-Match, by the number alone (OCC-07).";
-    let key_schema = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
-    let mut key = header("Idempotency-Key", key);
-    key["schema"] = key_schema;
     vec![
-        key,
-        header("If-Match", tag),
-        query("expected_version", "integer", expected),
-        query("expected_spec_version", "integer", spec),
+        header("Idempotency-Key", KEY, key),
+        header("If-Match", TAG, tag),
+        query("expected_version", ParameterForm::NUMBER, expected),
+        query("expected_spec_version", ParameterForm::NUMBER, spec),
     ]
 }
 
@@ -154,9 +168,9 @@ fn of_task() -> Vec<Json> {
     let wait = "How long to wait for a change, such as `30s`; the answer is 204 if there is none.";
     let since = "The version behind which a change is waited for.";
     vec![
-        header("If-None-Match", tag),
-        query("wait", "string", wait),
-        query("since", "integer", since),
+        header("If-None-Match", ParameterForm::Text, tag),
+        query("wait", ParameterForm::TIME, wait),
+        query("since", ParameterForm::NUMBER, since),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value as Json, json};
 
 use super::schemas::Components;
-use crate::described::{Content, DescribedRoute, Parameter, SchemaOf};
+use crate::described::{Content, DescribedRoute, Parameter, ParameterForm};
 
 /// Statuses with which any request may be refused: a malformed one, one without credentials or rights, a
 /// path or a media type that is not there, one that takes too long or comes too often, and one that finds
@@ -15,14 +15,14 @@ pub(super) const ALWAYS: [u16; 9] = [400, 401, 403, 404, 406, 408, 422, 429, 503
 /// The operation object of a route.
 pub(super) fn of(route: &DescribedRoute, components: &mut Components<'_>) -> Json {
     let mut parameters = path_parameters(route.path);
-    parameters.extend(route.parameters.iter().map(parameter));
+    parameters.extend(route.parameters.iter().map(Parameter::object));
     let mut statuses: BTreeSet<u16> = ALWAYS.into();
     statuses.extend(route.refusals);
     let mut responses = problem_responses(&statuses);
     for (status, body) in route.answers {
         let mut answer = json!({ "description": "The answer." });
         if let Some(body) = body {
-            answer["content"] = content(*body, |schema| components.of_answer(schema));
+            answer["content"] = content_of_answer(*body, components).into();
         }
         responses.insert(status.to_string(), answer);
     }
@@ -34,22 +34,41 @@ pub(super) fn of(route: &DescribedRoute, components: &mut Components<'_>) -> Jso
         "responses": responses,
     });
     if let Some(body) = route.body {
-        let content = content(body, |schema| components.of_body(schema));
-        operation["requestBody"] = json!({ "required": true, "content": content });
+        operation["requestBody"] = request_body(body, components);
     }
     operation
 }
 
-fn content(content: Content, take_in: impl FnOnce(SchemaOf) -> Json) -> Json {
+/// The content object of an answer.
+fn content_of_answer(content: Content, components: &mut Components<'_>) -> Map<String, Json> {
     match content {
-        Content::Json(schema) => json!({ "application/json": { "schema": take_in(schema) } }),
-        Content::Other(media_type) => json!({ media_type: { "schema": { "type": "string" } } }),
+        Content::Json(schema) => of_json(components.of_answer(schema)),
+        Content::Other(media_type) => of_other(media_type),
+        Content::Either(all) => {
+            all.iter().flat_map(|one| content_of_answer(*one, components)).collect()
+        }
     }
 }
 
-fn parameter(it: &Parameter) -> Json {
-    let schema = json!({ "type": it.kind });
-    json!({ "name": it.name, "in": it.place, "description": it.about, "schema": schema })
+/// The body of a request. One of JSON may be left out where it needs no field.
+fn request_body(body: Content, components: &mut Components<'_>) -> Json {
+    match body {
+        Content::Json(schema) => {
+            let schema = components.of_body(schema);
+            let is_required = components.needs_a_field(&schema);
+            json!({ "required": is_required, "content": of_json(schema) })
+        }
+        Content::Other(media_type) => json!({ "required": true, "content": of_other(media_type) }),
+        Content::Either(_) => json!({}), // No request has several.
+    }
+}
+
+fn of_json(schema: Json) -> Map<String, Json> {
+    Map::from_iter([("application/json".to_owned(), json!({ "schema": schema }))])
+}
+
+fn of_other(media_type: &str) -> Map<String, Json> {
+    Map::from_iter([(media_type.to_owned(), json!({ "schema": { "type": "string" } }))])
 }
 
 /// The parameters of a path.
@@ -57,15 +76,14 @@ pub(super) fn path_parameters(path: &str) -> Vec<Json> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     names
         .map(|name| {
-            let schema = match name {
-                "run_id" | "attempt_id" => json!({ "type": "string", "format": "uuid" }),
-                "digest" => json!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" }),
-                "session" | "task_id" | "step_id" | "pool" => {
-                    json!({ "type": "string", "pattern": "^[a-z0-9_-]{1,128}$" })
-                }
-                _ => json!({ "type": "string" }),
+            let form = match name {
+                "run_id" | "attempt_id" => ParameterForm::Uuid,
+                "digest" => ParameterForm::DIGEST,
+                "session" | "task_id" | "step_id" | "pool" => ParameterForm::NAME,
+                "ordinal" => ParameterForm::Number(1, u32::MAX.into()),
+                _ => ParameterForm::Text,
             };
-            json!({ "name": name, "in": "path", "required": true, "schema": schema })
+            json!({ "name": name, "in": "path", "required": true, "schema": form.schema() })
         })
         .collect()
 }

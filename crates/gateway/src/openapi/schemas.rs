@@ -67,6 +67,17 @@ impl<'a> Components<'a> {
         schema
     }
 
+    /// Whether an object of this schema, which is in the document, needs a field.
+    pub(super) fn needs_a_field(&self, schema: &Json) -> bool {
+        let reference = schema.get("$ref").and_then(Json::as_str);
+        let named = reference.and_then(|it| self.schemas.get(it.strip_prefix(PREFIX)?));
+        let schema = named.unwrap_or(schema);
+        let all_of = schema.get("allOf").and_then(Json::as_array).into_iter().flatten();
+        let required = schema.get("required").and_then(Json::as_array);
+        required.is_some_and(|names| !names.is_empty())
+            || all_of.into_iter().any(|part| self.needs_a_field(part))
+    }
+
     /// All schemas, by name.
     pub(super) fn into_schemas(mut self) -> Map<String, Json> {
         for (name, schema) in self.answers.take_definitions(true) {
@@ -79,6 +90,7 @@ impl<'a> Components<'a> {
     fn rename(&mut self, schema: &mut Json) {
         match schema {
             Json::Object(fields) => {
+                set_bounds(fields);
                 if let Some(Json::String(reference)) = fields.get_mut("$ref") {
                     *reference = self.reference(reference);
                 }
@@ -111,6 +123,18 @@ impl<'a> Components<'a> {
         }
         format!("{PREFIX}{name}")
     }
+}
+
+/// Says how small and how large a number may be: its `format` names a type, whose bounds not all readers know.
+fn set_bounds(fields: &mut Map<String, Json>) {
+    let (least, most): (Json, Json) = match fields.get("format").and_then(Json::as_str) {
+        Some("uint64" | "uint") => (0.into(), u64::MAX.into()),
+        Some("uint32") => (0.into(), u32::MAX.into()),
+        Some("int64") => (i64::MIN.into(), i64::MAX.into()),
+        _ => return,
+    };
+    fields.entry("minimum").or_insert(least);
+    fields.entry("maximum").or_insert(most);
 }
 
 /// The names that stand for one thing in inputs and for another in outputs, be it because something differs
@@ -162,6 +186,21 @@ mod tests {
         let all = components.into_schemas();
         assert!(all.contains_key("RetryPolicyInput") && all.contains_key("RetryPolicy"));
         assert!(all.values().all(|schema| !schema.is_null()));
+    }
+
+    #[test]
+    fn a_number_has_the_bounds_of_its_type() {
+        let catalog = catalog();
+        let mut components = Components::new(&catalog);
+        let mut bounds = |schema: Json| {
+            let schema = components.of_catalog(&schema);
+            (schema["minimum"].clone(), schema["maximum"].clone())
+        };
+        let number = json!({ "type": "integer", "format": "uint64", "minimum": 1 });
+        assert_eq!(bounds(number), (json!(1), json!(u64::MAX)));
+        let signed = json!({ "type": ["integer", "null"], "format": "int64" });
+        assert_eq!(bounds(signed), (json!(i64::MIN), json!(i64::MAX)));
+        assert_eq!(bounds(json!({ "type": "number" })), (Json::Null, Json::Null));
     }
 
     #[test]

@@ -33,14 +33,17 @@ pub(super) type Body = Map<String, Json>;
 pub(crate) struct JoinBody {
     /// How many Steps it runs at a time, 1,024 at most.
     #[serde(default = "one")]
+    #[schemars(range(max = CONCURRENCY_MAX))]
     pub(super) concurrency: usize,
     /// The handlers that it has; absent: all.
     #[serde(default)]
+    #[schemars(length(max = HANDLERS_MAX))]
     pub(super) handlers: Option<Vec<HandlerName>>,
     /// A name unlike that of any other process of this caller: 1 to 64 characters a-z, A-Z, 0-9, - or
     /// _. A worker that joins again under the same boot goes on with what it has in hand. Absent: the
     /// gateway makes one.
     #[serde(default)]
+    #[schemars(regex(pattern = "^[a-zA-Z0-9_-]{1,64}$"))]
     pub(super) boot: Option<SmolStr>,
 }
 
@@ -54,6 +57,7 @@ fn one() -> usize {
 pub(crate) struct ChangeBody {
     /// How many Steps it runs at a time from now on; 0 if it takes no more.
     #[serde(default)]
+    #[schemars(range(max = CONCURRENCY_MAX))]
     pub(super) concurrency: Option<usize>,
     /// Its capacity, if it counts by itself: then `concurrency` counts for nothing.
     #[serde(default)]
@@ -136,6 +140,7 @@ impl HolderBody {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct HeartbeatBody {
     /// The Attempts that the worker holds.
+    #[schemars(length(max = HOLDINGS_MAX))]
     pub(super) holdings: Vec<HoldingBody>,
 }
 

@@ -13,23 +13,26 @@ use super::bodies::{
     CapacityBody, ChangeBody, ClaimBody, HeartbeatBody, HolderBody, JoinBody, JoinedWorker,
     QueryBody, RunBody,
 };
-use crate::described::{Content, DescribedRoute, Parameter, json_of};
+use crate::described::{Content, DescribedRoute, Parameter, ParameterForm, json_of};
 
 /// Fields of a report that no worker says here: the path has the Attempt, and the rest is for others.
 const NOT_SAID: [&str; 3] = ["attempt_id", "content_fields", "input_refs"];
 
-const AFTER: Parameter =
-    Parameter::query("after", "integer", "The worker has all deliveries up to this number.");
+const AFTER: Parameter = Parameter::query(
+    "after",
+    ParameterForm::NUMBER,
+    "The worker has all deliveries up to this number.",
+);
 
 /// The ids of the Attempt for which a blob goes, from its claim; and the part of the blob, if not all of it
 /// is sent at once.
 const PART: [Parameter; 6] = [
-    Parameter::query("session_id", "string", "The session of the claim."),
-    Parameter::query("task_id", "string", "The Task of the claim."),
-    Parameter::query("run_id", "string", "The Run of the claim."),
-    Parameter::query("fencing_token", "integer", "The token of the claim."),
-    Parameter::query("offset", "integer", "The body is a part that begins at this byte."),
-    Parameter::query("size_bytes", "integer", "With `offset`: the bytes of the whole blob."),
+    Parameter::query("session_id", ParameterForm::NAME, "The session of the claim.").required(),
+    Parameter::query("task_id", ParameterForm::NAME, "The Task of the claim.").required(),
+    Parameter::query("run_id", ParameterForm::Uuid, "The Run of the claim.").required(),
+    Parameter::query("fencing_token", ParameterForm::NUMBER, "The token of the claim.").required(),
+    Parameter::query("offset", ParameterForm::NUMBER, "The body is a part that begins at this byte."),
+    Parameter::query("size_bytes", ParameterForm::NUMBER, "With `offset`: the bytes of the whole blob."),
 ];
 
 /// The ids alone.
@@ -107,7 +110,14 @@ const OF_LINKS: [DescribedRoute; 6] = [
         "/v1/pools/{pool}/workers/{link}/deliveries",
         "fetch_deliveries",
         "Waits for deliveries, and acknowledges those that came before.",
-        &[AFTER, Parameter::query("wait", "string", "How long to wait: 20s. None if left out.")],
+        &[
+            AFTER,
+            Parameter::query(
+                "wait",
+                ParameterForm::TIME,
+                "How long to wait: 20s. None if left out.",
+            ),
+        ],
         &[(200, Some(Content::Json(delivery_page)))],
     ),
     post(
@@ -274,7 +284,7 @@ fn release_body(generator: &mut SchemaGenerator) -> Schema {
             "retry_after_ms": {
                 "description": "How many milliseconds must pass before it is given out again.",
                 "type": "integer",
-                "minimum": 0,
+                "format": "uint64",
             },
         },
     });

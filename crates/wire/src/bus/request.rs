@@ -221,6 +221,7 @@ pub struct Views {
     pub views: Vec<ViewName>,
     /// Only Tasks with these native statuses; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = TaskStatus::ALL.len()))]
     pub statuses: Option<Vec<TaskStatus>>,
     /// Whether to leave out internal and hidden Tasks (VIEW-10).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
