@@ -138,6 +138,9 @@ async fn a_worker_that_its_gateway_has_forgotten_joins_again() {
     let task = client.create(task_of(6)).await.unwrap();
     until("some steps run", || ran.lock().len() >= 2).await;
     house.gateway.part_with_workers().await;
+    let address = socket.url.trim_start_matches("http://").to_owned();
+    drop(socket);
+    let _anew = Socket::tcp(&address, house.other_routes_for(worker("ant"))).await;
     let ended = timeout(SOON, client.wait_for_end(&task)).await.unwrap().unwrap();
     assert_eq!(ended.status, TaskStatus::Completed);
     check_ran_once(&ran, 6);
