@@ -7,10 +7,10 @@ use tenure_core::id::{AttemptId, RunId};
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Holding, Pulse, Recorded};
 use tenure_ports::map::IdMap;
+use tenure_sdk::worker::PastAttempts;
 use tokio::time::Instant;
 
 use super::account::{CONCURRENCY_MAX, FETCH_GAP};
-use super::past::EndedAttempts;
 use super::stale;
 
 /// A Run that was offered counts as in hand for so long after the client last asked something under
@@ -24,6 +24,9 @@ const LEASES_IN_HAND: u32 = 2;
 /// The longest lease that an Attempt has on the word of the client alone: the longest that schedulers give by
 /// default. A link lives for the longest lease in hand, however silent its client is.
 const SAID_LEASE_MS_MAX: u64 = 86_400_000;
+
+/// How many Attempts that are over are remembered. A grant is repeated, and a signal comes late, within seconds.
+const ENDED_MAX: usize = 1_024;
 
 /// An open Attempt in the worker's hands.
 #[derive(Debug)]
@@ -43,7 +46,8 @@ pub(super) struct WorkInHand {
     open: IdMap<AttemptId, AttemptInHand>,
     /// Runs that were offered, and when the client last spoke of them, or when they came.
     offers: IdMap<RunId, Instant>,
-    ended: EndedAttempts,
+    /// A grant that comes again for one of these is not handed out.
+    ended: PastAttempts<ENDED_MAX>,
 }
 
 impl WorkInHand {

@@ -9,7 +9,7 @@
 //! | Module | What it is |
 //! |---|---|
 //! | [`buffer`] | deliveries that wait for the client |
-//! | [`hand`], [`past`] | the Attempts and Runs that use the worker's slots |
+//! | [`hand`] | the Attempts and Runs that use the worker's slots |
 //! | [`account`] | decides what capacity the worker has, and what goes back |
 //! | [`link`] | carries that out |
 //! | [`table`] | all links of this gateway |
@@ -33,7 +33,6 @@ mod described;
 mod double;
 mod hand;
 mod link;
-mod past;
 mod table;
 
 use std::sync::Arc;

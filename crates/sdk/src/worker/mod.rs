@@ -30,5 +30,6 @@ pub use attempt_files::AttemptDir;
 pub use context::StepContext;
 pub use handler::{HandlerError, Handlers};
 pub use outputs::{open_log, read_output_page};
+pub use past::PastAttempts;
 pub use pool::{Options, WorkerPool};
 pub use shortage::SHORTAGE;

@@ -36,6 +36,10 @@ use super::stop::StopRequest;
 use crate::clock::Moment;
 use crate::pauses::Pauses;
 
+/// How many Attempts that were given up are remembered. Attempts are given up when a worker cannot renew their
+/// leases, few at a time.
+const PAST_MAX: usize = 16_384;
+
 /// The pauses before a report is sent again.
 pub(super) fn resend() -> Pauses {
     Pauses::between(Duration::from_millis(20), Duration::from_secs(1))
@@ -83,7 +87,7 @@ pub(super) struct PoolShared<P> {
     pub(super) capacity: Mutex<WorkerCapacity>,
     pub(super) open: Mutex<IdMap<AttemptId, HeldAttempt>>,
     pub(super) early: Mutex<Early>,
-    pub(super) past: Mutex<PastAttempts>,
+    pub(super) past: Mutex<PastAttempts<PAST_MAX>>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
     pub(super) shortest: AtomicU64,
