@@ -1,6 +1,7 @@
 //! The log, which is the only truth (law 1): [`Journal`] is the port to it, with its index,
 //! snapshots and errors.
 
+mod sent;
 mod shared;
 
 use std::future::Future;

@@ -1,13 +1,11 @@
-//! Converts answers from the wire into the types of the client port: commits from lines, and entries.
+//! Converts pages of a log from the wire into the type of the client port.
 
 use std::future::Future;
 
 use tenure_core::id::{SessionId, TaskId};
-use tenure_core::status::End;
 use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::client::LogPage;
-use tenure_ports::journal::{Entry, TaskKey};
-use tenure_wire::bus::request::{Entry as SentEntry, LogPage as SentPage, RawBytes, ReadLog};
+use tenure_wire::bus::request::{LogPage as SentPage, RawBytes, ReadLog};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 
 /// Reads a page of a log behind event `after`. If a commit comes in parts, this puts them together.
@@ -63,19 +61,4 @@ fn decoded(mut log: Assembler, commits: &[RawBytes]) -> Result<Vec<Commit>, Line
 fn damaged(task: &TaskId, error: &LineError) -> Rejection {
     let message = format!("the log that was sent cannot be read: {error}");
     Rejection::new(Code::StorageError, message).with("task_id", task.as_str())
-}
-
-/// Converts an entry to the port's type.
-pub(crate) fn entry(sent: SentEntry) -> Entry {
-    Entry {
-        key: TaskKey { session_id: sent.session_id, task_id: sent.task_id },
-        wal_name: sent.wal_name,
-        title: sent.title,
-        labels: sent.labels,
-        created_at: sent.created_at,
-        updated_at: sent.updated_at,
-        ended: sent.ended.and_then(|status| End::of_status(status, sent.failed_as)),
-        archived: sent.archived,
-        damaged: sent.damaged,
-    }
 }

@@ -16,12 +16,11 @@ use serde::Serialize;
 use tenure_core::command::Write;
 use tenure_core::command::create::Parent;
 use tenure_core::id::{CommandId, TaskId};
-use tenure_core::status::End;
 use tenure_core::view::board::template;
 use tenure_core::view::{Board, ListInput, TaskPage, TemplateInput, WriteSummary};
 use tenure_core::{Code, Query, Rejection, TraceParent};
 use tenure_ports::ClientPort as _;
-use tenure_ports::journal::{Entry as IndexEntry, TaskKey};
+use tenure_ports::journal::Entry as IndexEntry;
 use tenure_sdk::client::Client;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::call::{CALL_MAX, CallAnswer, MEDIA_TYPE, PAGE_BYTES};
@@ -302,7 +301,7 @@ fn entries(mut all: Vec<IndexEntry>, which: &List) -> Entries {
     }
     let (count, most) = (all.len(), which.oldest.unwrap_or(usize::MAX));
     let (mut page, mut bytes) = (Vec::new(), 0);
-    for entry in all.into_iter().take(most).map(sent) {
+    for entry in all.into_iter().take(most).map(Entry::from) {
         bytes += encode_within(PAGE_BYTES, &entry).map_or(PAGE_BYTES, |written| written.len());
         if bytes > PAGE_BYTES && !page.is_empty() {
             break;
@@ -310,24 +309,6 @@ fn entries(mut all: Vec<IndexEntry>, which: &List) -> Entries {
         page.push(entry);
     }
     Entries { more: page.len() < count, entries: page }
-}
-
-/// An entry as the bus sends it.
-fn sent(found: IndexEntry) -> Entry {
-    let TaskKey { session_id, task_id } = found.key;
-    Entry {
-        session_id,
-        task_id,
-        wal_name: found.wal_name,
-        title: found.title,
-        labels: found.labels,
-        created_at: found.created_at,
-        updated_at: found.updated_at,
-        ended: found.ended.map(End::status),
-        failed_as: found.ended.and_then(End::failed_as),
-        archived: found.archived,
-        damaged: found.damaged,
-    }
 }
 
 /// Leaves out of the first commit what the caller has had. If the rest is still too long, only its next

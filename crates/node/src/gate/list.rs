@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_core::id::SessionId;
-use tenure_core::status::End;
 use tenure_core::view::{ListInput, TaskPage};
 use tenure_core::{Limits, Rejection};
 use tenure_ports::client::ClientPort as _;
-use tenure_ports::journal::{Entry as Found, TaskKey};
+use tenure_ports::journal::Entry as Found;
 use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
 
@@ -104,7 +103,7 @@ impl Gate {
             let found = self.fence.journal.oldest_in(partition, link.session(), behind, most);
             let (found, more) = found.map_err(|error| tenure_scheduler::unreadable(&error))?;
             let count = found.len();
-            let entries = first_of(found.into_iter().map(entry), most);
+            let entries = first_of(found.into_iter().map(Entry::from), most);
             let more = more || entries.len() < count;
             return Ok(Entries { entries, more });
         }
@@ -119,7 +118,7 @@ impl Gate {
         let is_before =
             |found: &Found| which.after.as_ref().is_some_and(|a| found.key.task_id <= *a);
         let rest = &found[found.partition_point(is_before)..];
-        let entries = first_of(rest.iter().cloned().map(entry), ENTRIES_MAX);
+        let entries = first_of(rest.iter().cloned().map(Entry::from), ENTRIES_MAX);
         let more = entries.len() < rest.len();
         if !more && which.include_terminal {
             self.lists.forget(link.session(), partition);
@@ -194,26 +193,10 @@ impl Gate {
     }
 }
 
-fn entry(found: Found) -> Entry {
-    let TaskKey { session_id, task_id } = found.key;
-    Entry {
-        session_id,
-        task_id,
-        wal_name: found.wal_name,
-        title: found.title,
-        labels: found.labels,
-        created_at: found.created_at,
-        updated_at: found.updated_at,
-        ended: found.ended.map(End::status),
-        failed_as: found.ended.and_then(End::failed_as),
-        archived: found.archived,
-        damaged: found.damaged,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tenure_core::record::Labels;
+    use tenure_ports::journal::TaskKey;
 
     use super::*;
 

@@ -21,6 +21,7 @@ use tenure_core::view::{
 use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
+use tenure_ports::journal::Entry;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::call::{CALL_MAX, MEDIA_TYPE};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
@@ -255,7 +256,7 @@ impl ClientPort for HttpClient {
             let list = List { after, include_terminal, ..List::default() };
             let (page, missing): (Entries, _) = self.0.ask_all(list).await?;
             let is_last = !page.more || page.entries.is_empty();
-            listing.entries.extend(page.entries.into_iter().map(pages::entry));
+            listing.entries.extend(page.entries.into_iter().map(Entry::from));
             listing.missing_partitions.extend(missing);
             if is_last {
                 break;

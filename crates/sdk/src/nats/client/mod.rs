@@ -210,7 +210,7 @@ impl ClientShared {
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
             let is_last = !page.more || page.entries.is_empty();
-            all.extend(page.entries.into_iter().map(pages::entry));
+            all.extend(page.entries.into_iter().map(Entry::from));
             if is_last {
                 return Ok(all);
             }
