@@ -81,11 +81,11 @@ async fn a_worker_is_told_why_it_gets_no_work() {
     };
     let to = format!("{}.node.{}", alice.name.root(&ClusterName::default()), alice.node);
     let (many, less) = (room(json!({"free": "many"})), room(json!({"free": -1})));
-    for (bytes, right) in [(many, "expected u64"), (less, "expected u64")] {
+    for (bytes, right) in [(many, "expected a whole number"), (less, "expected a whole number")] {
         say(&alice, to.clone(), bytes).await;
         is_of(&alice.refusal().await, "free", right);
     }
-    is_of(&refused(&bob).await[0].error, "free", "expected u64");
+    is_of(&refused(&bob).await[0].error, "free", "expected a whole number");
 
     let WorkerName { principal, boot, .. } = &alice.name;
     let elsewhere = format!("tenure.v1.worker.Mail.{principal}.{boot}.hello");
@@ -147,7 +147,7 @@ async fn inputs(bob: &Caller) {
         is_of(&refused, field, right);
     }
     let steps = async |input| ask(bob, "t", "task_query_steps", json!({"input": input})).await;
-    is_of(&steps(json!({"offset": null})).await.unwrap_err(), "offset", "expected usize");
+    is_of(&steps(json!({"offset": null})).await.unwrap_err(), "offset", "expected a whole number");
     assert!(steps(json!({"limit": null, "statuses": null})).await.is_ok());
     let partition = bob.key("t").partition(PARTITIONS);
     let list = bob.raw::<Json>(partition, encode(&json!([1, "task_get", "t"])).unwrap()).await;

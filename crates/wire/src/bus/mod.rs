@@ -184,13 +184,28 @@ fn read<'de, S: DeserializeSeed<'de>>(
     reader.set_max_depth(DEPTH_MAX);
     let place = FieldPath::default();
     let message = reader::read(seed, &mut reader, unknown, &place);
-    let message =
-        message.map_err(|error| BadMessage { why: error.to_string(), field: place.name() })?;
+    let message = message
+        .map_err(|error| BadMessage { why: plain(&error.to_string()), field: place.name() })?;
     // Reading a unit reads nothing inside a value: only at the end of the bytes does it find the end.
     match <()>::deserialize(&mut reader) {
         Err(InvalidMarkerRead(end)) if end.kind() == UnexpectedEof => Ok(message),
         _ => Err(BadMessage::whole("something follows its end")),
     }
+}
+
+/// The text of an error without names of types, which say little to somebody who writes no Rust.
+fn plain(error: &str) -> String {
+    let Some((what, expected)) = error.rsplit_once(", expected ") else { return error.to_owned() };
+    let expected = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        other => other,
+    };
+    format!("{what}, expected {expected}")
 }
 
 fn too_long(most: usize) -> BadMessage {
