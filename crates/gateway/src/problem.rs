@@ -67,6 +67,11 @@ impl HttpProblem {
         Self::of_http(StatusCode::BAD_REQUEST, message)
     }
 
+    /// 400: a header is not what it must be. The refusal names it.
+    pub fn bad_header(name: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Rejection::invalid(name, message))
+    }
+
     /// 401: nobody has authenticated the caller. Why is not said to callers that may be hostile.
     pub fn unauthenticated() -> Self {
         let message = "the request has no valid credentials";

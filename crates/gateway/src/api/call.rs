@@ -12,7 +12,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
-use smol_str::SmolStr;
 use tenure_core::command::check_tool;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, CommandId, SessionId, TaskId};
@@ -27,6 +26,7 @@ use tenure_wire::bus::request::{Ask, Request, RequestHead, TemplateInput};
 use uuid::Uuid;
 
 use super::etag::{self, ETag};
+use super::header::of_keyed;
 use super::page::{self, Filter};
 use super::query::Parameters;
 use super::read::{Inquiry, Place, ReadRequest, check_accept, read};
@@ -105,12 +105,13 @@ impl LongPoll {
         let (wait, since) = (query.take_time("wait")?, query.take_number("since")?);
         match (wait, since) {
             (None, None) => Ok(None),
+            // Without a time the answer comes at once.
             (wait, Some(since)) => {
                 let wait = wait.unwrap_or_default().min(wait_max);
                 Ok(Some(Self { since, wait }))
             }
             (Some(_), None) => {
-                let message = "a wait is for a version behind the one in since";
+                let message = "a wait needs the version that you know: ?wait=30s&since=VERSION";
                 Err(Rejection::invalid("since", message).into())
             }
         }
@@ -138,7 +139,7 @@ struct OperationCall<P> {
     client: Client<P>,
     who: Identity,
     session: SessionId,
-    key: Option<SmolStr>,
+    key: Option<CommandId>,
     filter: Filter,
 }
 
@@ -246,24 +247,30 @@ impl<P: ClientPort> OperationCall<P> {
         let task = head.task_id.clone();
         let context = context(head)?;
         let makes_task = matches!(ask, Ask::Create(_) | Ask::RetryEnded(_));
+        let is_known_by_header = self.is_known_by_header(&ask);
         let summary = match ask {
             Ask::Create(input) => {
                 let input = keyed(*input, self.key.as_ref());
-                self.client.create_under(context, input).await?
+                self.client.create_under(context, input).await
             }
             Ask::RetryEnded(input) => {
-                self.client.retry_ended_as(named(task)?, context, *input).await?
+                self.client.retry_ended_as(named(task)?, context, *input).await
             }
-            Ask::Command(command) => {
-                self.client.command_as(&named(task)?, context, *command).await?
-            }
+            Ask::Command(command) => self.client.command_as(&named(task)?, context, *command).await,
             _ => return Err(elsewhere()),
         };
+        let summary = summary.map_err(|no| if is_known_by_header { of_keyed(no) } else { no })?;
         let status = if makes_task { StatusCode::CREATED } else { StatusCode::OK };
         let location = makes_task.then(|| location(&self.session, &summary));
         let is_replayed = summary.spec_version.is_none(); // A write knows it, a repetition does not.
         let (tag, response) = (ETag::of_answer(&summary), json_reply(status, &summary));
         Ok(OperationReply { response, tag, location, is_replayed })
+    }
+
+    /// Whether the header alone says what repeats this command.
+    fn is_known_by_header(&self, ask: &Ask) -> bool {
+        let has_key = matches!(ask, Ask::Create(input) if input.idempotency_key.is_some());
+        self.key.is_some() && !has_key
     }
 
     /// What a patch would do.
@@ -335,9 +342,9 @@ fn named(task: Option<TaskId>) -> Result<TaskId, HttpProblem> {
 
 /// An input that takes over the key of its request, unless it names its Task itself: the id of the Task is
 /// made from the key (IDEM-03), so whoever repeats the request gets this Task.
-fn keyed(mut input: CreateTask, key: Option<&SmolStr>) -> CreateTask {
+fn keyed(mut input: CreateTask, key: Option<&CommandId>) -> CreateTask {
     if input.task_id.is_none() && input.idempotency_key.is_none() {
-        input.idempotency_key = key.cloned();
+        input.idempotency_key = key.map(|key| key.as_str().into());
     }
     input
 }

@@ -4,12 +4,16 @@
 use std::any::Any;
 use std::fmt;
 
-use axum::http::header::{HeaderMap, IF_MATCH, IF_NONE_MATCH};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::HeaderValue;
+use axum::http::header::{HeaderMap, IF_NONE_MATCH};
 use tenure_core::view::{TaskView, WriteSummary};
 use tenure_core::{Code, Rejection};
 
+use super::header::one;
 use crate::problem::HttpProblem;
+
+/// The header by which a write expects a version.
+const NAME: &str = "If-Match";
 
 /// The tag of a Task. Both numbers are fields of the Task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +54,26 @@ impl fmt::Display for ETag {
 /// The `spec_version` that a write expects, by `If-Match`. `*` expects none in particular.
 ///
 /// # Errors
-/// 400 for several tags; 412 for a tag that no Task has.
+/// 400 for several tags, and for what is no tag; 412 for a tag that no Task has.
 pub(super) fn expected_spec_version(headers: &HeaderMap) -> Result<Option<u64>, HttpProblem> {
-    let Some(text) = one(headers, &IF_MATCH)? else { return Ok(None) };
-    match text {
-        "*" => Ok(None),
-        text if text.contains(',') => Err(HttpProblem::malformed("If-Match names one tag here")),
-        text => match ETag::read(text) {
-            Some(tag) => Ok(Some(tag.spec_version)),
-            None => Err(no_tag(text)),
-        },
+    let Some(text) = one(headers, NAME)? else { return Ok(None) };
+    match ETag::read(text) {
+        Some(tag) => Ok(Some(tag.spec_version)),
+        None if text == "*" => Ok(None),
+        None if is_tag(text) => Err(no_tag(text)),
+        None => {
+            let message =
+                "If-Match is the ETag of a task, with its quotes, such as \"12-7\"; one, or *";
+            Err(HttpProblem::bad_header(NAME, message))
+        }
     }
+}
+
+/// Whether a text has the form of one tag, as HTTP knows it.
+fn is_tag(text: &str) -> bool {
+    let strong = text.strip_prefix("W/").unwrap_or(text);
+    let inner = strong.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    inner.is_some_and(|inner| !inner.contains('"'))
 }
 
 /// No Task has such a tag, so no Task matches it.
@@ -77,26 +90,11 @@ pub(crate) fn is_known(headers: &HeaderMap, tag: ETag) -> bool {
     tags.any(|it| it == "*" || ETag::read(it.strip_prefix("W/").unwrap_or(it)) == Some(tag))
 }
 
-/// The one value of a header.
-pub(super) fn one<'a>(
-    headers: &'a HeaderMap,
-    name: &axum::http::HeaderName,
-) -> Result<Option<&'a str>, HttpProblem> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(HttpProblem::malformed(format!("the header {name} is given twice")));
-    }
-    let text = value.to_str().map(str::trim);
-    let no_text = |_| {
-        let message = format!("the header {name} has characters that are not ASCII");
-        HttpProblem::of_http(StatusCode::BAD_REQUEST, message)
-    };
-    text.map(Some).map_err(no_text)
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+    use axum::http::header::IF_MATCH;
+
     use super::*;
 
     fn with(name: axum::http::HeaderName, values: &[&str]) -> HeaderMap {
@@ -125,10 +123,20 @@ mod tests {
         assert_eq!(expected(&["*"]).unwrap(), None);
         assert_eq!(expected(&["\"12-7\""]).unwrap(), Some(7));
         let status = |values: &[&str]| expected(values).unwrap_err().status();
-        assert_eq!(status(&["\"12-7\", \"13-7\""]), StatusCode::BAD_REQUEST);
-        assert_eq!(status(&["\"12-7\"", "\"13-7\""]), StatusCode::BAD_REQUEST);
-        assert_eq!(status(&["\"other\""]), StatusCode::PRECONDITION_FAILED);
-        assert_eq!(status(&["W/\"12-7\""]), StatusCode::PRECONDITION_FAILED);
+        for tag in ["\"other\"", "\"\"", "W/\"12-7\""] {
+            assert_eq!(status(&[tag]), StatusCode::PRECONDITION_FAILED, "{tag}");
+        }
+    }
+
+    /// What is no tag says nothing about the Task: the header is named, and not the version.
+    #[test]
+    fn what_is_no_tag_is_refused_by_the_name_of_the_header() {
+        let two = ["\"12-7\"", "\"13-7\""];
+        for values in [&["abc"][..], &["12-7"], &[""], &["\"12-7\", \"13-7\""], &["\""], &two] {
+            let refused = expected_spec_version(&with(IF_MATCH, values)).unwrap_err();
+            assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{values:?}");
+            assert_eq!(refused.rejection().details["field"], "If-Match", "{values:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod blobs;
 mod call;
 mod etag;
 mod fold;
+mod header;
 mod pack;
 mod page;
 mod parts;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -37,11 +38,13 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::call::MEDIA_TYPE;
 
 pub(crate) use self::fold::FOLDS_MAX;
+pub(crate) use self::header::idempotency_key;
 pub(crate) use self::page::position_in;
 pub(crate) use self::parts::PAGE_MAX;
 pub(crate) use self::query::{ParameterKind, Parameters};
 pub(crate) use self::read::{Inquiry, Place, check_accept, json_body};
 use crate::described::{Content, DescribedRoute};
+use crate::openapi::methods_of;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
 
@@ -102,8 +105,12 @@ pub(crate) async fn no_such_resource(request: Request) -> HttpProblem {
     HttpProblem::not_found(format!("there is nothing at {}", request.uri().path()))
 }
 
-/// The answer where the path has other methods. axum adds those (`Allow`).
+/// The answer where the path has other methods. axum adds those as `Allow`, too.
 pub(crate) async fn no_such_method(request: Request) -> HttpProblem {
-    let message = format!("{} does not go with this path", request.method());
+    let path = request.extensions().get::<MatchedPath>();
+    let mut message = format!("{} does not go with this path", request.method());
+    if let Some(methods) = path.and_then(|path| methods_of(path.as_str())) {
+        message.push_str(&format!("; it has {methods}"));
+    }
     HttpProblem::of_http(StatusCode::METHOD_NOT_ALLOWED, message)
 }

@@ -38,6 +38,7 @@ pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
     let task = format!("{SESSION}/tasks/{{task_id}}");
     Router::new()
         .route(&format!("{task}/steps/{{step_id}}"), get(step))
+        .route(&format!("{task}/steps/{{step_id}}/attempts/{{ordinal}}"), get(attempt_of_step))
         .route(&format!("{task}/attempts"), get(attempts))
         .route(&format!("{task}/attempts/{{attempt_id}}"), get(attempt))
         .route(&format!("{task}/runs"), get(runs))
@@ -58,13 +59,20 @@ const STEP_ID: Parameter =
     Parameter::query("step_id", ParameterForm::NAME, "Only those of this Step.");
 
 /// These resources, for the document.
-pub(super) const DESCRIBED: [DescribedRoute; 6] = [
+pub(super) const DESCRIBED: [DescribedRoute; 7] = [
     DescribedRoute::read(
         "/v1/sessions/{session}/tasks/{task_id}/steps/{step_id}",
         "get_step",
         "Reads a Step.",
         &[],
         &[(200, Some(json_of::<StepView>()))],
+    ),
+    DescribedRoute::read(
+        "/v1/sessions/{session}/tasks/{task_id}/steps/{step_id}/attempts/{ordinal}",
+        "get_attempt_of_step",
+        "Reads an Attempt by its number among those of its Step, from 1.",
+        &[],
+        &[(200, Some(json_of::<AttemptView>()))],
     ),
     DescribedRoute::read(
         "/v1/sessions/{session}/tasks/{task_id}/attempts",
@@ -189,10 +197,21 @@ async fn attempt<B: Backend>(
     let id: AttemptId = named(&place, "attempt_id")?;
     let task = whole(&gateway, &client, place.task()?).await?;
     let found = task.attempts.iter().find(|attempt| attempt.attempt_id == id);
-    match found {
-        Some(attempt) => Ok(json_reply(StatusCode::OK, attempt)),
-        None => Err(HttpProblem::not_found(format!("attempt {id} does not exist"))),
-    }
+    let absent = || HttpProblem::not_found(format!("attempt {id} does not exist"));
+    Ok(json_reply(StatusCode::OK, found.ok_or_else(absent)?))
+}
+
+async fn attempt_of_step<B: Backend>(
+    State(gateway): State<Arc<Gateway<B>>>,
+    asked: Inquiry,
+) -> Result<Response, HttpProblem> {
+    let (place, client) = reach(&gateway, &asked).await?;
+    asked.query.end()?;
+    let (step, ordinal): (StepId, u32) = (named(&place, "step_id")?, named(&place, "ordinal")?);
+    let task = whole(&gateway, &client, place.task()?).await?;
+    let found = task.attempts.iter().find(|it| it.step_id == step && it.ordinal == ordinal);
+    let absent = || HttpProblem::not_found(format!("step {step} has no attempt {ordinal}"));
+    Ok(json_reply(StatusCode::OK, found.ok_or_else(absent)?))
 }
 
 async fn runs<B: Backend>(

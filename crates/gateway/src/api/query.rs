@@ -59,7 +59,7 @@ impl Parameters {
     pub(crate) fn take_number(&mut self, name: &str) -> Result<Option<u64>, HttpProblem> {
         let Some(text) = self.take(name)? else { return Ok(None) };
         let no_number = |_| {
-            let message = format!("{name} is a number that is not negative");
+            let message = format!("{name} is a whole number that is not negative");
             tenure_core::Rejection::invalid(name, message).into()
         };
         text.parse().map(Some).map_err(no_number)
@@ -72,7 +72,8 @@ impl Parameters {
     pub(crate) fn take_time(&mut self, name: &str) -> Result<Option<Duration>, HttpProblem> {
         let Some(text) = self.take(name)? else { return Ok(None) };
         let no_time = || {
-            let message = format!("{name} is a time, such as 30s or 500ms");
+            let message =
+                format!("{name} is a time in whole seconds or milliseconds, such as 30s or 500ms");
             tenure_core::Rejection::invalid(name, message).into()
         };
         time(&text).map(Some).ok_or_else(no_time)

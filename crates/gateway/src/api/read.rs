@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use smol_str::SmolStr;
-use tenure_core::id::{SessionId, TaskId};
+use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::trace::TraceParent;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
@@ -17,6 +17,7 @@ use tenure_wire::bus::call::CALL_MAX;
 use tenure_wire::bus::request::Request;
 
 use super::etag;
+use super::header::idempotency_key;
 use super::pack::{Fields, PackedRequest};
 use super::page::{self, Filter, PAGE_TOKEN};
 use super::query::Parameters;
@@ -25,11 +26,9 @@ use crate::identity::Identity;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
 
-/// The id of a write, for its repetitions.
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Parameters parameters that every operation has beside its own, or every write.
+/// Parameters that every operation has beside its own, or every write.
 pub(super) const MAX_BYTES: &str = "max_bytes";
 pub(super) const EXPECTED_VERSION: &str = "expected_version";
 pub(super) const EXPECTED_SPEC_VERSION: &str = "expected_spec_version";
@@ -151,7 +150,7 @@ pub(super) struct ReadRequest {
     /// The request of the bus.
     pub(super) request: Request,
     /// The key that the caller gave, which a create may take over.
-    pub(super) key: Option<SmolStr>,
+    pub(super) key: Option<CommandId>,
     /// With what a list is asked.
     pub(super) filter: Filter,
 }
@@ -182,8 +181,22 @@ pub(super) async fn read(
         json_body(&parts.headers, body, route.body_max()).await?
     };
     let message = head.message(route.operation, place.task.as_ref(), &fields, &text)?;
-    let request = Request::read_within(CALL_MAX, &message)?;
+    let request = Request::read_within(CALL_MAX, &message).map_err(|no| placed(no, route))?;
     Ok(ReadRequest { request, key: head.key.take(), filter })
+}
+
+/// A refusal of the input as a whole, which says where a caller of HTTP sends it.
+fn placed(refused: Rejection, route: &OperationRoute) -> Rejection {
+    if refused.details.get("field").is_none_or(|field| field != "input") {
+        return refused;
+    }
+    let (field, place) = match route.has_input_in_query() {
+        true => ("query", "query string"),
+        false => ("body", "body"),
+    };
+    let why =
+        refused.message.split_once("`input`: ").map_or(refused.message.as_str(), |(_, why)| why);
+    Rejection::invalid(field, format!("the {place} cannot be read: {why}"))
 }
 
 /// The field at which a page begins.
@@ -202,7 +215,7 @@ fn begin_of_page(
 /// The fields around the input.
 #[derive(Debug)]
 struct RequestFields {
-    key: Option<SmolStr>,
+    key: Option<CommandId>,
     max_bytes: Option<u64>,
     expected_version: Option<u64>,
     expected_spec_version: Option<u64>,
@@ -228,7 +241,7 @@ impl RequestFields {
             trace,
         };
         if route.entry().is_some_and(|(entry, _)| entry.writes) {
-            head.key = etag::one(headers, &IDEMPOTENCY_KEY)?.map(unquoted).map(SmolStr::from);
+            head.key = idempotency_key(headers)?;
             head.expected_version = query.take_number(EXPECTED_VERSION)?;
             let expected = query.take_number(EXPECTED_SPEC_VERSION)?;
             head.expected_spec_version = expected.or(etag::expected_spec_version(headers)?);
@@ -261,7 +274,7 @@ impl RequestFields {
         let texts = [
             ("operation", Some(operation)),
             ("task_id", task.map(TaskId::as_str)),
-            ("command_id", self.key.as_deref()),
+            ("command_id", self.key.as_ref().map(CommandId::as_str)),
             ("trace", self.trace.as_deref()),
         ];
         for (name, text) in texts {
@@ -277,11 +290,6 @@ impl RequestFields {
         packed.close(&map);
         Ok(packed.into_bytes())
     }
-}
-
-/// A key without the quotes that the draft of the header asks for, and few write.
-fn unquoted(key: &str) -> &str {
-    key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key)
 }
 
 /// The body of a request, which is JSON of at most so many bytes, or empty.
@@ -403,10 +411,5 @@ mod tests {
         let says_so =
             headers(&[("content-type", "application/json"), ("content-length", "1048577")]);
         assert_eq!(read(&says_so, Vec::new()).await, too_large, "it is not even read");
-    }
-
-    #[test]
-    fn a_key_may_be_quoted() {
-        assert_eq!((unquoted("\"k\""), unquoted("k"), unquoted("\"k")), ("k", "k", "\"k"));
     }
 }

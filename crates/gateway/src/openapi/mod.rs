@@ -101,6 +101,13 @@ fn public(mut response: Response) -> Response {
     response
 }
 
+/// The methods that a path has, for people; `path` is as the document names it.
+pub(crate) fn methods_of(path: &str) -> Option<String> {
+    let methods = DOCUMENT["paths"][path].as_object()?;
+    let names: Vec<String> = methods.keys().map(|name| name.to_ascii_uppercase()).collect();
+    Some(names.join(", "))
+}
+
 /// The document.
 fn document() -> Json {
     let mut components = Components::new(&CATALOG);

@@ -27,12 +27,9 @@ use super::bodies::{
 use super::link::HttpLink;
 use super::table::JoiningWorker;
 use crate::Gateway;
-use crate::api::json_reply;
+use crate::api::{idempotency_key, json_reply};
 use crate::backend::Backend;
 use crate::problem::HttpProblem;
-
-/// The header with the id of a command.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// What a handler answers.
 type Answer = Result<Response, HttpProblem>;
@@ -225,13 +222,9 @@ pub(super) async fn claim<B: Backend>(at: AtLink<B>, JsonBody(body): JsonBody) -
 }
 
 /// The id of a command that the body does not name.
-fn command_of(headers: &HeaderMap) -> Result<CommandId, Rejection> {
-    match headers.get(IDEMPOTENCY_KEY) {
-        Some(key) => {
-            let key =
-                key.to_str().map_err(|_| Rejection::invalid(IDEMPOTENCY_KEY, "it is no text"));
-            Ok(CommandId::new(key?.trim_matches('"'))?)
-        }
+fn command_of(headers: &HeaderMap) -> Result<CommandId, HttpProblem> {
+    match idempotency_key(headers)? {
+        Some(given) => Ok(given),
         None => Ok(CommandId::new(Uuid::now_v7().to_string())?),
     }
 }

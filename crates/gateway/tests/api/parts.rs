@@ -18,6 +18,8 @@ async fn attempts_and_runs_are_found_by_their_ids() {
     let (id, run) = (attempt["attempt_id"].as_str().unwrap(), attempt["run_id"].as_str().unwrap());
     let one = gateway.get(&tasks(&format!("/t/attempts/{id}"))).await.json();
     assert_eq!(&one, attempt);
+    let first = gateway.get(&tasks("/t/steps/a/attempts/1")).await.json();
+    assert_eq!(&first, attempt, "it is the first of its step");
     let one = gateway.get(&tasks(&format!("/t/runs/{run}"))).await.json();
     assert_eq!(one["run_id"], run);
     let runs = gateway.get(&tasks("/t/runs")).await.json();
@@ -37,6 +39,8 @@ async fn what_is_not_there_is_not_found() {
         ("/t/steps/none".to_owned(), "step_not_found"),
         (format!("/t/runs/{nobody}"), "run_not_found"),
         (format!("/t/attempts/{nobody}"), "validation_error"),
+        ("/t/steps/a/attempts/9".to_owned(), "validation_error"),
+        ("/t/steps/none/attempts/1".to_owned(), "validation_error"),
     ] {
         let absent = send(gateway.ask(Method::GET, &tasks(&rest))).await;
         assert_eq!(
@@ -45,7 +49,14 @@ async fn what_is_not_there_is_not_found() {
             "{rest}"
         );
     }
-    for rest in ["/t/attempts/x", "/t/runs/x", "/T", "/t/steps/X", "/t/attempts?limit=0"] {
+    for rest in [
+        "/t/attempts?limit=0",
+        "/t/attempts/x",
+        "/t/runs/x",
+        "/T",
+        "/t/steps/X",
+        "/t/steps/a/attempts/x",
+    ] {
         let refused = send(gateway.ask(Method::GET, &tasks(rest))).await;
         assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{rest}");
     }

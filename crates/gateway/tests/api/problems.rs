@@ -14,7 +14,7 @@ async fn a_wrong_field_is_named_as_on_the_bus() {
         (json!({ "task_id": "t", "steps": [{ "step_id": "a" }, { "step_id": 7 }] }), "steps[0]"),
         (json!({ "task_id": "t", "stepz": [] }), "stepz"),
         (json!({ "task_id": "t", "labels": { "a": 1 } }), "labels.a"),
-        (json!([1]), "input"),
+        (json!([1]), "body"),
     ] {
         let refused = gateway.post(&tasks(""), &body).await;
         assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{body}");
@@ -27,6 +27,8 @@ async fn a_wrong_field_is_named_as_on_the_bus() {
     assert_eq!(send(twice).await.field(), "title");
     let number = send(gateway.ask(Method::GET, &tasks("?limit=many"))).await;
     assert_eq!(number.field(), "limit");
+    let detail = number.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.ends_with("expected a whole number that is not negative"), "{detail}");
     let unknown = send(gateway.ask(Method::GET, &tasks("?limits=1"))).await;
     assert_eq!(unknown.field(), "limits");
 }
@@ -53,6 +55,8 @@ async fn http_refuses_what_is_no_request() {
     let mut allowed: Vec<&str> = other.header("allow").split(',').map(str::trim).collect();
     allowed.sort_unstable();
     assert_eq!(allowed, ["GET", "HEAD", "PATCH"]);
+    let detail = other.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(detail, "DELETE does not go with this path; it has GET, PATCH");
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ async fn a_long_poll_ends_without_an_answer_when_nothing_happens() {
     let task = gateway.until("t", is_held).await;
     let path = tasks(&format!("/t?wait=50ms&since={}", task["version"]));
     assert_eq!(send(gateway.ask(Method::GET, &path)).await.status, StatusCode::NO_CONTENT);
+    let at_once = tasks(&format!("/t?since={}", task["version"]));
+    assert_eq!(send(gateway.ask(Method::GET, &at_once)).await.status, StatusCode::NO_CONTENT);
     for (query, field) in [("wait=soon&since=1", "wait"), ("wait=1s", "since")] {
         let refused = send(gateway.ask(Method::GET, &tasks(&format!("/t?{query}")))).await;
         assert_eq!(

@@ -34,6 +34,7 @@ async fn a_create_without_an_id_is_known_by_its_key() {
     let other = create("k", &json!({ "title": "another", "steps": steps })).await;
     assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(other.code(), "idempotency_conflict");
+    assert_eq!(other.field(), "Idempotency-Key", "the key came in the header");
     let fresh = gateway.post(&tasks(""), &body).await;
     assert_ne!(fresh.header("location"), first.header("location"), "no key: another task");
 }
@@ -53,6 +54,26 @@ async fn a_command_is_carried_out_once() {
     assert_eq!(resumed.status, StatusCode::OK);
     let too_late = pause("another").await;
     assert_eq!(too_late.status, StatusCode::OK, "it can be paused again");
+}
+
+/// A header that cannot be used is refused by its name, before anything is done.
+#[tokio::test]
+async fn a_header_that_is_malformed_is_named() {
+    let gateway = TestGateway::open().await;
+    gateway.create("t", "hold").await;
+    for (header, value) in
+        [("If-Match", "abc"), ("Idempotency-Key", ""), ("Idempotency-Key", "\"\"")]
+    {
+        let name = header.to_ascii_lowercase();
+        let pause = gateway.ask(Method::POST, &tasks("/t/pause")).header(&name, value);
+        let refused = send(pause).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{header}: {value}");
+        assert_eq!(
+            (refused.code().as_str(), refused.field().as_str()),
+            ("validation_error", header)
+        );
+    }
+    assert_ne!(gateway.get(&tasks("/t")).await.json()["native_status"], "paused");
 }
 
 /// OCC-07: what workers do does not matter, what orchestrators did does.
