@@ -8,7 +8,7 @@ me=$(jq -n --arg boot "$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')" '{concurrenc
     if $ARGS.positional == [] then {} else {handlers: $ARGS.positional} end' --args "${@:2}")
 
 ask() { # METHOD PATH [BODY]: prints the answer, and fails if it is a refusal.
-    curl -sS --fail-with-body --max-time "${most:-30}" -X "$1" "$root$2" ${3:+--json "$3"} --config <(
+    ${as-} curl -sS --fail-with-body --max-time "${most:-30}" -X "$1" "$root$2" ${3:+--json "$3"} --config <(
         [ -z "${TENURE_TOKEN-}" ] || printf 'header = "Authorization: Bearer %s"' "$TENURE_TOKEN")
 }
 join() { # Always under the same boot: at another gateway, too, the worker goes on with what it has in hand.
@@ -45,14 +45,15 @@ run() { # CLAIM: while the command runs, its lease is renewed. If nobody renews 
     elif [ -n "$output" ]; then say report "{status: \"completed\", output: $output}"
     else say report '{status: "failed", reason: {code: "exit_status", message: "the command failed"}}'; fi
 }
-trap 'set +e; [ -z "$pid" ] || kill -- "-$pid"; [ -z "$held" ] || ask POST "/$link/attempts/$(jq -r .attempt_id \
-    <<<"$held")/release" "$(jq -c ". + {reason: \"draining\"}" <<<"$held")"; ask DELETE "/$link?after=$after"' EXIT
+trap 'set +e; kill ${poll-} 2>/dev/null; [ -z "$pid" ] || kill -- "-$pid"; [ -z "$held" ] || ask POST \
+    "/$link/attempts/$(jq -r .attempt_id <<<"$held")/release" "$(jq -c ". + {reason: \"draining\"}" <<<"$held")"
+    ask DELETE "/$link?after=$after"; rm -r "$dir"' EXIT
 trap 'exit 0' INT TERM
 until join; do sleep 2; done
 while true; do
-    page=$(ask GET "/$link/deliveries?after=$after&wait=20s") || { join || sleep 2; continue; }
-    after=$(jq .last <<<"$page")
+    as=exec ask GET "/$link/deliveries?after=$after&wait=20s" >"$dir/page" & poll=$! # A signal ends a wait at once.
+    if wait "$poll"; then poll='' after=$(jq .last "$dir/page"); else poll=''; join || sleep 2; continue; fi
     while read -r it <&3; do
         case $it in *'"grant":'*) run "$(jq -c .grant <<<"$it")" ;; *'"drain":true'*) exit ;; esac
-    done 3< <(jq -c '.deliveries[]' <<<"$page")
+    done 3< <(jq -c '.deliveries[]' "$dir/page")
 done
