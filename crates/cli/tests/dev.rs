@@ -11,6 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -241,6 +242,12 @@ fn the_environment_names_a_gateway() {
     assert_eq!(list(&[]).with(0).json()["tasks"], Value::Array(Vec::new()));
     list(&["--data", "nowhere"]).with(3).saying("nowhere");
     list(&["--nats", "nats://127.0.0.1:9"]).with(6).saying("nats://127.0.0.1:9");
+    let beside_data = |args: &[&str]| {
+        let args = [&["task", "list", "--all", "-o", "json"], args].concat();
+        Running::run_to_end(place.command(&args).env("TENURE_DATA", "nowhere"))
+    };
+    beside_data(&[]).with(3).saying("nowhere");
+    beside_data(&["--http", &dev.url]).with(0);
     dev.stop();
 }
 
@@ -271,6 +278,14 @@ fn the_examples_of_workers_over_http_run_steps() {
         };
         wait_until(is_done, &place.path(file));
         worker.signal(Signal::SIGTERM);
+        if program == "bash" {
+            let asked = Instant::now();
+            worker.end();
+            assert!(
+                asked.elapsed() < Duration::from_secs(10),
+                "it ends in the middle of a long poll"
+            );
+        }
     }
     dev.stop();
 }

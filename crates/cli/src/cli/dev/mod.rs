@@ -17,7 +17,7 @@ use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::gateway::{HttpArgs, HttpHost};
-use crate::cli::place::NatsArgs;
+use crate::cli::place::{NatsArgs, is_of_environment};
 use crate::cli::run::concurrency;
 use crate::cli::runtime::{StopSignals, one_thread};
 
@@ -67,9 +67,12 @@ pub(crate) fn run(args: &DevArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
 }
 
 impl DevArgs {
-    /// Whether to use a cluster: the options name one, and no directory.
-    const fn is_cluster(&self) -> bool {
-        self.data.is_none() && self.nats.is_given()
+    /// Whether to use a cluster and no directory. What is typed goes before what the environment says.
+    fn is_cluster(&self) -> bool {
+        match &self.data {
+            Some(data) => is_of_environment(data) && self.nats.is_typed(),
+            None => self.nats.is_given(),
+        }
     }
 
     /// The directory; of a cluster, the one in which commands leave what they print.

@@ -7,6 +7,7 @@ use tenure_core::id::{SessionId, TaskId};
 use tenure_ports::journal::TaskKey;
 
 use super::cluster::LookArgs;
+use super::gateway::is_typed;
 use crate::cli::answer::{Exit, Failure, Format};
 
 /// The default directory.
@@ -14,11 +15,19 @@ const DEFAULT: &str = ".tenure";
 /// The folder below a directory in which commands leave what they print.
 pub(crate) const FILES: &str = "files";
 
+/// The variable that names a directory.
+const VARIABLE: &str = "TENURE_DATA";
+
+/// Whether the environment names this directory: then nobody has typed it.
+pub(crate) fn is_of_environment(data: &Path) -> bool {
+    !is_typed(&data.to_string_lossy(), VARIABLE)
+}
+
 /// Where Tasks are kept.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DataDir {
     /// Directory that keeps the tasks
-    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA", default_value = DEFAULT)]
+    #[arg(long = "data", value_name = "DIR", env = VARIABLE, default_value = DEFAULT)]
     pub(crate) path: PathBuf,
 }
 
@@ -26,7 +35,7 @@ pub(crate) struct DataDir {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {
     /// Directory that keeps the tasks [default: .tenure, unless --nats or --http names a cluster]
-    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
+    #[arg(long = "data", value_name = "DIR", env = VARIABLE)]
     pub(crate) data: Option<PathBuf>,
 
     #[command(flatten)]
@@ -60,9 +69,13 @@ pub(crate) struct OfTask {
 }
 
 impl PlaceArgs {
-    /// Whether to use a cluster, over NATS or through a gateway: the options name one, and no directory.
+    /// Whether to use a cluster, over NATS or through a gateway, and no directory. What is typed goes before what
+    /// the environment says, and after that a directory goes before a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
-        self.data.is_none() && self.cluster.is_given()
+        match &self.data {
+            Some(data) => is_of_environment(data) && self.cluster.is_typed(),
+            None => self.cluster.is_given(),
+        }
     }
 
     /// The directory, if no cluster is used.
@@ -83,8 +96,8 @@ impl PlaceArgs {
     /// The command that waits for the end of a Task of this name.
     pub(crate) fn waits_on(&self, name: impl std::fmt::Display) -> String {
         let place = match &self.data {
-            Some(data) => format!(" --data {}", data.display()),
-            None => self.cluster.told(),
+            Some(data) if !self.is_cluster() => format!(" --data {}", data.display()),
+            _ => self.cluster.told(),
         };
         format!("tenure task wait {name}{place}")
     }
@@ -92,10 +105,10 @@ impl PlaceArgs {
     /// The options with which another command uses the same place.
     pub(crate) fn told(&self) -> String {
         let mut at = String::new();
-        if let Some(data) = &self.data {
-            at.push_str(&format!(" --data {}", data.display()));
-        } else if self.is_cluster() {
+        if self.is_cluster() {
             at.push_str(&self.cluster.hinted());
+        } else if let Some(data) = &self.data {
+            at.push_str(&format!(" --data {}", data.display()));
         }
         if self.session.as_str() != "default" {
             at.push_str(&format!(" --session {}", self.session));

@@ -14,7 +14,7 @@ use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, boot,
 use tenure_wire::bus::subject::{ClientName, ClusterName, Token, inbox};
 
 use super::any::AnyClient;
-use super::gateway::GatewayArgs;
+use super::gateway::{GatewayArgs, NATS_VARIABLE, is_typed};
 use crate::cli::answer::{Exit, Failure};
 
 /// Where NATS is if nobody says it.
@@ -96,6 +96,11 @@ impl NatsArgs {
         self.url.as_deref()
     }
 
+    /// Whether somebody has typed that name: it is not from the environment.
+    pub(crate) fn is_typed(&self) -> bool {
+        is_typed_nats(self.url.as_deref())
+    }
+
     /// The named server, or that of this machine.
     fn url(&self) -> &str {
         self.url.as_deref().unwrap_or(DEFAULT_URL)
@@ -110,6 +115,10 @@ impl NatsArgs {
     pub(crate) async fn open(&self, name: &str, inbox: String) -> Result<Connection, Failure> {
         Ok(Connection::open(&self.settings(name), inbox).await?)
     }
+}
+
+fn is_typed_nats(url: Option<&str>) -> bool {
+    url.is_some_and(|url| is_typed(url, NATS_VARIABLE))
 }
 
 /// The options that name the cluster to another command, but for what the environment says. Without the
@@ -237,6 +246,11 @@ impl LookArgs {
     /// Whether the options name a cluster, or its gateway.
     pub(crate) fn is_given(&self) -> bool {
         self.url.is_some() || self.gateway().is_some()
+    }
+
+    /// Whether somebody has typed that name: it is not from the environment.
+    pub(super) fn is_typed(&self) -> bool {
+        is_typed_nats(self.url.as_deref()) || self.gateway.is_typed()
     }
 
     /// The address of the gateway, if it is to be used.

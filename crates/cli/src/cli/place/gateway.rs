@@ -12,6 +12,9 @@ use crate::cli::answer::{Exit, Failure};
 /// The variable that names a gateway.
 const VARIABLE: &str = "TENURE_URL";
 
+/// The variable that names a NATS server.
+pub(super) const NATS_VARIABLE: &str = "TENURE_NATS_URL";
+
 /// A gateway, if one is named.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct GatewayArgs {
@@ -35,8 +38,13 @@ impl GatewayArgs {
     pub(crate) fn chosen(&self, nats: Option<&str>) -> Option<&str> {
         let url = self.http.as_deref()?;
         let is_meant =
-            is_typed(url, VARIABLE) || !nats.is_some_and(|it| is_typed(it, "TENURE_NATS_URL"));
+            is_typed(url, VARIABLE) || !nats.is_some_and(|it| is_typed(it, NATS_VARIABLE));
         is_meant.then_some(url)
+    }
+
+    /// Whether somebody has typed the address of a gateway.
+    pub(super) fn is_typed(&self) -> bool {
+        self.http.as_deref().is_some_and(|url| is_typed(url, VARIABLE))
     }
 
     /// The option that names the gateway to another command. Empty if the environment names it.
@@ -58,7 +66,7 @@ impl GatewayArgs {
 }
 
 /// Whether somebody has typed this value: it is not that of the environment.
-fn is_typed(value: &str, variable: &str) -> bool {
+pub(super) fn is_typed(value: &str, variable: &str) -> bool {
     std::env::var(variable).ok().as_deref() != Some(value)
 }
 

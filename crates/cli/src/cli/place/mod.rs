@@ -45,7 +45,7 @@ mod session;
 mod socket;
 
 pub(crate) use self::any::AnyClient;
-pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs};
+pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs, is_of_environment};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
 pub(crate) use self::data::{Indexed, Loaded, TaskReader, is_default, me};
 pub(crate) use self::ended::{LOOK, until_ended};

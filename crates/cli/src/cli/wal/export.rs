@@ -71,7 +71,7 @@ struct ExportedLog {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
-    if args.look.at.data.is_some() {
+    if args.look.at.data.is_some() && !args.look.at.is_cluster() {
         let message = "logs of a cluster are exported, and --data or TENURE_DATA names a directory";
         return Err(
             Failure::new(Exit::Usage, message).help("leave it out; --to DIR says where to write")

@@ -68,7 +68,7 @@ struct Brought {
 }
 
 pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
-    if args.look.at.data.is_some() {
+    if args.look.at.data.is_some() && !args.look.at.is_cluster() {
         let message = "the first argument is the directory to import, not --data or TENURE_DATA";
         return Err(
             Failure::new(Exit::Usage, message).help("leave that out: tenure wal import DIR --all")
