@@ -31,8 +31,16 @@ const PART: [Parameter; 6] = [
     Parameter::query("task_id", ParameterForm::NAME, "The Task of the claim.").required(),
     Parameter::query("run_id", ParameterForm::Uuid, "The Run of the claim.").required(),
     Parameter::query("fencing_token", ParameterForm::NUMBER, "The token of the claim.").required(),
-    Parameter::query("offset", ParameterForm::NUMBER, "The body is a part that begins at this byte."),
-    Parameter::query("size_bytes", ParameterForm::NUMBER, "With `offset`: the bytes of the whole blob."),
+    Parameter::query(
+        "offset",
+        ParameterForm::NUMBER,
+        "The body is a part that begins at this byte.",
+    ),
+    Parameter::query(
+        "size_bytes",
+        ParameterForm::NUMBER,
+        "With `offset`: the bytes of the whole blob.",
+    ),
 ];
 
 /// The ids alone.

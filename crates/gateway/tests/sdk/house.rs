@@ -1,5 +1,6 @@
 //! A scheduler in memory, and sockets on which a gateway to it answers.
 
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -125,7 +126,16 @@ impl Drop for Socket {
 
 impl Socket {
     pub(crate) async fn tcp(at: &str, routes: Router) -> Self {
-        let listener = TcpListener::bind(at).await.unwrap();
+        let listener = loop {
+            match TcpListener::bind(at).await {
+                Ok(listener) => break listener,
+                // The socket that was dropped there is closed in a moment.
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
         let url = format!("http://{}", listener.local_addr().unwrap());
         let callers = stream::unfold(listener, |listener| async {
             let (stream, _) = listener.accept().await.ok()?;

@@ -59,7 +59,10 @@ async fn beat(shared: &HttpWorkerShared, holdings: &[Holding]) -> Vec<Pulse> {
     let mut roll = Roll::of(holdings);
     match ask(shared, holdings).await {
         Ok(Pulses { pulses }) => pulses.into_iter().for_each(|said| roll.take(said)),
-        Err(refused) => tracing::debug!(%refused, "a heartbeat renews nothing"),
+        Err(refused) => {
+            tracing::debug!(%refused, "a heartbeat renews nothing");
+            shared.unanswered.notify_one();
+        }
     }
     roll.into_pulses()
 }

@@ -76,7 +76,11 @@ async fn fetch(
     to_pool: &UnboundedSender<Delivery>,
 ) -> Rejection {
     loop {
-        match linked.fetch().await {
+        let page = tokio::select! {
+            page = linked.fetch() => page,
+            gone = gone_while_unanswered(shared, linked) => return gone,
+        };
+        match page {
             Ok(page) => hand_over(shared, linked, page, to_pool),
             Err(refused) if refused.code.is_retryable() => {
                 // A single lost answer ends nothing: the deliveries come again.
@@ -86,6 +90,16 @@ async fn fetch(
                 sleep(AGAIN).await;
             }
             Err(last) => return last,
+        }
+    }
+}
+
+/// Looks at the gateway whenever it has not answered a heartbeat, and answers why the link is over once it is.
+async fn gone_while_unanswered(shared: &HttpWorkerShared, linked: &LinkedGateway) -> Rejection {
+    loop {
+        shared.unanswered.notified().await;
+        if let Err(gone) = linked.look().await {
+            return gone;
         }
     }
 }

@@ -86,6 +86,9 @@ struct HttpWorkerShared {
     credit: Mutex<Option<Credit>>,
     /// Notified when a statement of capacity may be due that goes with no report.
     room_changed: Notify,
+    /// Notified when a heartbeat was not answered, so that the worker looks whether its gateway is there: a
+    /// new Attempt needs its first renewal soon.
+    unanswered: Notify,
     order: Arc<ReportOrder>,
 }
 
@@ -165,6 +168,7 @@ impl HttpWorker {
             came: AtomicU64::new(0),
             credit: Mutex::default(),
             room_changed: Notify::new(),
+            unanswered: Notify::new(),
             order: Arc::default(),
         });
         let linked = shared.link_of(answer, None)?;
