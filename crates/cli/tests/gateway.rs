@@ -12,6 +12,7 @@ mod servers;
 mod support;
 
 use std::fmt::Write as _;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
@@ -34,6 +35,13 @@ fn listening(cluster: &Cluster, args: &[&str]) -> (Running, String) {
 
 fn gateway(cluster: &Cluster, more: &[&str]) -> (Running, String) {
     listening(cluster, &[&["gateway", "--http", "127.0.0.1:0"], more].concat())
+}
+
+/// What `tenure dev` says about its API, and the address of that.
+fn api_of(dev: &mut Running) -> (String, String) {
+    let said = dev.hears("HTTP API at ");
+    let url = said.split_once("HTTP API at ").unwrap().1.split(',').next().unwrap().to_owned();
+    (said, url)
 }
 
 /// A file that lets in who has this token, as an orchestrator of session `default`.
@@ -159,9 +167,16 @@ fn a_node_serves_http_too() {
 #[test]
 fn a_worker_and_a_gateway_of_a_cluster_are_one_command() {
     let cluster = Cluster::start();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    cluster.tenure(&["dev", "--http", &at]).with(6).saying("cannot listen");
+    let workers = cluster.tenure(&["worker", "list", "-o", "json"]).with(0).json();
+    assert!(
+        workers["workers"].as_array().is_some_and(Vec::is_empty),
+        "none has joined: {workers:#}"
+    );
     let mut dev = cluster.begin(&["dev", "--http", "127.0.0.1:0"]);
-    let said = dev.hears("HTTP API at ");
-    let url = said.split_once("HTTP API at ").unwrap().1.split(',').next().unwrap().to_owned();
+    let (said, url) = api_of(&mut dev);
     assert!(said.contains("tasks in the cluster"), "{said}");
     cluster.place.file("two.yaml", TWO);
     cluster.tenure(&["submit", "two.yaml", "--wait", "-o", "quiet", "--http", &url]).with(0);
@@ -170,6 +185,31 @@ fn a_worker_and_a_gateway_of_a_cluster_are_one_command() {
     dev.signal(Signal::SIGINT);
     dev.end().with(0);
     assert!(!cluster.place.path(".tenure/tasks").exists(), "it has no log of its own");
+}
+
+/// SIGHUP has the callers of such a gateway read again, too, and does not end the worker beside it.
+#[test]
+fn a_gateway_beside_a_worker_reads_its_callers_again() {
+    let cluster = Cluster::start();
+    callers(&cluster, "t0ken-one");
+    let args = ["dev", "--http", "127.0.0.1:0", "--http-callers", "callers.toml"];
+    let mut dev = cluster.begin(&args);
+    let (_, url) = api_of(&mut dev);
+    let status = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str())];
+        http::ask(&url, "GET", "/v1/sessions/default/tasks", &headers, "").status
+    };
+    assert_eq!(status("t0ken-one"), 200);
+    callers(&cluster, "t0ken-two");
+    dev.signal(Signal::SIGHUP);
+    let begun = Instant::now();
+    while status("t0ken-two") != 200 {
+        assert!(begun.elapsed() < PATIENCE, "the new token does not count");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    dev.signal(Signal::SIGINT);
+    dev.end().with(0);
 }
 
 /// A worker that reaches only gateways runs steps, goes on at the next gateway when one dies, and leaves in good order.

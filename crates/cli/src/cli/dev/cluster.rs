@@ -18,14 +18,17 @@ pub(super) async fn run(
     let backend = gateway::cluster(args.nats.settings("tenure-dev"))?;
     let (pool, files) = ((args.pool.clone(), args.concurrency()), args.dir().join(FILES));
     let worker = RunArgs::beside_gateway(args.nats.clone(), pool, files, args.drain)?;
-    let server = args.server()?;
+    // Steps come as soon as there is a worker, and they would be lost if the process could not listen and ended.
+    let http = HttpHost::start(backend, args.server()?, 1).await?;
     let worker = tokio::select! {
         begun = RunningWorker::begin(&worker, telemetry) => begun?,
         () = stop.asked() => return Ok(Exit::Interrupted),
     };
-    let http = HttpHost::start(backend, server, 1).await?;
     args.greet(&http, "the cluster");
-    let ended = worker.work(stop).await;
+    let ended = tokio::select! {
+        ended = worker.work(stop) => ended,
+        failure = http.reads_again() => Err(failure),
+    };
     tokio::select! {
         () = http.stop() => {}
         () = stop.asked() => {}

@@ -3,6 +3,7 @@
 //! A scheduler or a worker of the same process has one thread, and what HTTP costs (JSON, TLS, thousands of
 //! connections) must not take its turns.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::thread;
 
@@ -86,21 +87,26 @@ impl HttpHost {
         Some(format!("{scheme}://{}", self.listening.addresses.first()?))
     }
 
-    /// Waits until a signal asks to stop. Meanwhile SIGHUP has callers and certificates read again. Without such
-    /// files it ends the process, as it does when a terminal is closed.
+    /// Waits until a signal asks to stop. Meanwhile SIGHUP has its [files read again](Self::reads_again).
     pub(crate) async fn until_stopped(&self, stop: &mut StopSignals) -> Result<(), Failure> {
-        let Some(files) = &self.listening.files else {
-            stop.asked().await;
-            return Ok(());
-        };
-        let again = signal(SignalKind::hangup());
-        let mut again = again.map_err(Failure::cannot("listen for signals"))?;
-        loop {
-            tokio::select! {
-                () = stop.asked() => return Ok(()),
-                _ = again.recv() => reload(files),
-            }
+        tokio::select! {
+            () = stop.asked() => Ok(()),
+            failure = self.reads_again() => Err(failure),
         }
+    }
+
+    /// Reads callers and certificates again at each SIGHUP, and ends only if it cannot listen for that signal.
+    /// Without such files SIGHUP ends the process, as it does when a terminal is closed.
+    pub(crate) async fn reads_again(&self) -> Failure {
+        let Some(files) = &self.listening.files else { return pending().await };
+        let mut again = match signal(SignalKind::hangup()) {
+            Ok(again) => again,
+            Err(error) => return Failure::cannot("listen for signals")(error),
+        };
+        while again.recv().await.is_some() {
+            reload(files);
+        }
+        pending().await
     }
 
     /// Takes no more requests, and waits for the answers that are on their way, as long as the limits of the
