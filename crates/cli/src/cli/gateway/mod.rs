@@ -61,7 +61,7 @@ pub(crate) fn run(args: &GatewayRunArgs) -> Result<Exit, Failure> {
     let threads = available_parallelism().map_or(1, usize::from);
     let runtime = one_thread()?;
     take_small_pages();
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
         let http = HttpHost::start(backend.clone(), server, threads).await?;
         let url = http.url().unwrap_or_default();
@@ -76,7 +76,9 @@ pub(crate) fn run(args: &GatewayRunArgs) -> Result<Exit, Failure> {
             // A second signal ends the process at once.
             () = stop.asked() => Ok(Exit::Interrupted),
         }
-    })
+    });
+    runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
+    ended
 }
 
 /// Says at the beginning if the cluster does not answer. The gateway serves all the same, and requests wait for it.

@@ -95,7 +95,7 @@ impl RunArgs {
 /// Runs a worker. It uses a runtime of one thread, because Steps are other processes or wait.
 pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let runtime = one_thread()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
         match args.gateway.chosen(args.nats.named()) {
             Some(url) => {
@@ -103,7 +103,9 @@ pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
             }
             None => work_for(args, &mut stop, RunningWorker::begin(args, telemetry)).await,
         }
-    })
+    });
+    runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
+    ended
 }
 
 /// Works from when the worker has begun until it is to stop.
