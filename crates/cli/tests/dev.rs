@@ -228,6 +228,9 @@ fn an_open_address_needs_authentication() {
     let nobody = ["task", "list", "--http", "http://127.0.0.1:9", "--patience", "100ms"];
     place.tenure(&nobody).with(6).saying("cannot reach http://127.0.0.1:9");
     place.tenure(&["task", "list", "--http", "127.0.0.1:9"]).with(2).saying("TENURE_URL");
+    let secret = ["lease", "audit", "--http", "http://ann:s3cret@127.0.0.1:9"];
+    let refused = place.tenure(&secret).with(2).saying("127.0.0.1:9");
+    assert!(!refused.stderr.contains("s3cret"), "{refused:#?}");
 }
 
 /// The environment names the gateway, too, and what is typed goes before it.

@@ -62,6 +62,11 @@ impl HttpSettings {
         }
     }
 
+    /// The addresses for people, without what stands before an `@`, which may be a password.
+    pub fn shown(&self) -> String {
+        self.urls().map(without_login).collect::<Vec<_>>().join(",")
+    }
+
     /// The addresses, one by one.
     fn urls(&self) -> impl Iterator<Item = &str> {
         self.url.split(',').map(str::trim)
@@ -390,6 +395,8 @@ mod tests {
             token: Some("t0ken".into()),
             ..HttpSettings::new("http://ann:s3cret@one,http://ann:s3cret@two")
         };
+        assert_eq!(settings.shown(), "…@one,…@two");
+        assert_eq!(HttpSettings::new("http://one/t, unix:/s").shown(), "http://one/t,unix:/s");
         let shown = format!("{settings:?}");
         assert!(!shown.contains("t0ken") && !shown.contains("s3cret"), "{shown}");
     }

@@ -332,7 +332,7 @@ impl ClusterUser {
 
     /// A user who goes through a gateway, which knows from the token who that is.
     fn of_gateway(settings: HttpSettings) -> Self {
-        Self { address: settings.url.clone(), way: UserWay::Gateway(settings) }
+        Self { address: settings.shown(), way: UserWay::Gateway(settings) }
     }
 
     /// The address of the cluster, with its name if it has one, or of the gateway; without secrets.
