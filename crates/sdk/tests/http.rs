@@ -407,3 +407,15 @@ async fn a_listener_that_is_refused_learns_it() {
     assert_eq!(refused.code, Code::PermissionDenied);
     assert!(server.heard.lock()[1].head.contains("/events?runtime=true"));
 }
+
+/// However many begin to listen while the gateway says nothing, each gives up when its own patience is over.
+#[tokio::test]
+async fn listeners_lose_patience_together() {
+    let server = Server::gateway(|_, _| Does::Waits).await;
+    let settings = HttpSettings { patience: 500 * MS, ..server.settings() };
+    let client = HttpClient::connect(&settings, session()).await.unwrap();
+    let begun = Instant::now();
+    let all = join_all((0..20).map(|_| client.changes(None))).await;
+    assert!(all.iter().all(|it| it.as_ref().is_err_and(|no| no.code == Code::Unavailable)));
+    assert!(begun.elapsed() < 5_000 * MS, "{:?}", begun.elapsed());
+}

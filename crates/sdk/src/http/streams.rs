@@ -127,17 +127,21 @@ struct SessionFeed {
 }
 
 impl SessionFeed {
-    /// Listens from now on. The first listener opens the stream; others wait for that.
+    /// Listens from now on. The first listener opens the stream; others wait for that, no longer than their
+    /// patience lasts.
     async fn join(
         &self,
         task: Option<&TaskId>,
         patience: Duration,
     ) -> Result<mpsc::Receiver<SessionNews>, Rejection> {
-        let _turn = self.opens.lock().await;
+        let begun = Instant::now();
+        let Ok(_turn) = timeout(patience, self.opens.lock()).await else {
+            return Err(unavailable("the stream of the session cannot be opened now"));
+        };
         if let Some(told) = self.listeners.lock().join(task) {
             return Ok(told);
         }
-        let body = self.source.open(patience).await?;
+        let body = self.source.open(patience.saturating_sub(begun.elapsed())).await?;
         let told = self.listeners.lock().begin(task);
         let reader = self.source.clone().read(body, Arc::clone(&self.listeners));
         spawn("the stream of a session", reader);
