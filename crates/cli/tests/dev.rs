@@ -198,6 +198,22 @@ fn a_run_is_reached_over_its_directory() {
     assert!(!place.path(".tenure/http.sock").exists());
 }
 
+/// Who waits for the end of a task is not left waiting when the process that was to bring it there has died.
+#[test]
+fn a_wait_ends_when_the_process_at_work_has_died() {
+    let place = Place::new();
+    let stubborn = "trap '' TERM; echo here > begun; sleep 600";
+    place.file("t.yaml", format!("task_id: t\nsteps: {{a: {{run: \"{stubborn}\"}}}}\n"));
+    let run = place.start(&["run", "t.yaml", "-o", "quiet"]);
+    place.wait_for("begun");
+    let cancel = place.start(&["task", "cancel", "t", "--wait"]);
+    cancel.listens(); // The request is durable, and the step has ten seconds to stop.
+    run.signal(Signal::SIGKILL);
+    run.end();
+    let ended = cancel.end().with(6).saying("the process at work has left");
+    ended.saying("to go on: tenure run --resume=t");
+}
+
 #[test]
 fn a_socket_of_a_dead_process_is_in_nobodys_way() {
     let place = Place::new();

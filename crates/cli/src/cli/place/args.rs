@@ -134,3 +134,9 @@ pub(super) fn run_from_text(dir: &Path, session: &SessionId) -> String {
     }
     at
 }
+
+/// The command that goes on with a Task of a directory on which no process is at work.
+pub(super) fn resume(dir: &Path, key: &TaskKey) -> String {
+    let at = run_from_text(dir, &key.session_id);
+    format!("tenure run --resume={}{at}", key.task_id)
+}

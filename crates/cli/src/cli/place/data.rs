@@ -20,7 +20,7 @@ use tenure_sdk::client::{Client, get_blob};
 use tokio::runtime::Runtime;
 
 use super::any::AnyClient;
-use super::args::{FILES, OfTask, PlaceArgs, run_from_text};
+use super::args::{FILES, OfTask, PlaceArgs, resume, run_from_text};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
@@ -310,8 +310,7 @@ impl TaskReader {
 
     /// The command that goes on with a Task on which no process is at work.
     pub(crate) fn resume(&self, key: &TaskKey) -> String {
-        let at = run_from_text(&self.path, &key.session_id);
-        format!("tenure run --resume={}{at}", key.task_id)
+        resume(&self.path, key)
     }
 
     /// The command that says why a Task does not go on.

@@ -6,10 +6,18 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::id::Millis;
 use tenure_core::view::Means;
+use tokio::time::{Instant, sleep};
+
+/// How often to look whether a process is still at work.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long nobody has to be at work before a directory counts as left: a process that is started anew comes back.
+const LEFT_AFTER: Duration = Duration::from_secs(5);
 
 /// What runs the Tasks now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +52,21 @@ impl Host {
         match locks.lines().filter_map(FileLock::of).find(is_it) {
             Some(held) => Self::AtWork(signed.or(held.pid)),
             None => Self::Nobody,
+        }
+    }
+
+    /// Waits until nobody has been at work on the directory for a while. Never returns unless this is a process
+    /// that was seen there: one that cannot be seen, such as that of another container, may be at work unseen.
+    pub(super) async fn until_left(&self, data: &Path) {
+        if !matches!(self, Self::AtWork(_)) {
+            return std::future::pending().await;
+        }
+        let mut seen_at = Instant::now();
+        while seen_at.elapsed() < LEFT_AFTER {
+            sleep(LOOK).await;
+            if Self::of(data) != Self::Nobody {
+                seen_at = Instant::now();
+            }
         }
     }
 

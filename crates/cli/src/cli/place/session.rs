@@ -18,9 +18,10 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
 
 use super::any::AnyClient;
-use super::args::PlaceArgs;
+use super::args::{PlaceArgs, resume};
 use super::data::me;
 use super::ended::ended_in;
+use super::host::Host;
 use super::names::{self, HEADER_BYTES};
 use super::socket;
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
@@ -38,7 +39,7 @@ enum SessionClient {
     /// The nodes of a cluster.
     Far(Client<AnyClient>),
     /// The process that is at work on this directory.
-    AtWork { client: Client<AnyClient>, data: PathBuf },
+    AtWork { client: Client<AnyClient>, data: PathBuf, host: Host },
     /// A scheduler of this process.
     Here { client: Client<LocalClient>, _scheduler: Embedded },
 }
@@ -154,10 +155,13 @@ impl CallerSession {
     }
 
     /// Waits until the Task has ended, and returns it in short. The process at work on a directory may leave with
-    /// its Task, and only the log there says then how it has ended.
+    /// its Task, and only the log there says then how it has ended. If it leaves before, the wait is over.
     pub(crate) async fn end(&self) -> Result<TaskSummary, Failure> {
-        if let SessionClient::AtWork { data, .. } = &self.client {
-            return ended_in(data, &self.key).await;
+        if let SessionClient::AtWork { data, host, .. } = &self.client {
+            return tokio::select! {
+                ended = ended_in(data, &self.key) => ended,
+                () = host.until_left(data) => Err(left_alone(data, &self.key)),
+            };
         }
         let task = &self.key.task_id;
         ask!(self, client => client.wait_for_end(task))?;
@@ -251,10 +255,17 @@ impl SessionClient {
     ) -> Result<Self, Failure> {
         let is_locked = matches!(refused, embedded::Error::Open(OpenError::Locked { .. }));
         if is_locked && let Some(client) = socket::soon_at_work(data, &key.session_id).await {
-            return Ok(Self::AtWork { client, data: data.to_owned() });
+            return Ok(Self::AtWork { client, data: data.to_owned(), host: Host::of(data) });
         }
         Err(refused.into())
     }
+}
+
+/// The failure when the process that was at work on a directory has left, and a Task there has not ended.
+fn left_alone(data: &Path, key: &TaskKey) -> Failure {
+    let message = format!("the process at work has left, and task {key} has not ended");
+    let resume = resume(data, key);
+    Failure::new(Exit::Unavailable, message).help(format!("to go on: {resume}"))
 }
 
 /// The failure for a refusal. If the command may have taken effect, it has the id with which to
