@@ -17,6 +17,9 @@ const TOLD_AFTER: Duration = Duration::from_secs(1);
 /// How long to wait for the owner to read a log, as long as it answers that it is reading.
 const READING_MAX: Duration = Duration::from_secs(600);
 
+/// What a caller means who gives the longest duration that there is: a time that a clock can still tell.
+const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+
 /// The patience that is left for one request.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -37,6 +40,7 @@ impl Patience {
     pub(crate) fn of(whole: Duration) -> Self {
         let pauses = Pauses::between(PAUSES.0, PAUSES.1);
         let begun = Instant::now();
+        let whole = whole.min(FOR_EVER);
         let until = begun + whole;
         Self { begun, whole, until, pauses, lost_one: false, tells: true, told: None }
     }
@@ -105,6 +109,12 @@ pub(crate) fn ambiguous(message: impl Into<String>) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn patience_may_be_endless() {
+        let patience = Patience::of(Duration::MAX);
+        assert_eq!(patience.for_a_try(Duration::from_secs(9)), Duration::from_secs(9));
+    }
 
     #[tokio::test]
     async fn what_will_not_change_is_not_asked_again() {

@@ -6,6 +6,9 @@ use tenure_core::Rejection;
 
 use crate::jitter::jittered;
 
+/// A refusal asks for no longer pause than this: who asks for a day may have asked for it by mistake.
+const ASKED_MAX: Duration = Duration::from_secs(60);
+
 /// Pauses that double up to a longest one, each with some jitter.
 #[derive(Debug)]
 pub(crate) struct Pauses {
@@ -23,13 +26,13 @@ impl Pauses {
         self.next >= self.longest
     }
 
-    /// The pause after this refusal: no shorter than the refusal's `retry_after_ms`, and not the
-    /// same for all callers that got the same refusal.
+    /// The pause after this refusal: no shorter than the refusal's `retry_after_ms`, up to a minute, and
+    /// not the same for all callers that got the same refusal.
     pub(crate) fn after(&mut self, refused: &Rejection) -> Duration {
         let pause = jittered(self.next);
         self.next = (self.next * 2).min(self.longest);
         let asked = refused.details.get("retry_after_ms").and_then(serde_json::Value::as_u64);
-        let asked = Duration::from_millis(asked.unwrap_or(0));
+        let asked = Duration::from_millis(asked.unwrap_or(0)).min(ASKED_MAX);
         pause.max(asked + jittered(asked / 4))
     }
 }
@@ -71,5 +74,12 @@ mod tests {
         assert_ne!([of(), of(), of()], [of(), of(), of()], "they do not come back together");
         let refused = Rejection::new(Code::Unavailable, "busy").with("retry_after_ms", 1);
         assert!(pauses.after(&refused) >= 20 * MS);
+    }
+
+    #[test]
+    fn nobody_is_told_to_wait_for_a_day() {
+        let refused = Rejection::new(Code::Unavailable, "busy").with("retry_after_ms", 86_400_000);
+        let pause = Pauses::between(20 * MS, 40 * MS).after(&refused);
+        assert!((ASKED_MAX..=ASKED_MAX * 5 / 4).contains(&pause), "{pause:?}");
     }
 }

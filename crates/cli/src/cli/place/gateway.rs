@@ -20,7 +20,7 @@ pub(super) const NATS_VARIABLE: &str = "TENURE_NATS_URL";
 pub(crate) struct GatewayArgs {
     /// Go through the gateway at http://HOST:PORT, https://HOST:PORT or unix:PATH, and not over NATS; several
     /// addresses separated by commas
-    #[arg(long = "http", value_name = "URL", env = VARIABLE)]
+    #[arg(long = "http", value_name = "URL", env = VARIABLE, hide_env_values = true)]
     http: Option<String>,
 
     /// The token that says to the gateway who this is; safer in the environment

@@ -54,7 +54,7 @@ use super::connect::{HttpConnectError, HttpSettings};
 use super::gateways::GatewayLinks;
 use super::link::HttpRequest;
 use crate::nats::boot;
-use crate::patience::{Patience, unavailable};
+use crate::patience::{Patience, ambiguous, unavailable};
 use crate::worker::{Handlers, Options, WorkerPool};
 
 /// How long a call waits for its answer: a little longer than a gateway waits for the scheduler.
@@ -299,11 +299,25 @@ impl HttpWorkerShared {
         request: &HttpRequest,
         within: Duration,
     ) -> Result<Bytes, Rejection> {
-        linked.send(request, within).await.map_err(|refused| match refused.code {
+        let answer = tokio::select! {
+            answer = linked.send(request, within) => answer,
+            () = self.left(linked) => Err(ambiguous("the gateway was left before it answered")),
+        };
+        answer.map_err(|refused| match refused.code {
             // Nothing is decided: the worker joins again, or learns there that it may not.
             Code::WorkerGone | Code::Unauthenticated => unavailable(refused.message),
             _ => refused,
         })
+    }
+
+    /// Ends when the worker looks for another gateway: this one will answer nothing any more.
+    async fn left(&self, linked: &LinkedGateway) {
+        let is_other = |state: &JoinState| match state {
+            JoinState::Joining => true,
+            JoinState::Linked(now) => !std::ptr::eq(Arc::as_ptr(now), linked),
+            JoinState::Over(_) => false,
+        };
+        let _ = self.state.subscribe().wait_for(is_other).await; // The sender lives as long as this.
     }
 
     /// Sends a request once on the link that the worker has now.
