@@ -7,7 +7,7 @@
 
 mod carried;
 
-use std::future::{Future, ready};
+use std::future::{Future, pending, ready};
 
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
@@ -210,5 +210,11 @@ pub trait WorkerPort: Send + Sync + 'static {
     fn show_output(&self, node: &str, answer: OutputAnswer) -> impl Future<Output = ()> + Send {
         let _ = (node, answer);
         ready(())
+    }
+
+    /// Waits until another process works under this worker's name, so that nothing comes here any more. Only a
+    /// worker that shares its name with others hears of that, as behind gateways; all others wait for ever.
+    fn superseded(&self) -> impl Future<Output = ()> + Send {
+        pending()
     }
 }

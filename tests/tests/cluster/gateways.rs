@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use tenure_tests::binary::{Running, tenure};
 use tenure_tests::cluster::process::Process;
+use tenure_tests::cluster::proxy::Proxy;
 use tenure_tests::cluster::servers::free_port;
 use tenure_tests::cluster::tasks::{exec, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
@@ -15,14 +16,22 @@ use crate::common::{wait_ended, wait_runs};
 /// How many Steps run at a time.
 const CONCURRENCY: usize = 4;
 
-/// A gateway to the cluster, and its address.
-fn gateway(cluster: &Cluster, name: &str) -> Result<(Process, String)> {
-    let address = format!("127.0.0.1:{}", free_port());
+/// How many Steps a Task has.
+const STEPS: usize = 40;
+
+/// A gateway to the cluster, and its port.
+fn gateway(cluster: &Cluster, name: &str) -> Result<(Process, u16)> {
+    let port = free_port();
     let mut command = Command::new(tenure()?);
-    command.args(["gateway", "--nats", &cluster.url(), "--http", &address]);
+    command.args(["gateway", "--nats", &cluster.url(), "--http", &format!("127.0.0.1:{port}")]);
     let process = Process::start(name, cluster.dir(), command)?;
     until("the gateway listens", PATIENCE, || Ok(process.has_said("listens at") > 0))?;
-    Ok((process, format!("http://{address}")))
+    Ok((process, port))
+}
+
+/// The addresses of two gateways.
+fn both(one: u16, other: u16) -> String {
+    format!("http://127.0.0.1:{one},http://127.0.0.1:{other}")
 }
 
 /// A worker that knows nothing but these gateways.
@@ -42,45 +51,56 @@ fn waiting(cluster: &Cluster, urls: &str, task: &str) -> Result<Running> {
     Running::start(command.current_dir(cluster.dir()))
 }
 
-/// CTRL-01, REPORT-14: a worker and a caller that come over HTTP carry on at another gateway. No Step is lost, and
-/// none runs twice, as the worker itself lives on.
+/// Runs a Task through these gateways, and breaks something meanwhile. No Step is lost, and none runs twice, as the
+/// worker itself lives on.
+fn run_through(cluster: &Cluster, urls: &str, breaks: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut worker = worker(cluster, urls)?;
+    let client = cluster.client("c")?;
+    let mut ids: Vec<String> = (0..STEPS).map(|number| format!("s{number}")).collect();
+    let steps: Vec<_> = ids.iter().map(|id| exec(id, &[], "sleep 0.3")).collect();
+    client.create(&task("through", &steps))?;
+    let waits = waiting(cluster, urls, "through")?;
+    wait_runs(cluster, 2 * CONCURRENCY)?;
+    breaks()?;
+    wait_ended(&client, "through").with_context(|| worker.tail())?;
+    let told = waits.end(PATIENCE)?;
+    ensure!(told.status.success(), "{told:?}");
+
+    let completed = client.log("through", PATIENCE)?.events("task_step_completed");
+    ensure!(completed.len() == STEPS, "{} completions", completed.len());
+    let mut ran: Vec<_> = cluster.traced().iter().filter_map(|line| step_of(line)).collect();
+    ran.sort_unstable();
+    ids.sort_unstable();
+    ensure!(ran == ids, "each step runs once: {ran:?}\n{}", worker.tail());
+    worker.signal(Signal::SIGTERM)?;
+    let status = worker.end(PATIENCE)?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// CTRL-01, REPORT-14: a worker and a caller that come over HTTP carry on at another gateway.
 #[test]
 fn a_gateway_that_dies_costs_no_step() -> Result<()> {
-    const STEPS: usize = 40;
     on_cluster(Plan { workers: 0, ..Plan::default() }, |cluster| {
         let (mut first, one) = gateway(cluster, "g1")?;
         let (_second, other) = gateway(cluster, "g2")?;
-        let both = format!("{one},{other}");
-        let mut worker = worker(cluster, &both)?;
-        let done = (|| {
-            let client = cluster.client("c")?;
-            let ids: Vec<String> = (0..STEPS).map(|number| format!("s{number}")).collect();
-            let steps: Vec<_> = ids.iter().map(|id| exec(id, &[], "sleep 0.3")).collect();
-            client.create(&task("through", &steps))?;
-            let waits = waiting(cluster, &both, "through")?;
-            wait_runs(cluster, 2 * CONCURRENCY)?;
-            first.kill()?;
-            wait_ended(&client, "through")?;
-            let told = waits.end(PATIENCE)?;
-            ensure!(told.status.success(), "{told:?}");
+        run_through(cluster, &both(one, other), || first.kill())
+    })
+}
 
-            let completed = client.log("through", PATIENCE)?.events("task_step_completed");
-            ensure!(completed.len() == STEPS, "{} completions", completed.len());
-            let mut ran: Vec<_> =
-                cluster.traced().iter().filter_map(|line| step_of(line)).collect();
-            ran.sort_unstable();
-            let mut all = ids.clone();
-            all.sort_unstable();
-            ensure!(ran == all, "each step runs once: {ran:?}");
-            worker.signal(Signal::SIGTERM)?;
-            let status = worker.end(PATIENCE)?;
-            ensure!(status.success(), "{status}");
+/// REPORT-14: a gateway that lives on, and that its worker does not reach any more, takes no Step away from it.
+#[test]
+fn a_gateway_that_nobody_reaches_costs_no_step() -> Result<()> {
+    on_cluster(Plan { workers: 0, ..Plan::default() }, |cluster| {
+        let (first, one) = gateway(cluster, "g1")?;
+        let (_second, other) = gateway(cluster, "g2")?;
+        let way = Proxy::before(one)?;
+        run_through(cluster, &both(way.port, other), || {
+            drop(way);
             Ok(())
-        })();
-        if done.is_err() {
-            println!("{}", worker.tail());
-        }
-        done
+        })?;
+        ensure!(first.has_said("joined elsewhere") == 1, "{}", first.tail());
+        Ok(())
     })
 }
 
@@ -95,7 +115,7 @@ fn a_gateway_that_stands_still_is_left() -> Result<()> {
     on_cluster(Plan { workers: 0, lease_ms: 30_000, ..Plan::default() }, |cluster| {
         let (first, one) = gateway(cluster, "g1")?;
         let (_second, other) = gateway(cluster, "g2")?;
-        let worker = worker(cluster, &format!("{one},{other}"))?;
+        let worker = worker(cluster, &both(one, other))?;
         let client = cluster.client("c")?;
         client.create(&task("stands", &[exec("long", &[], "sleep 20")]))?;
         wait_runs(cluster, 1)?;

@@ -227,6 +227,7 @@ async fn a_gateway_acts_for_its_callers() {
         ("_INBOX.worker.worker-2.boot.>", "_INBOX.worker.worker-2.boot.d.one"),
         ("tenure.v1.event.other.task", "tenure.v1.event.other.task"),
         ("tenure.v1.node.>", "tenure.v1.node.one.alive"),
+        ("tenure.v1.worker.gpu.worker-2.boot.hello", "tenure.v1.worker.gpu.worker-2.boot.hello"),
     ];
     place.may_hear(&gateway, &heard).await;
 }

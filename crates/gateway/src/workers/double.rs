@@ -15,6 +15,7 @@ use tenure_ports::bus::{Credit, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::output::OutputAnswer;
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 /// The answer to a report that is recorded.
@@ -93,6 +94,8 @@ pub(super) struct PortDouble {
     pub(super) is_mute: Mutex<bool>,
     /// What is answered to a heartbeat.
     pub(super) pulse: Mutex<Pulse>,
+    /// Notified when the worker works elsewhere.
+    pub(super) elsewhere: Notify,
 }
 
 /// The answer to a report, if there is one.
@@ -108,6 +111,7 @@ impl Default for PortDouble {
             refusal: Mutex::default(),
             is_mute: Mutex::default(),
             pulse: Mutex::new(renewed),
+            elsewhere: Notify::new(),
         }
     }
 }
@@ -141,6 +145,10 @@ impl WorkerPort for PortDouble {
 
     fn credit(&self, credit: Credit) {
         self.credits.lock().push((credit.free, credit.seen));
+    }
+
+    async fn superseded(&self) {
+        self.elsewhere.notified().await;
     }
 
     fn query(

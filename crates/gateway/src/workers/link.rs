@@ -175,6 +175,10 @@ impl<W: WorkerPort> HttpLink<W> {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
+                () = self.port.superseded() => {
+                    tracing::info!(worker = %self.port.id(), "a worker has joined elsewhere; its link ends");
+                    break;
+                }
                 delivery = deliveries.next() => match delivery {
                     Some(delivery) => self.give_back_meanwhile(self.arrive(delivery)),
                     None => break, // The scheduler has stopped.

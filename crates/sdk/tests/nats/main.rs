@@ -9,5 +9,6 @@ mod lost;
 mod node;
 mod outputs;
 mod server;
+mod superseded;
 mod unused;
 mod worker;

@@ -80,6 +80,23 @@ async fn a_second_request_ends_the_first() {
     assert_eq!(numbers(&second.unwrap()), [1]);
 }
 
+/// A worker that has joined at another gateway gets nothing here: what it was never sent goes back.
+#[tokio::test(start_paused = true)]
+async fn a_link_ends_when_its_worker_works_elsewhere() {
+    let (link, scheduler) = link(2);
+    let unsent = claim("b");
+    scheduler.unbounded_send(grant(&claim("a"))).unwrap();
+    link.fetch(None, SOON).await.unwrap();
+    scheduler.unbounded_send(grant(&unsent)).unwrap();
+    sleep(SOON).await;
+    assert!(!link.is_over() && link.port.asked().is_empty(), "its client may ask again");
+    link.port.elsewhere.notify_one();
+    sleep(SOON).await;
+    let returned = DoubleCall::Release(unsent.attempt_id, ReleaseReason::Surplus);
+    assert_eq!((link.is_over(), link.port.asked()), (true, vec![returned]));
+    assert_eq!(link.fetch(None, SOON).await.unwrap_err().code, Code::WorkerGone);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_final_report_carries_the_capacity_that_it_frees() {
     let (link, scheduler) = link(1);

@@ -9,7 +9,7 @@ use async_nats::{Message, Subscriber};
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::join_all;
-use futures::stream::select;
+use futures::stream::{SelectAll, select};
 use serde::de::IgnoredAny;
 use smol_str::SmolStr;
 use tenure_core::features::Features;
@@ -51,9 +51,14 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) async fn start(
     inner: &Arc<Inner>,
     name: &WorkerName,
+    gives_way: bool,
 ) -> Result<(AbortHandle, UnboundedReceiver<Delivery>), Rejection> {
     let connection = &inner.connection;
-    let sent = connection.subscribe(format!("{}.d.*", connection.inbox())).await?;
+    let mut sent = SelectAll::new();
+    sent.push(connection.subscribe(format!("{}.d.*", connection.inbox())).await?);
+    if gives_way {
+        sent.push(connection.subscribe(format!("{}.hello", inner.root)).await?);
+    }
     let root = connection.cluster().root();
     let alive = connection.subscribe(format!("{root}.node.*.alive")).await?;
     let hungry = connection.subscribe(format!("{root}.node.*.hungry")).await?;
@@ -75,13 +80,22 @@ async fn supervise(mut loops: JoinSet<()>) {
     }
 }
 
-async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: UnboundedSender<Delivery>) {
+async fn take_deliveries(
+    inner: Arc<Inner>,
+    sent: SelectAll<Subscriber>,
+    to_pool: UnboundedSender<Delivery>,
+) {
     // Deliveries that have come meanwhile are acknowledged together.
     let mut sent = sent.ready_chunks(TOGETHER);
     let mut acknowledged = Instant::now();
     while let Some(messages) = sent.next().await {
         let (mut new, mut nodes) = (Vec::new(), BTreeSet::new());
-        for batch in messages.iter().filter_map(|message| read_batch(&inner, message)) {
+        let (hellos, batches): (Vec<_>, Vec<_>) =
+            messages.iter().partition(|it| inner.is_hello(it));
+        if hellos.into_iter().any(|hello| inner.is_of_another(hello)) {
+            inner.give_way(); // First, as what comes with it is for the other one.
+        }
+        for batch in batches.into_iter().filter_map(|message| read_batch(&inner, message)) {
             let node = batch.node.clone();
             let came = inner.links.lock().take(Moment::now(), batch);
             if came.iter().any(uses_capacity) {
@@ -184,6 +198,23 @@ fn let_in_later(refused: Rejection) -> Rejection {
 }
 
 impl Inner {
+    /// Whether somebody says hello under this worker's name.
+    fn is_hello(&self, message: &Message) -> bool {
+        message.subject.strip_suffix(".hello") == Some(self.root.as_str())
+    }
+
+    /// Whether that is another process than this one.
+    fn is_of_another(&self, hello: &Message) -> bool {
+        let said = decode::<Hello>(&hello.payload);
+        said.is_ok_and(|said| said.worker_build != self.origin.worker_build)
+    }
+
+    /// Takes nothing more, and says nothing more to nodes but reports: another process does so now.
+    fn give_way(&self) {
+        self.links.lock().leave();
+        self.superseded.send_replace(true);
+    }
+
     fn take_alive(&self, alive: Alive) {
         if let Err(other) = placement::check(alive.placement) {
             return self.turn_away(other);

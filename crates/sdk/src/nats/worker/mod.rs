@@ -82,6 +82,8 @@ struct Inner {
     /// The last reason why a node gives this worker no link: if it is final, the worker takes no
     /// work.
     refused: watch::Sender<Option<Rejection>>,
+    /// Whether another process works under this name now.
+    superseded: watch::Sender<bool>,
     /// Notified when a statement of capacity may be due to a node.
     room: Notify,
     /// Notified when a report waits, or may be sent now.
@@ -119,11 +121,40 @@ impl NatsWorker {
         handlers: Option<Vec<HandlerName>>,
         build: Option<&str>,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
+        let inner = Self::inner(connection, name, handlers, build)?;
+        let (loops, deliveries) = loops::start(&inner, name, false).await?;
+        Ok((Self { inner, loops }, deliveries))
+    }
+
+    /// As [`join_as`](Self::join_as), for a worker that may come through several processes, as one over HTTP comes
+    /// through gateways. Each says another `build`, and this one ends when a later one joins
+    /// ([`superseded`](WorkerPort::superseded)). Its login must be allowed to hear the worker's `hello`; otherwise
+    /// it goes on beside the later one.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub async fn join_for_now(
+        connection: Connection,
+        name: &WorkerName,
+        handlers: Option<Vec<HandlerName>>,
+        build: &str,
+    ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
+        let inner = Self::inner(connection, name, handlers, Some(build))?;
+        let (loops, deliveries) = loops::start(&inner, name, true).await?;
+        Ok((Self { inner, loops }, deliveries))
+    }
+
+    fn inner(
+        connection: Connection,
+        name: &WorkerName,
+        handlers: Option<Vec<HandlerName>>,
+        build: Option<&str>,
+    ) -> Result<Arc<Inner>, Rejection> {
         if connection.inbox() != name.inbox() {
             let message = "the connection was opened with the inbox of somebody else";
             return Err(Rejection::invalid("inbox", message));
         }
-        let inner = Arc::new(Inner {
+        Ok(Arc::new(Inner {
             root: name.root(connection.cluster()),
             connection,
             agent: name.agent()?,
@@ -134,11 +165,10 @@ impl NatsWorker {
             outbox: Mutex::default(),
             partitions: watch::Sender::new(None),
             refused: watch::Sender::new(None),
+            superseded: watch::Sender::new(false),
             room: Notify::new(),
             reports: Notify::new(),
-        });
-        let (loops, deliveries) = loops::start(&inner, name).await?;
-        Ok((Self { inner, loops }, deliveries))
+        }))
     }
 
     /// Leaves the pool: no more deliveries come. The worker can still report on the Attempts that
@@ -220,6 +250,9 @@ impl Drop for NatsWorker {
 impl Inner {
     async fn leave(&self) -> Result<(), Rejection> {
         self.links.lock().leave();
+        if *self.superseded.borrow() {
+            return Ok(()); // A goodbye would end the links of the one that works under this name now.
+        }
         self.connection.tell(format!("{}.bye", self.root), &Bye { v: V }).await?;
         self.connection.flush().await
     }
@@ -437,5 +470,10 @@ impl WorkerPort for NatsWorker {
         if let Err(refused) = self.inner.connection.tell(subject, &answer).await {
             tracing::debug!(node, %refused, "a node did not learn what a command wrote");
         }
+    }
+
+    async fn superseded(&self) {
+        let mut superseded = self.inner.superseded.subscribe();
+        let _ = superseded.wait_for(|it| *it).await; // The sender lives as long as this worker.
     }
 }
