@@ -153,6 +153,12 @@ impl LinkAccount {
         !self.is_draining && !self.is_over && (self.concurrency > 0 || self.room.is_some())
     }
 
+    /// The worker joins again. If it counts by itself, it says its capacity anew: its process may be another one.
+    pub(super) fn join_again(&mut self, concurrency: usize) {
+        self.concurrency = concurrency;
+        self.room = None;
+    }
+
     /// The worker counts by itself, and says its capacity. An older statement that comes late counts for
     /// nothing.
     pub(super) fn take_room(&mut self, room: Credit) {

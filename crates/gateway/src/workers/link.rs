@@ -141,6 +141,12 @@ impl<W: WorkerPort> HttpLink<W> {
         self.touch();
     }
 
+    /// The worker joins again, and runs so many Steps at a time.
+    pub(super) fn join_again(&self, concurrency: usize) {
+        self.account.lock().join_again(concurrency);
+        self.touch();
+    }
+
     /// Notes what a worker that counts by itself says of its capacity. Whatever the worker says with it is
     /// passed on next, and the capacity with that.
     pub(super) fn note_room(&self, room: Credit) {

@@ -156,7 +156,7 @@ impl<B: Backend> HttpWorkers<B> {
         let there = self.links.lock().of(&owner);
         if let Some(link) = there {
             if link.handlers == handlers {
-                link.set_concurrency(concurrency);
+                link.join_again(concurrency);
                 return Ok((link, false));
             }
             self.end(&link, None).await;

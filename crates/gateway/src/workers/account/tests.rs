@@ -319,6 +319,20 @@ async fn a_worker_that_counts_by_itself_gets_what_it_asks_for() {
     assert_eq!(stated(&mut account), Some((0, 3, 0)));
 }
 
+/// A worker that joins again may be another process under the same boot: what the former one said counts no more.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_joins_again_says_its_capacity_anew() {
+    let mut account = waiting(0);
+    account.take_room(room(2, 0, 9));
+    assert_eq!(stated(&mut account), Some((2, 0, 0)));
+    account.join_again(0);
+    assert_eq!(stated(&mut account), Some((0, 0, 0)));
+    account.take_room(room(1, 0, 1));
+    assert_eq!(stated(&mut account), Some((1, 0, 0)), "its numbers may begin again, too");
+    account.join_again(3);
+    assert_eq!(stated(&mut account), Some((3, 0, 0)), "it does not count by itself any more");
+}
+
 /// LEASE-19: the worker knows of lost Steps that came over its former links.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_counts_by_itself_says_which_lost_steps_it_has() {
