@@ -174,3 +174,25 @@ async fn a_worker_that_is_let_in_no_more_is_told() {
     let refused = timeout(SOON, port.denied()).await.unwrap();
     assert_eq!(refused.code, Code::PermissionDenied);
 }
+
+/// A gateway that refuses a worker, as one with an old list of callers, costs it no work: the others are asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_one_gateway_refuses_goes_on_at_another() {
+    let house = House::start().await;
+    let nowhere = Identity { pools: Allowed::Only(Vec::new()), ..worker("ant") };
+    let first = Socket::tcp("127.0.0.1:0", house.routes_for(worker("ant"))).await;
+    let refuses = Socket::tcp("127.0.0.1:0", house.other_routes_for(nowhere)).await;
+    let third = Socket::tcp("127.0.0.1:0", house.other_routes_for(worker("ant"))).await;
+    let url = format!("{},{},{}", first.url, refuses.url, third.url);
+    let all = HttpSettings { url, ..first.settings() };
+    let ran = Ran::default();
+    let handlers = handlers(&ran, Duration::ZERO);
+    let _pool = WorkerPool::over_http(all, "default", handlers, options(2)).await.unwrap();
+    house.gateway.part_with_workers().await;
+    drop(first);
+    let client = Client::new(house.link());
+    let task = client.create(task_of(3)).await.unwrap();
+    let ended = timeout(SOON, client.wait_for_end(&task)).await.unwrap().unwrap();
+    assert_eq!(ended.status, TaskStatus::Completed);
+    check_ran_once(&ran, 3);
+}

@@ -32,6 +32,8 @@ pub(crate) struct Site {
     pub(crate) files: ServerFiles,
     /// Lets as many requests for `/held` end as it has permits.
     pub(crate) gate: Arc<Semaphore>,
+    /// Has a permit for each request that has come to `/held`.
+    came: Arc<Semaphore>,
     stop: Arc<Notify>,
     serving: JoinHandle<()>,
     pub(crate) dir: TempDir,
@@ -79,13 +81,19 @@ impl Site {
         let server = HttpServer::bind(settings).await.unwrap();
         let address = server.addresses().first().copied();
         let (files, gate) = (server.files(), Arc::new(Semaphore::new(0)));
+        let came = Arc::new(Semaphore::new(0));
         let stop = Arc::new(Notify::new());
-        let (routes, stopped) = (routes(&gate), Arc::clone(&stop));
+        let (routes, stopped) = (routes(&gate, &came), Arc::clone(&stop));
         let serving = tokio::spawn(async move {
             server.serve_routes(routes, Counters::default(), stopped.notified()).await;
         });
         let address = address.unwrap_or_else(|| "127.0.0.1:1".parse().unwrap());
-        Self { address, files, gate, stop, serving, dir }
+        Self { address, files, gate, came, stop, serving, dir }
+    }
+
+    /// Waits until a request has come to `/held`.
+    pub(crate) async fn is_held(&self) {
+        self.came.acquire().await.unwrap().forget();
     }
 
     /// Tells the server to stop.
@@ -132,9 +140,10 @@ pub(crate) fn request(line: &str, headers: &[(&str, &str)]) -> String {
     text + "\r\n"
 }
 
-fn routes(gate: &Arc<Semaphore>) -> Router {
-    let gate = Arc::clone(gate);
+fn routes(gate: &Arc<Semaphore>, came: &Arc<Semaphore>) -> Router {
+    let (gate, came) = (Arc::clone(gate), Arc::clone(came));
     let held = any(async move || {
+        came.add_permits(1);
         let Ok(permit) = gate.acquire().await else { return "the test is over" };
         permit.forget();
         "let go"

@@ -14,7 +14,7 @@ async fn what_is_under_way_is_answered_and_nothing_new_begins() {
     writing.send(request("POST /held", &[])).await;
     idle.send(request("GET /who", &[])).await;
     assert_eq!(idle.answer().await.unwrap().status, 200);
-    tokio::time::sleep(Duration::from_millis(50)).await; // So that the server has read the other.
+    site.is_held().await;
     site.stop();
     assert_eq!(idle.rest().await, "", "an idle connection ends");
     while TcpStream::connect(site.address).await.is_ok() {
@@ -33,7 +33,7 @@ async fn streams_and_long_polls_end_at_once() {
     stream.send(request("GET /events", &[])).await;
     stream.until("data: first").await;
     poll.send(request("GET /held", &[])).await;
-    tokio::time::sleep(Duration::from_millis(50)).await; // So that the server has read it.
+    site.is_held().await;
     let began = Instant::now();
     site.stop();
     assert!(stream.rest().await.ends_with("0\r\n\r\n"));
@@ -49,7 +49,7 @@ async fn what_does_not_end_is_broken_off() {
     let site = Site::with(|settings, _| settings.limits.grace = Duration::from_millis(200)).await;
     let mut writing = site.connect().await;
     writing.send(request("POST /held", &[])).await;
-    tokio::time::sleep(Duration::from_millis(50)).await; // So that the server has read it.
+    site.is_held().await;
     site.stop();
     assert_eq!(writing.answer().await, None);
     site.stopped().await;
@@ -82,7 +82,7 @@ async fn workers_are_parted_with_at_once() {
     let link = whole.join().await;
     let mut fetching = whole.connect().await;
     fetching.send(request(&format!("GET {link}/deliveries?wait=20s"), &[])).await;
-    tokio::time::sleep(Duration::from_millis(50)).await; // So that the server has read it.
+    whole.is_answering(1).await;
     whole.stop();
     let answer = fetching.answer().await.unwrap();
     assert_eq!((answer.status, answer.code()), (404, "worker_gone".into()));

@@ -68,6 +68,14 @@ impl Whole {
         self.client.create(task).await.unwrap()
     }
 
+    /// Waits until so many requests are being answered.
+    pub(crate) async fn is_answering(&self, requests: usize) {
+        let with_this = format!("http_server_active_requests {}\n", requests + 1);
+        while !self.ask("GET /metrics", &[], "").await.body.contains(&with_this) {
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub(crate) async fn connect(&self) -> Raw<TcpStream> {
         Raw::new(TcpStream::connect(self.address).await.unwrap())
     }

@@ -46,6 +46,11 @@ impl GatewayLinks {
         self.turns.acquire().await.map_err(|_| unavailable("the client is closed"))
     }
 
+    /// How many gateways there are.
+    pub(super) fn count(&self) -> usize {
+        self.links.len()
+    }
+
     /// The gateway that is used now, and its place.
     pub(super) fn current(&self) -> (usize, Arc<GatewayLink>) {
         let at = self.at.load(Ordering::Relaxed);

@@ -52,19 +52,34 @@ pub(super) async fn keep(
 
 /// Joins again at any of the gateways, for as long as it takes. What the worker has in hand it goes on
 /// with: its next heartbeat and its reports name it.
+///
+/// # Errors
+/// The refusal of a gateway, when none of the others has let the worker in either.
 async fn join_again(
     shared: &HttpWorkerShared,
     before: &LinkedGateway,
 ) -> Result<Arc<LinkedGateway>, Rejection> {
+    let gateways = &shared.join.gateways;
     let mut pauses = Pauses::between(PAUSES.0, PAUSES.1);
     loop {
-        match shared.join.once().await {
-            Ok(answer) => return shared.link_of(answer, Some(before)),
-            Err(refused) if refused.code.is_retryable() => {
-                tracing::debug!(%refused, "this worker cannot join yet");
-                sleep(pauses.after(&refused)).await;
+        let mut denied = None;
+        for _ in 0..gateways.count() {
+            let (at, _) = gateways.current();
+            match shared.join.once().await {
+                Ok(answer) => return shared.link_of(answer, Some(before)),
+                Err(refused) if refused.code.is_retryable() => {
+                    tracing::debug!(%refused, "this worker cannot join yet");
+                    sleep(pauses.after(&refused)).await;
+                }
+                Err(last) => {
+                    tracing::warn!(refused = %last, "a gateway does not let this worker in");
+                    gateways.move_on(at);
+                    denied = Some(last);
+                }
             }
-            Err(last) => return Err(last),
+        }
+        if let Some(denied) = denied {
+            return Err(denied);
         }
     }
 }
