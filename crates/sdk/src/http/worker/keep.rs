@@ -14,7 +14,7 @@ use tenure_wire::bus::worker::Delivery as Sent;
 use tokio::time::sleep;
 
 use super::link::{FetchedPage, LinkedGateway, SaidCapacity, json};
-use super::{ANSWER, HttpWorkerShared, JoinState};
+use super::{ANSWER, FAREWELL, HttpWorkerShared, JoinState};
 use crate::pauses::Pauses;
 
 /// First and longest pause before the worker tries again to join.
@@ -32,7 +32,9 @@ pub(super) async fn keep(
     loop {
         let why = fetch(&shared, &linked, &to_pool).await;
         tracing::warn!(gateway = linked.shown(), %why, "the link of this worker is over; it joins again");
-        shared.state.send_replace(JoinState::Joining);
+        if !shared.turn_to(JoinState::Joining) {
+            return; // It has left.
+        }
         if why.code != Code::WorkerGone {
             shared.join.gateways.move_on(linked.place);
         }
@@ -40,12 +42,15 @@ pub(super) async fn keep(
             Ok(next) => next,
             Err(refused) => {
                 tracing::error!(%refused, "no gateway lets this worker in any more");
-                shared.state.send_replace(JoinState::Over(refused));
+                shared.turn_to(JoinState::Over(refused));
                 return;
             }
         };
         tracing::info!(gateway = linked.shown(), "this worker has joined again");
-        shared.state.send_replace(JoinState::Linked(Arc::clone(&linked)));
+        if !shared.turn_to(JoinState::Linked(Arc::clone(&linked))) {
+            let _ = linked.leave(FAREWELL).await; // A link that nobody uses ends by itself, too.
+            return;
+        }
         shared.room_changed.notify_one();
     }
 }

@@ -292,6 +292,17 @@ impl HttpWorkerShared {
         }
     }
 
+    /// Notes whether a gateway knows the worker now; answers whether that counts: who has left does not come back.
+    fn turn_to(&self, next: JoinState) -> bool {
+        self.state.send_if_modified(|state| {
+            let goes_on = !state.is_over();
+            if goes_on {
+                *state = next;
+            }
+            goes_on
+        })
+    }
+
     /// Sends a request once on a link.
     async fn send_on(
         &self,
@@ -359,8 +370,8 @@ impl HttpWorkerShared {
     }
 
     async fn report_now(&self, said: SaidReport, with_room: bool) -> Result<Recorded, Rejection> {
-        let _turn = self.join.gateways.turn().await?;
         let linked = self.linked(ANSWER).await?;
+        let _turn = self.join.gateways.turn().await?;
         let room = if with_room { self.room_on(&linked) } else { None };
         let answer = self.send_on(&linked, &said.request(room)?, ANSWER).await?;
         room.into_iter().for_each(|room| linked.note_room(room.number));
