@@ -82,7 +82,7 @@ fn main() -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async {
-            let load = Load::connect(&cluster.nats_url()).await?;
+            let load = Load::connect(&cluster.nats_url(), workload::SUBMITS).await?;
             load.warm_up().await?;
             load.fill(args.ended).await?;
             for (at, workload) in all.iter().enumerate() {

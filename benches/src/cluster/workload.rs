@@ -33,7 +33,7 @@ use super::steering;
 const SESSION: &str = "bench";
 
 /// Submits that are unanswered at a time, where many Tasks are made.
-const SUBMITS: usize = 256;
+pub(crate) const SUBMITS: usize = 256;
 
 /// Live Tasks, or idle workers, whose memory is measured.
 const MANY: usize = 10_000;
@@ -171,6 +171,8 @@ pub(crate) struct Load {
     news: Rc<Notify>,
     /// Workloads so far.
     runs: Cell<usize>,
+    /// How many submits are unanswered at a time.
+    submits: usize,
 }
 
 /// Tasks that were heard to have ended.
@@ -178,7 +180,8 @@ pub(crate) struct Load {
 struct Ends(HashMap<TaskId, TaskStatus>);
 
 impl Load {
-    pub(crate) async fn connect(url: &str) -> Result<Self> {
+    /// Connects, and leaves so many submits unanswered at a time.
+    pub(crate) async fn connect(url: &str, submits: usize) -> Result<Self> {
         let (principal, boot) = (Token::new("bench")?, Token::new("b1")?);
         let (role, session) = (Role::Orchestrator, SESSION.parse()?);
         let inbox = inbox(role, &principal, &boot);
@@ -187,7 +190,8 @@ impl Load {
         let client = Client::new(NatsClient::join(connection, &name).await?);
         let (ends, news): (Rc<RefCell<Ends>>, Rc<Notify>) = Default::default();
         let (worker, starts) = timed_worker(url).await?;
-        Ok(Self { client, worker, starts: Mutex::new(starts), ends, news, runs: Cell::new(0) })
+        let (starts, runs) = (Mutex::new(starts), Cell::new(0));
+        Ok(Self { client, worker, starts, ends, news, runs, submits })
     }
 
     /// Leaves the cluster.
@@ -323,7 +327,7 @@ impl Load {
         let begun = Instant::now();
         let mut unanswered = FuturesUnordered::new();
         for input in inputs {
-            while unanswered.len() >= SUBMITS {
+            while unanswered.len() >= self.submits {
                 unanswered.next().await.transpose()?;
             }
             unanswered.push(self.create(input));

@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::embedded;
 use super::line::{Line, get};
 use super::processes::{Cluster, ClusterSize, Processes, answers, free_port, tenure};
+use super::visitor::LINES;
 use super::workload::{Load, Workload};
 
 /// What is measured, and how a program in Rust reaches the same.
@@ -35,7 +36,7 @@ impl House {
         let (behind, door) = if cluster {
             let size = ClusterSize { nodes: 1, workers: 1, concurrency: workers, partitions: 8 };
             let cluster = Cluster::start(size, room)?;
-            let load = Load::connect(&cluster.nats_url()).await?;
+            let load = Load::connect(&cluster.nats_url(), LINES).await?;
             load.warm_up().await?;
             let mut command = Command::new(tenure()?);
             command.args(["gateway", "--http", &address, "--nats", &cluster.nats_url()]);

@@ -14,7 +14,7 @@ use super::house::House;
 use super::line::{Line, get, post, stream};
 
 /// Connections that make Tasks at a time.
-const LINES: usize = 64;
+pub(crate) const LINES: usize = 64;
 
 /// Tasks of one Step.
 const TASKS: usize = 20_000;

@@ -11,11 +11,14 @@ use super::recent::RecentUses;
 /// Something that the first who asks makes, and the others wait for.
 pub(super) type OnceMade<T> = Arc<OnceCell<T>>;
 
+/// What those have in common who ask as one caller.
+type SharedConnection<C, S, L> = Arc<CallerConnection<C, S, L>>;
+
 /// A bounded cache of callers. It forgets a caller with its connection and all clients on it, so that no client
 /// keeps a connection open that no longer counts.
 #[derive(Debug)]
 pub(super) struct CallerConnections<K, C, S, L> {
-    callers: Mutex<RecentUses<K, Arc<CallerConnection<C, S, L>>>>,
+    callers: Mutex<RecentUses<K, SharedConnection<C, S, L>>>,
     clients_max: usize,
 }
 
@@ -33,7 +36,7 @@ impl<K: Clone + Eq + Hash, C: Clone, S: Clone + Eq + Hash, L> CallerConnections<
     }
 
     /// What there is of a caller.
-    pub(super) fn of(&self, caller: &K) -> Arc<CallerConnection<C, S, L>> {
+    pub(super) fn of(&self, caller: &K) -> SharedConnection<C, S, L> {
         let make = || {
             let clients = Mutex::new(RecentUses::new(self.clients_max));
             Arc::new(CallerConnection { connection: OnceCell::new(), clients })
