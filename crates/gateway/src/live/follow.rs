@@ -4,26 +4,29 @@
 //! before that place it reads from the log, page by page. A reader that was too slow for the feed does the
 //! same again from where it stands, so nothing is lost to it.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt as _, stream};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt as _};
 use tenure_core::Rejection;
 use tenure_core::id::TaskId;
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
-use tenure_wire::bus::event::{EventPage, TaskEvent};
+use tenure_wire::bus::event::EventPage;
 
 use super::check_since;
 use super::feed::{FeedBatch, FeedNews, FeedSender, FeedTopic, Feeds, Subscriber};
 use super::place::EventPlace;
 use super::stream::Gap;
 use super::tempo::Tempo;
-use super::writer::{EventFrames, end};
+use super::writer::{EventFrames, has_all};
 
-/// A place behind every log: whoever asks for the events there learns how the Task stands.
-const NO_EVENTS: u64 = u64::MAX;
+/// How many events a feed gathers at most before it sends them.
+const EVENTS_MAX: usize = 256;
+
+/// What follows the first page that a reader got.
+type FollowingPages = BoxStream<'static, Result<EventPage, Rejection>>;
 
 /// The public events of a Task, as one reader gets them.
 pub(super) struct FollowedEvents<P> {
@@ -43,6 +46,8 @@ pub(super) struct FollowedEvents<P> {
     /// The Task's version, or an earlier one.
     version: u64,
     joined: Option<Subscriber>,
+    /// For a feed that begins with this reader: the pages behind `version`, if the first page reached that far.
+    following: Option<FollowingPages>,
 }
 
 impl<P: ClientPort> FollowedEvents<P> {
@@ -56,9 +61,16 @@ impl<P: ClientPort> FollowedEvents<P> {
         feeds: Arc<Feeds>,
         since: EventPlace,
     ) -> Result<Self, Rejection> {
-        let page = client.port().events(&task, since.complete()).await?;
+        let topic = topic(&client, &task);
+        let (page, following) = if feeds.find(&topic).is_some() {
+            (client.port().events(&task, since.complete()).await?, None)
+        } else {
+            let (page, following) = client.follow(&task, since.complete()).await?;
+            let has_all = page.through >= page.version;
+            (page, has_all.then(|| following.boxed()))
+        };
         check_since(since.seq, page.version)?;
-        let batch = written(&page.events);
+        let batch = written(&page);
         let is_there = |(place, _): &(EventPlace, usize)| *place == since;
         let is_known = !since.names_one() || batch.places.iter().any(is_there);
         let mut followed = Self {
@@ -72,6 +84,7 @@ impl<P: ClientPort> FollowedEvents<P> {
             gap: (!is_known).then_some(Gap::PlaceUnknown),
             version: page.version,
             joined: None,
+            following,
         };
         followed.take_page(&page, &batch);
         Ok(followed)
@@ -117,12 +130,15 @@ impl<P: ClientPort> FollowedEvents<P> {
     }
 
     /// Joins the feed of the Task. A new feed begins behind everything that was read.
-    fn join(&self) -> Subscriber {
+    fn join(&mut self) -> Subscriber {
         let from = self.version.max(self.at.complete());
-        let topic = FeedTopic::Task(self.client.port().session().clone(), self.task.clone());
-        let (client, task) = (self.client.clone(), self.task.clone());
-        let run = move |sender| feed(client, task, from, sender);
-        self.feeds.join(topic, EventPlace::behind(from), run)
+        let pages = self
+            .following
+            .take()
+            .unwrap_or_else(|| self.client.event_pages(&self.task, from).boxed());
+        let task = self.task.clone();
+        let run = move |sender| feed(pages, task, sender);
+        self.feeds.join(topic(&self.client, &self.task), EventPlace::behind(from), run)
     }
 
     /// Takes the next batch of the feed.
@@ -142,7 +158,7 @@ impl<P: ClientPort> FollowedEvents<P> {
     async fn read_on(&mut self) -> Option<()> {
         let known = self.at;
         match self.client.port().events(&self.task, known.complete()).await {
-            Ok(page) => self.take_page(&page, &written(&page.events)),
+            Ok(page) => self.take_page(&page, &written(&page)),
             Err(refused) => tracing::debug!(task = %self.task, %refused, "a stream of events ends"),
         }
         (self.at > known || self.is_over).then_some(())
@@ -152,11 +168,6 @@ impl<P: ClientPort> FollowedEvents<P> {
         self.take_batch(batch);
         self.at = self.at.max(EventPlace::behind(page.through));
         self.version = self.version.max(page.version);
-        if has_all(page) {
-            let last = end(page.status, page.version);
-            self.ready = [&self.ready[..], &last.frames[..]].concat().into();
-            self.is_over = true;
-        }
     }
 
     fn take_batch(&mut self, batch: &FeedBatch) {
@@ -166,26 +177,31 @@ impl<P: ClientPort> FollowedEvents<P> {
     }
 }
 
-/// Whether nothing follows this page, and nothing will.
-fn has_all(page: &EventPage) -> bool {
-    page.through >= page.version && page.status.is_terminal()
-}
-
 /// A page of the log as frames.
-fn written(events: &[TaskEvent]) -> FeedBatch {
+fn written(page: &EventPage) -> FeedBatch {
     let mut writer = EventFrames::default();
-    events.iter().for_each(|event| writer.event(event));
+    writer.page(page);
     writer.take()
 }
 
-/// The feed of a Task: sends its public events behind event `from`, and the frame of the end.
-async fn feed<P: ClientPort>(client: Client<P>, task: TaskId, from: u64, sender: FeedSender) {
-    let mut events = pin!(client.events(&task, from).fuse());
+fn topic<P: ClientPort>(client: &Client<P>, task: &TaskId) -> FeedTopic {
+    FeedTopic::Task(client.port().session().clone(), task.clone())
+}
+
+/// The feed of a Task: sends the public events of these pages, and after the last the frame of the end.
+async fn feed(pages: FollowingPages, task: TaskId, sender: FeedSender) {
+    let mut pages = pages.fuse();
     let (mut writer, mut tempo) = (EventFrames::default(), Tempo::new());
-    while let Some(items) = tempo.gather(&mut events, ends_something).await {
-        for item in items {
-            match item {
-                Ok(event) => writer.event(&event),
+    loop {
+        let mut gathered = 0;
+        let goes_out = |page: &Result<EventPage, Rejection>| {
+            gathered += page.as_ref().map_or(0, |page| page.events.len());
+            gathered >= EVENTS_MAX || page.as_ref().map_or(true, has_all)
+        };
+        let Some(gathered) = tempo.gather(&mut pages, goes_out).await else { return };
+        for page in gathered {
+            match page {
+                Ok(page) => writer.page(&page),
                 Err(refused) => {
                     tracing::debug!(%task, %refused, "the feed of a task ends");
                     return; // Its readers connect again, and each learns why.
@@ -195,20 +211,11 @@ async fn feed<P: ClientPort>(client: Client<P>, task: TaskId, from: u64, sender:
         tempo.sent_to(sender.readers());
         sender.send(writer.take());
     }
-    if let Ok(stands) = client.port().events(&task, NO_EVENTS).await {
-        sender.send(end(stands.status, stands.version));
-    }
-}
-
-/// Whether readers get an item at once: it ends the Task, or the stream.
-fn ends_something(item: &Result<TaskEvent, Rejection>) -> bool {
-    item.as_ref().map_or(true, |event| event.terminal)
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use futures::stream::BoxStream;
 
     use super::super::double::{TestClient, waiting_task};
     use super::*;

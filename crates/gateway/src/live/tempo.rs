@@ -43,7 +43,7 @@ impl Tempo {
     pub(super) async fn gather<S: Stream + Unpin>(
         &self,
         from: &mut S,
-        is_urgent: impl Fn(&S::Item) -> bool,
+        mut is_urgent: impl FnMut(&S::Item) -> bool,
     ) -> Option<Vec<S::Item>> {
         let mut item = from.next().await?;
         let (mut items, mut due) = (Vec::new(), pin!(sleep_until(self.0)));

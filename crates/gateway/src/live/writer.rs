@@ -1,7 +1,7 @@
-//! [`EventFrames`]: writes the public events of a Task as frames, and notes the place of each.
+//! [`EventFrames`]: writes the public events of a Task as frames, and notes the place of each. The frame of the
+//! end, which has no place, is the last.
 
-use tenure_core::status::TaskStatus;
-use tenure_wire::bus::event::TaskEvent;
+use tenure_wire::bus::event::{EventPage, TaskEvent};
 
 use super::feed::FeedBatch;
 use super::place::EventPlace;
@@ -15,11 +15,23 @@ pub(super) struct EventFrames {
     places: Vec<(EventPlace, usize)>,
     /// The place of the last event. The next batch counts on from it.
     last: EventPlace,
+    /// Where the frame of the end begins, once it was added.
+    end: Option<usize>,
 }
 
 impl EventFrames {
+    /// Adds the events of a page, and the end if the Task has ended and these were the last.
+    pub(super) fn page(&mut self, page: &EventPage) {
+        page.events.iter().for_each(|event| self.event(event));
+        if has_all(page) {
+            self.end = Some(self.out.len());
+            let stands = serde_json::json!({ "status": page.status, "version": page.version });
+            write_json(&mut self.out, "end", &stands);
+        }
+    }
+
     /// Adds an event. The events of one `wal_seq` are given from the first on, and in order.
-    pub(super) fn event(&mut self, event: &TaskEvent) {
+    fn event(&mut self, event: &TaskEvent) {
         self.last = self.last.next(event.wal_seq);
         self.places.push((self.last, self.out.len()));
         // An event came as JSON or as a message that has a form in JSON.
@@ -28,22 +40,23 @@ impl EventFrames {
             .write(&mut self.out);
     }
 
-    /// The batch of the events so far.
+    /// The batch of what was added so far.
     pub(super) fn take(&mut self) -> FeedBatch {
         let (out, places) = (std::mem::take(&mut self.out), std::mem::take(&mut self.places));
-        FeedBatch { placeless: out.len(), frames: out.into(), places, is_last: false }
+        let (placeless, is_last) = (self.end.unwrap_or(out.len()), self.end.is_some());
+        FeedBatch { placeless, frames: out.into(), places, is_last }
     }
 }
 
-/// The batch with which the stream of a Task ends.
-pub(super) fn end(status: TaskStatus, version: u64) -> FeedBatch {
-    let mut out = Vec::new();
-    write_json(&mut out, "end", &serde_json::json!({ "status": status, "version": version }));
-    FeedBatch { frames: out.into(), is_last: true, ..FeedBatch::default() }
+/// Whether nothing follows this page, and nothing will.
+pub(super) const fn has_all(page: &EventPage) -> bool {
+    page.through >= page.version && page.status.is_terminal()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use tenure_core::status::TaskStatus;
+
     use super::*;
 
     /// An event at this place of the log.
@@ -90,11 +103,31 @@ pub(super) mod tests {
         assert_eq!(text.lines().count(), 3, "{text}");
     }
 
+    /// A page that leaves nothing to follow brings the end with it, also to a reader that knows its events.
     #[test]
     fn the_end_has_no_place() {
-        let end = end(TaskStatus::Completed, 12);
+        let page = |through, version, status| EventPage {
+            events: vec![event(through, "x")],
+            through,
+            version,
+            status,
+        };
+        let mut writer = EventFrames::default();
+        for (through, version, status) in
+            [(9, 12, TaskStatus::Completed), (11, 11, TaskStatus::Running)]
+        {
+            writer.page(&page(through, version, status));
+            let batch = writer.take();
+            assert_eq!((batch.placeless, batch.is_last), (batch.frames.len(), false));
+        }
+        writer.page(&page(12, 12, TaskStatus::Completed));
+        let end = writer.take();
+        assert!(end.is_last);
         let expected = "event: end\ndata: {\"status\":\"completed\",\"version\":12}\n\n";
-        assert_eq!((&*end.frames, end.is_last), (expected.as_bytes(), true));
-        assert_eq!(end.behind(EventPlace::behind(u64::MAX)), expected);
+        for known in [EventPlace::behind(12), EventPlace::behind(u64::MAX)] {
+            assert_eq!(end.behind(known), expected);
+        }
+        assert!(end.behind(EventPlace::behind(11)).starts_with(b"id: 12.1\n"));
+        assert!(end.behind(EventPlace::behind(11)).ends_with(expected.as_bytes()));
     }
 }

@@ -1,21 +1,19 @@
 //! Follows the public events of a Task (EVENT): the client reads those after a given event, then
-//! receives new ones as the owner publishes them.
+//! receives new ones as the owner publishes them. Both come as pages, which also say how the Task stands.
 //!
 //! An owner publishes the events of a Task only for a while after somebody has asked for it. Of all
 //! clients that follow a Task, the one whose timer ends first asks again. The node announces this
 //! to all, and the others postpone their own request.
 
-use std::collections::VecDeque;
 use std::mem;
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tenure_core::Rejection;
 use tenure_core::id::TaskId;
-use tenure_core::status::TaskStatus;
 use tenure_core::view::RuntimeEvent;
 use tenure_ports::ClientPort;
-use tenure_wire::bus::event::{Published, TaskEvent};
+use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
 use tokio::time::{Instant, timeout_at};
 
 use super::Client;
@@ -35,18 +33,41 @@ impl<P: ClientPort> Client<P> {
         task: &TaskId,
         after: u64,
     ) -> impl Stream<Item = Result<TaskEvent, Rejection>> + Send + use<P> {
-        let following = Following {
-            port: self.port().clone(),
-            task: task.clone(),
-            through: after,
-            is_checked: false,
-            live: None,
-            ask_at: Instant::now(),
-            has_heard: false,
-            read: VecDeque::new(),
-            next: Next::Read,
-        };
-        stream::unfold(following, async |mut f| Some((f.next().await?, f)))
+        let events = |page: EventPage| stream::iter(page.events.into_iter().map(Ok));
+        self.event_pages(task, after).map_ok(events).try_flatten()
+    }
+
+    /// The same events as pages. The last page says how the Task has ended.
+    pub fn event_pages(
+        &self,
+        task: &TaskId,
+        after: u64,
+    ) -> impl Stream<Item = Result<EventPage, Rejection>> + Send + use<P> {
+        Following::new(self.port().clone(), task.clone(), after).pages()
+    }
+
+    /// The first page of the events behind event `after`, and the pages that follow it. A caller that wants to
+    /// know at once how the Task stands gets it this way in one request, and misses nothing. Nothing is
+    /// awaited for long: the request fails if no scheduler answers. The caller compares `after` with the
+    /// version of the Task.
+    ///
+    /// # Errors
+    /// There is no such Task, the caller may not read it, or no scheduler answers.
+    pub async fn follow(
+        &self,
+        task: &TaskId,
+        after: u64,
+    ) -> Result<
+        (EventPage, impl Stream<Item = Result<EventPage, Rejection>> + Send + use<P>),
+        Rejection,
+    > {
+        let live = self.port().published(task).await?;
+        let page = self.port().events(task, after).await?;
+        let mut following = Following::new(self.port().clone(), task.clone(), after);
+        (following.live, following.is_checked) = (Some(live), true);
+        following.put_off();
+        following.note(&page);
+        Ok((page, following.pages()))
     }
 }
 
@@ -98,30 +119,50 @@ struct Following<P: ClientPort> {
     ask_at: Instant,
     /// Whether the owner has published anything since the last request.
     has_heard: bool,
-    read: VecDeque<TaskEvent>,
     next: Next,
 }
 
 impl<P: ClientPort> Following<P> {
-    async fn next(&mut self) -> Option<Result<TaskEvent, Rejection>> {
+    fn new(port: P, task: TaskId, after: u64) -> Self {
+        Self {
+            port,
+            task,
+            through: after,
+            is_checked: false,
+            live: None,
+            ask_at: Instant::now(),
+            has_heard: false,
+            next: Next::Read,
+        }
+    }
+
+    fn pages(self) -> impl Stream<Item = Result<EventPage, Rejection>> + Send + use<P> {
+        stream::unfold(self, async |mut f| Some((f.next().await?, f)))
+    }
+
+    /// The next page that has events, or is the last.
+    async fn next(&mut self) -> Option<Result<EventPage, Rejection>> {
         loop {
-            if let Some(event) = self.read.pop_front() {
-                return Some(Ok(event));
-            }
-            match self.next {
+            let page = match self.next {
                 Next::End => return None,
                 Next::Wait => self.wait().await,
-                Next::Read => {
-                    if let Err(refused) = self.read().await {
+                Next::Read => match self.read().await {
+                    Ok(page) => Some(page),
+                    Err(refused) => {
                         self.next = Next::End;
                         return Some(Err(refused));
                     }
-                }
+                },
+            };
+            let Some(page) = page else { continue };
+            self.note(&page);
+            if !page.events.is_empty() || self.next == Next::End {
+                return Some(Ok(page));
             }
         }
     }
 
-    async fn read(&mut self) -> Result<(), Rejection> {
+    async fn read(&mut self) -> Result<EventPage, Rejection> {
         if self.live.is_none() {
             // Subscribe before the first read, so that no event falls between them.
             self.live = Some(patiently(&self.port, || self.port.published(&self.task)).await?);
@@ -132,10 +173,19 @@ impl<P: ClientPort> Following<P> {
         if !mem::replace(&mut self.is_checked, true) {
             check_after(self.through, page.version)?;
         }
-        self.read.extend(page.events);
+        Ok(page)
+    }
+
+    /// Notes up to where the events are known, and what to do when the caller has taken these.
+    fn note(&mut self, page: &EventPage) {
         self.through = self.through.max(page.through);
-        self.next = self.after_that(page.version, page.status);
-        Ok(())
+        self.next = if self.through < page.version {
+            Next::Read
+        } else if page.status.is_terminal() {
+            Next::End
+        } else {
+            Next::Wait
+        };
     }
 
     /// Sets the latest time of the next request, as perhaps no other client makes one. The times
@@ -146,7 +196,7 @@ impl<P: ClientPort> Following<P> {
 
     /// Waits for the next published events, and reads from time to time, because published events
     /// may get lost.
-    async fn wait(&mut self) {
+    async fn wait(&mut self) -> Option<EventPage> {
         if self.has_heard && Instant::now() >= self.ask_at {
             self.put_off();
             self.has_heard = false;
@@ -156,43 +206,33 @@ impl<P: ClientPort> Following<P> {
         }
         let Some(live) = &mut self.live else {
             self.next = Next::Read;
-            return;
+            return None;
         };
         match timeout_at(self.ask_at, live.next()).await {
-            Ok(Some(published)) => self.take(published),
+            Ok(Some(published)) => return self.take(published),
             Ok(None) => (self.live, self.next) = (None, Next::Read),
             Err(_) if self.has_heard => {} // The request above is due.
             Err(_) => self.next = Next::Read,
         }
+        None
     }
 
-    fn take(&mut self, published: Published) {
-        let Published { after, page, .. } = published;
+    /// What a published page has that is not known.
+    fn take(&mut self, published: Published) -> Option<EventPage> {
+        let Published { after, mut page, .. } = published;
         self.has_heard = true;
         if after == page.through {
             self.put_off(); // Another client has asked.
         }
         if page.through <= self.through {
-            return; // These events are known.
+            return None; // These events are known.
         }
         if after > self.through {
             self.next = Next::Read; // Something got lost.
-            return;
+            return None;
         }
-        let known = self.through;
-        self.read.extend(page.events.into_iter().filter(|event| event.wal_seq > known));
-        self.through = page.through;
-        self.next = self.after_that(page.version, page.status);
-    }
-
-    const fn after_that(&self, version: u64, status: TaskStatus) -> Next {
-        if self.through < version {
-            Next::Read
-        } else if status.is_terminal() {
-            Next::End
-        } else {
-            Next::Wait
-        }
+        page.events.retain(|event| event.wal_seq > self.through);
+        Some(page)
     }
 }
 

@@ -144,3 +144,27 @@ async fn an_owner_that_knows_less_later_ends_nothing() {
     tokio::time::sleep(2 * LOOK).await;
     assert_eq!(next(&mut events).await, [4]);
 }
+
+/// The first page is there at once, nothing is missed or asked for twice, and the last page tells the end.
+#[tokio::test(start_paused = true)]
+async fn whoever_follows_gets_the_first_page_with_the_stream() {
+    let fake = Fake::default();
+    fake.commit(2, false);
+    let reads = fake.0.lock().reads;
+    let (first, pages) = Client::new(fake.clone()).follow(&task(), 0).await.unwrap();
+    assert_eq!((first.through, first.version, first.events.len()), (2, 2, 2));
+    fake.commit(2, false);
+    fake.publish(2);
+    fake.commit(1, true);
+    fake.publish(4);
+    let mut pages = pin!(pages);
+    for (through, is_over) in [(4, false), (5, true)] {
+        let page = pages.next().await.unwrap().unwrap();
+        assert_eq!((page.through, page.status.is_terminal()), (through, is_over));
+    }
+    assert!(pages.next().await.is_none(), "it has ended");
+    assert_eq!(fake.0.lock().reads, reads + 1, "only the first page was asked for");
+    fake.falls_silent(1);
+    let refused = Client::new(fake).follow(&task(), 5).await.err().unwrap();
+    assert_eq!(refused.code, Code::Unavailable, "it does not wait for a scheduler");
+}
