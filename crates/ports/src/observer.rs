@@ -9,6 +9,7 @@ use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
+use tenure_wire::bus::operate::PoolFacts;
 use tokio::sync::oneshot;
 
 /// A call to the store of leases.
@@ -135,6 +136,22 @@ pub struct PoolSample {
     pub running: u64,
     /// Attempts of its workers that ended since the scheduler started.
     pub ended: u64,
+}
+
+impl From<PoolSample> for PoolFacts {
+    fn from(pool: PoolSample) -> Self {
+        let oldest = u64::try_from(pool.oldest.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            pool: pool.pool,
+            workers: pool.workers,
+            free: pool.free,
+            waiting: pool.waiting,
+            oldest_ms: Some(oldest).filter(|ms| *ms > 0),
+            running: Some(pool.running),
+            ended: Some(pool.ended),
+            longest: None,
+        }
+    }
 }
 
 /// Receives what a worker does. Its methods never block, never fail and never call back.

@@ -10,12 +10,11 @@ use tenure_core::task::Attempt;
 use tenure_core::view::View;
 use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::PoolSample;
 use tenure_ports::{ClientPort as _, Journal, Leases};
 use tenure_scheduler::{ClientLink, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_sdk::worker::{AttemptDir, read_output_page};
-use tenure_wire::bus::operate::{LeaseRow, NodeFacts, OpenAttempt, PoolFacts};
+use tenure_wire::bus::operate::{LeaseRow, NodeFacts, PoolFacts};
 use tenure_wire::bus::output::{OutputPage, OutputStream, ReadOutput};
 use tenure_wire::bus::request::RawBytes;
 use tenure_wire::bus::subject::{Token, WorkerName};
@@ -51,7 +50,7 @@ impl<J: Journal, L: Leases> EmbeddedBackend<J, L> {
             node: NODE.into(),
             partitions: 1,
             owned: vec![0],
-            pools: sample.pools.into_iter().map(pool_facts).collect(),
+            pools: sample.pools.into_iter().map(PoolFacts::from).collect(),
             at: Some(self.scheduler.now()),
             tasks: Some(sample.tasks),
             counts: Some(sample.counts),
@@ -70,7 +69,7 @@ impl<J: Journal, L: Leases> EmbeddedBackend<J, L> {
             task_id: key.task_id.clone(),
             attempt_id: attempt.attempt_id,
             left_ms: self.scheduler.lease_left_ms(attempt.attempt_id),
-            open: Some(open_attempt(attempt)),
+            open: Some((&attempt).into()),
         };
         Ok(open.into_iter().map(row).collect())
     }
@@ -186,27 +185,4 @@ fn read_page(
     };
     let dir = AttemptDir::new(&root, task, &attempt.step_id, attempt.ordinal);
     read_output_page(&dir, stream, from)
-}
-
-fn open_attempt(attempt: Attempt) -> OpenAttempt {
-    OpenAttempt {
-        step_id: attempt.step_id,
-        ordinal: attempt.ordinal,
-        worker_id: attempt.worker_id,
-        started_at: attempt.started_at,
-    }
-}
-
-fn pool_facts(pool: PoolSample) -> PoolFacts {
-    let oldest = u64::try_from(pool.oldest.as_millis()).unwrap_or(u64::MAX);
-    PoolFacts {
-        pool: pool.pool,
-        workers: pool.workers,
-        free: pool.free,
-        waiting: pool.waiting,
-        oldest_ms: Some(oldest).filter(|ms| *ms > 0),
-        running: Some(pool.running),
-        ended: Some(pool.ended),
-        longest: None,
-    }
 }

@@ -11,7 +11,6 @@ use tenure_core::view::View;
 use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
-use tenure_ports::observer::PoolSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
     Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
@@ -71,7 +70,8 @@ impl Gate {
             self.scheduler.longest_waits(session).into_iter().collect();
         let pools = sample.pools.into_iter().map(|pool| {
             let longest = longest.remove(&pool.pool);
-            pool_facts(pool, longest.map(|step| wait_facts(step, now)))
+            let longest = longest.map(|step| wait_facts(step, now));
+            PoolFacts { longest, ..pool.into() }
         });
         let waits = sample.waits.into_iter().filter(|(_, count)| *count > 0);
         let (workers, pools, more) = cut(self.links.facts(is_audit), pools.collect());
@@ -164,7 +164,7 @@ impl Gate {
         for (key, attempts) in of_tasks {
             let look = move |task: &View<'_>| {
                 let those = attempts.iter().filter_map(|id| task.attempt(*id));
-                those.filter(|attempt| attempt.outcome.is_none()).map(open_attempt).collect()
+                those.filter(|attempt| attempt.outcome.is_none()).map(with_id).collect()
             };
             open.extend(self.look_at(&key, look).await?);
         }
@@ -198,7 +198,7 @@ impl Gate {
         let live = known.map_err(|error| tenure_scheduler::unreadable(&error))?.live;
         let mut found = Vec::new();
         for entry in live.into_iter().filter(|entry| entry.ended.is_none()) {
-            let look = |task: &View<'_>| task.open_attempts().map(open_attempt).collect();
+            let look = |task: &View<'_>| task.open_attempts().map(with_id).collect();
             let open = self.look_at(&entry.key, look).await?;
             found.extend(open.into_iter().map(|(id, open)| (entry.key.clone(), id, open)));
         }
@@ -232,34 +232,14 @@ fn row_of(lease: Lease) -> LeaseRow {
     LeaseRow { task_id, attempt_id, left_ms: Some(lease.duration_ms), open: None }
 }
 
-fn pool_facts(pool: PoolSample, longest: Option<WaitFacts>) -> PoolFacts {
-    let oldest = u64::try_from(pool.oldest.as_millis()).unwrap_or(u64::MAX);
-    PoolFacts {
-        pool: pool.pool,
-        workers: pool.workers,
-        free: pool.free,
-        waiting: pool.waiting,
-        oldest_ms: Some(oldest).filter(|ms| *ms > 0),
-        running: Some(pool.running),
-        ended: Some(pool.ended),
-        longest,
-    }
-}
-
 fn wait_facts(step: WaitingStep, now: Millis) -> WaitFacts {
     let WaitingStep { task_id, step_id, since } = step;
     let ready_ms = u64::try_from(now.saturating_sub(since)).unwrap_or_default();
     WaitFacts { task_id, step_id, ready_ms }
 }
 
-fn open_attempt(attempt: &Attempt) -> (AttemptId, OpenAttempt) {
-    let open = OpenAttempt {
-        step_id: attempt.step_id.clone(),
-        ordinal: attempt.ordinal,
-        worker_id: attempt.worker_id.clone(),
-        started_at: attempt.started_at,
-    };
-    (attempt.attempt_id, open)
+fn with_id(attempt: &Attempt) -> (AttemptId, OpenAttempt) {
+    (attempt.attempt_id, attempt.into())
 }
 
 /// Which workers are to leave, and within which time. Only an orchestrator may say so, and it must

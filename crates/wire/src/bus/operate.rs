@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::features::Features;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, TaskId};
+use tenure_core::task::Attempt;
 use tenure_core::{Counts, Rejection};
 
 use super::V;
@@ -269,6 +270,17 @@ pub struct OpenAttempt {
     pub worker_id: AgentId,
     /// When it was claimed.
     pub started_at: Millis,
+}
+
+impl From<&Attempt> for OpenAttempt {
+    fn from(attempt: &Attempt) -> Self {
+        Self {
+            step_id: attempt.step_id.clone(),
+            ordinal: attempt.ordinal,
+            worker_id: attempt.worker_id.clone(),
+            started_at: attempt.started_at,
+        }
+    }
 }
 
 /// A part of a log to import (`import.<partition>`). The answer is [`Imported`]. The owner writes
