@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  hyper ─► guard ─► identity ─► api ──────► tenure_sdk::client ──► Backend
-//!  (server)                      live, workers                        ├─ a scheduler in process
+//!  (server)                      live, workers, a2a                   ├─ a scheduler in process
 //!                                                                     └─ a cluster over NATS
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! written again: [`api`] adds a method and a path to each operation, and the page `/openapi.json`
 //! is made of the two.
 
+pub mod a2a;
 pub mod api;
 pub mod backend;
 mod described;
@@ -45,8 +46,10 @@ pub use problem::HttpProblem;
 pub struct GatewaySettings {
     /// The session in which the gateway asks about pools, workers and nodes when a request names none.
     pub session: SessionId,
-    /// The longest time that a long poll may ask for.
+    /// The longest time that a long poll may ask for, and that a message to an agent waits for its answer.
     pub wait_max: Duration,
+    /// The agents that speak A2A.
+    pub agents: a2a::Agents,
 }
 
 impl GatewaySettings {
@@ -56,7 +59,7 @@ impl GatewaySettings {
 
     /// The usual settings, with the session for requests that name none.
     pub fn new(session: SessionId) -> Self {
-        Self { session, wait_max: Self::WAIT_MAX }
+        Self { session, wait_max: Self::WAIT_MAX, agents: a2a::Agents::default() }
     }
 }
 
@@ -102,6 +105,7 @@ fn described_routes() -> impl Iterator<Item = described::DescribedRoute> {
 pub fn routes<B: Backend>(gateway: Arc<Gateway<B>>) -> Router {
     Router::new()
         .merge(api::routes())
+        .merge(a2a::routes())
         .merge(live::routes())
         .merge(workers::routes())
         .merge(openapi::routes())

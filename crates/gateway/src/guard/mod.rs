@@ -43,13 +43,18 @@ pub(crate) use self::lasting::FollowingAnswer;
 use self::lasting::LoginWatch;
 use self::origin::Surroundings;
 use self::refusals::RefusedLogins;
-use crate::health;
 use crate::identity::{Authenticator, Identity, LoggedIn, LoginRefused};
 use crate::metrics::Counters;
+use crate::{a2a, health};
 
 /// Paths for which nobody has to say who it is: probes bring no token, and what the pages say stands in
 /// this repository too.
 const FOR_EVERYBODY: [&str; 4] = [health::LIVE_PATH, health::READY_PATH, "/openapi.json", "/docs"];
+
+/// Whether nobody has to say who it is. The card of an agent says how one does that.
+fn is_for_everybody(path: &str) -> bool {
+    FOR_EVERYBODY.contains(&path) || a2a::is_card(path)
+}
 
 /// How long a read may still take when the gateway stops. A long poll would take much longer.
 const READS_WHEN_STOPPING: Duration = Duration::from_millis(500);
@@ -120,7 +125,7 @@ impl RequestGuard {
         origin::check(&parts, self.surroundings(&peer))?;
         self.memory.check(&parts.headers)?;
         let mut login = None;
-        if !FOR_EVERYBODY.contains(&parts.uri.path()) {
+        if !is_for_everybody(parts.uri.path()) {
             let (identity, watch) = self.identify(&parts.headers, &peer)?;
             parts.extensions.insert(identity);
             login = watch;

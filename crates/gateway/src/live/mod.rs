@@ -42,9 +42,15 @@ use tenure_core::Rejection;
 pub(crate) use self::described::described;
 use self::feed::Feeds;
 use self::permits::OpenStreams;
+pub(crate) use self::permits::StreamPermit;
+pub(crate) use self::place::EventPlace;
+pub(crate) use self::sse::SseFrame;
+pub(crate) use self::stream::reply as stream_reply;
 pub(crate) use self::wait::wait_for_change;
 use crate::Gateway;
 use crate::backend::Backend;
+use crate::identity::Identity;
+use crate::problem::HttpProblem;
 
 /// The parameter with which a reader says what it knows.
 const SINCE: &str = "since";
@@ -54,6 +60,16 @@ const SINCE: &str = "since";
 pub(crate) struct SharedStreams {
     feeds: Arc<Feeds>,
     streams: Arc<OpenStreams>,
+}
+
+impl SharedStreams {
+    /// The right to one more stream for a caller.
+    ///
+    /// # Errors
+    /// As many are open as the caller, or the gateway, may have.
+    pub(crate) fn open(&self, who: &Identity) -> Result<StreamPermit, HttpProblem> {
+        self.streams.open(who)
+    }
 }
 
 /// The routes of streams and of bytes.

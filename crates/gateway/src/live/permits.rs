@@ -92,7 +92,7 @@ fn too_many(status: StatusCode, message: &str, limit: usize) -> HttpProblem {
 
 /// The right to one open stream, until it is dropped.
 #[derive(Debug)]
-pub(super) struct StreamPermit {
+pub(crate) struct StreamPermit {
     streams: Arc<OpenStreams>,
     principal: SmolStr,
 }

@@ -12,7 +12,7 @@ use tenure_core::Rejection;
 
 /// A place in the public events of a Task, behind which a reader goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct EventPlace {
+pub(crate) struct EventPlace {
     /// The event of the log.
     pub(super) seq: u64,
     /// Which of the public events that come from it, from 1; [`ALL`](Self::ALL) for all of them.
@@ -23,18 +23,18 @@ impl EventPlace {
     const ALL: u32 = u32::MAX;
 
     /// Behind all public events at this event of the log.
-    pub(super) const fn behind(seq: u64) -> Self {
+    pub(crate) const fn behind(seq: u64) -> Self {
         Self { seq, nth: Self::ALL }
     }
 
     /// The place of the event that follows this one and comes from event `seq` of the log.
-    pub(super) const fn next(self, seq: u64) -> Self {
+    pub(crate) const fn next(self, seq: u64) -> Self {
         let nth = if self.seq == seq && self.nth != Self::ALL { self.nth + 1 } else { 1 };
         Self { seq, nth }
     }
 
     /// The last event of the log all of whose public events lie before or at this place.
-    pub(super) const fn complete(self) -> u64 {
+    pub(crate) const fn complete(self) -> u64 {
         if self.names_one() { self.seq.saturating_sub(1) } else { self.seq }
     }
 

@@ -15,18 +15,18 @@ pub(super) const COMMENT: &[u8] = b":\n\n";
 
 /// A frame with an event.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SseFrame<'a> {
+pub(crate) struct SseFrame<'a> {
     /// The name of the event. Without one, browsers call it `message`.
-    pub(super) event: Option<&'a str>,
+    pub(crate) event: Option<&'a str>,
     /// The place of the event in its stream. Without one, readers keep the place that they have.
-    pub(super) id: Option<&'a str>,
+    pub(crate) id: Option<&'a str>,
     /// What the event says.
-    pub(super) data: &'a str,
+    pub(crate) data: &'a str,
 }
 
 impl SseFrame<'_> {
     /// Adds the frame to `out`.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         if let Some(event) = self.event {
             field(out, "event", event);
         }

@@ -61,7 +61,7 @@ pub(super) fn write_json(out: &mut Vec<u8>, event: &str, data: &impl Serialize) 
 }
 
 /// The answer with these frames. It holds the permit until it has ended.
-pub(super) fn reply(
+pub(crate) fn reply(
     frames: impl Stream<Item = Bytes> + Send + 'static,
     permit: StreamPermit,
 ) -> Response {

@@ -1,0 +1,223 @@
+//! What agents there are: their names and cards, and what becomes of a message to them. A file says it
+//! ([`file`]), which stands beside each gateway.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{HandlerName, PoolId, SessionId, StepId};
+
+use self::file::AgentsFile;
+use super::wire::{A2aProvider, A2aSkill};
+
+/// The most agents of a gateway.
+pub const AGENTS_MAX: usize = 1_000;
+
+/// The most bytes of the file of agents.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Why a file of agents cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentsError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is longer than any that was written by hand.
+    #[error("{} has more than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not the TOML that it should be.
+    #[error("{} cannot be understood: {why}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        why: String,
+    },
+    /// An agent means nothing.
+    #[error("agent {agent}: {why}")]
+    Agent {
+        /// Its name, or its place in the file.
+        agent: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Reads the file of a template: the Task that it describes, or why it describes none.
+pub type ReadTemplate<'a> = &'a dyn Fn(&std::path::Path) -> Result<CreateTask, String>;
+
+/// The agents of a gateway. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Agents(Arc<AgentTable>);
+
+#[derive(Default)]
+struct AgentTable {
+    /// The address at which callers reach the gateway, if that of a request does not say it.
+    url: Option<String>,
+    /// By their names.
+    all: BTreeMap<String, Arc<Agent>>,
+    /// The SHA-256 of the file.
+    digest: String,
+}
+
+impl fmt::Debug for Agents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.all.keys()).finish()
+    }
+}
+
+impl Agents {
+    /// Reads the file of agents.
+    ///
+    /// # Errors
+    /// What is wrong with it, or with a template that it names.
+    pub fn read(
+        path: &std::path::Path,
+        read_template: ReadTemplate<'_>,
+    ) -> Result<Self, AgentsError> {
+        let text = file::read_text(path, FILE_BYTES_MAX)?;
+        let form = |why: String| AgentsError::Form { path: path.to_owned(), why };
+        let file: AgentsFile =
+            toml::from_str(&text).map_err(|error| form(error.message().into()))?;
+        let beside = path.parent().unwrap_or(std::path::Path::new(""));
+        let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self(Arc::new(file.into_table(beside, read_template, digest)?)))
+    }
+
+    /// The names of all agents.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.all.keys().map(String::as_str)
+    }
+
+    /// The agent of this name.
+    pub fn find(&self, name: &str) -> Option<&Arc<Agent>> {
+        self.0.all.get(name)
+    }
+
+    /// The agent whose card stands at the root of the gateway: the only one.
+    pub(crate) fn only(&self) -> Option<&Arc<Agent>> {
+        let mut all = self.0.all.values();
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// The address at which callers reach the gateway, if the file says it.
+    pub fn url(&self) -> Option<&str> {
+        self.0.url.as_deref()
+    }
+
+    /// The SHA-256 of the file, in hexadecimal: gateways that say the same have the same agents.
+    pub fn digest(&self) -> &str {
+        &self.0.digest
+    }
+}
+
+/// With what an agent answers (A2A-07).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentAnswers {
+    /// With a task, unless its worker replies directly before anybody has seen one.
+    #[default]
+    Task,
+    /// Always with a message: callers never see a task.
+    Message,
+}
+
+/// An agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// Its name in addresses, which no other agent of the gateway has.
+    pub(crate) name: String,
+    /// What stands on its card.
+    pub(crate) about: AgentAbout,
+    /// The session in which its tasks are.
+    pub(crate) session: SessionId,
+    /// With what it answers.
+    pub(crate) answers: AgentAnswers,
+    /// Whether all its callers see the tasks of each other.
+    pub(crate) shared: bool,
+    /// What becomes of a message.
+    pub(crate) work: AgentWork,
+}
+
+/// What stands on the card of an agent.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentAbout {
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) version: String,
+    pub(crate) provider: Option<A2aProvider>,
+    pub(crate) documentation_url: Option<String>,
+    pub(crate) icon_url: Option<String>,
+    pub(crate) input_modes: Vec<String>,
+    pub(crate) output_modes: Vec<String>,
+    pub(crate) skills: Vec<A2aSkill>,
+}
+
+/// What becomes of a message that begins a task.
+#[derive(Debug, Clone)]
+pub(crate) enum AgentWork {
+    /// A Task of one Step, whose input is the message.
+    Handler {
+        /// The handler of the Step.
+        handler: HandlerName,
+        /// The pool whose workers run it; none: that of the scheduler.
+        pool: Option<PoolId>,
+        /// How often it may fail before the Task does.
+        attempts: u32,
+    },
+    /// A copy of a Task, one Step of which gets the message as its input.
+    Template {
+        /// The Task, without an id.
+        task: Box<CreateTask>,
+        /// The Step that gets the message.
+        message_to: StepId,
+    },
+}
+
+impl Agent {
+    /// Its name in addresses.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name for people.
+    pub fn title(&self) -> &str {
+        &self.about.title
+    }
+
+    /// The session in which its tasks are.
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// What runs its tasks, in words.
+    pub fn runs(&self) -> String {
+        match &self.work {
+            AgentWork::Handler { handler, pool: Some(pool), .. } => {
+                format!("handler {handler} in pool {pool}")
+            }
+            AgentWork::Handler { handler, pool: None, .. } => format!("handler {handler}"),
+            AgentWork::Template { task, message_to } => {
+                format!("{} steps, the message goes to {message_to}", task.steps.len())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The cards of agents, which say what an agent does and how it is reached. Anybody may read them.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
+
+use super::agent_of;
+use super::agents::{Agent, Agents};
+use super::dialect::json as to_json;
+use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface};
+use crate::api::bytes_reply;
+use crate::guard::Peer;
+use crate::problem::HttpProblem;
+use crate::{Backend, Gateway};
+
+/// Where a card stands below the address of its agent.
+pub(super) const PATH: &str = "/.well-known/agent-card.json";
+
+/// Where the card of the only agent of a gateway stands, too.
+pub(super) const ROOT_PATH: &str = PATH;
+
+/// A card changes with the file of agents, so readers may keep it for a while.
+const A_MINUTE: HeaderValue = HeaderValue::from_static("public, max-age=60");
+
+/// Whether a path is that of a card, which may be read without a login.
+pub(crate) fn is_card(path: &str) -> bool {
+    path == ROOT_PATH || (path.starts_with("/a2a/") && path.ends_with(PATH))
+}
+
+/// The card of an agent of a gateway at this address, as JSON; none if there is no such agent.
+pub fn card(agents: &Agents, name: &str, address: &str) -> Option<Json> {
+    let base = agents.url().unwrap_or(address).trim_end_matches('/');
+    agents.find(name).map(|agent| to_json(&card_of(agent, base)))
+}
+
+/// The card of 1.0.
+pub(super) async fn v1<B: Backend>(
+    State(gateway): State<Arc<Gateway<B>>>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Result<Response, HttpProblem> {
+    let (parts, _) = request.into_parts();
+    let agent = agent_of(&gateway, &agent)?;
+    let card = card_of(&agent, &address(&gateway.settings.agents, &parts));
+    Ok(reply(&parts.headers, &to_json(&card)))
+}
+
+/// The card of 0.3.
+pub(super) async fn v03<B: Backend>(
+    State(gateway): State<Arc<Gateway<B>>>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Result<Response, HttpProblem> {
+    let (parts, _) = request.into_parts();
+    let agent = agent_of(&gateway, &agent)?;
+    let card = card_of_v03(&agent, &address(&gateway.settings.agents, &parts));
+    Ok(reply(&parts.headers, &card))
+}
+
+/// The card of the only agent. Where there are several, each has one at its own address.
+pub(super) async fn of_only_agent<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    request: Request,
+) -> Result<Response, HttpProblem> {
+    let only = state.settings.agents.only().map(|agent| agent.name.clone());
+    let message = "this gateway has not one agent alone: their cards stand below /a2a/NAME";
+    let only = only.ok_or_else(|| HttpProblem::not_found(message))?;
+    v1(state, Path(only), request).await
+}
+
+/// The address of the gateway: the one that the file of agents says, or the one that the caller has used.
+fn address(agents: &Agents, parts: &Parts) -> String {
+    if let Some(url) = agents.url() {
+        return url.to_owned();
+    }
+    let is_tls = parts.extensions.get::<Arc<Peer>>().is_some_and(|peer| peer.is_tls);
+    let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    format!("{}://{host}", if is_tls { "https" } else { "http" })
+}
+
+fn card_of(agent: &Agent, address: &str) -> A2aAgentCard {
+    let interface = |binding: &str| A2aInterface {
+        url: format!("{address}/a2a/{}", agent.name),
+        protocol_binding: binding.into(),
+        protocol_version: "1.0".into(),
+    };
+    let about = agent.about.clone();
+    A2aAgentCard {
+        name: about.title,
+        description: about.description,
+        supported_interfaces: vec![interface("JSONRPC"), interface("HTTP+JSON")],
+        provider: about.provider,
+        version: about.version,
+        documentation_url: about.documentation_url,
+        capabilities: A2aCapabilities { streaming: true, ..A2aCapabilities::default() },
+        security_schemes: None,
+        security_requirements: Vec::new(),
+        default_input_modes: about.input_modes,
+        default_output_modes: about.output_modes,
+        skills: about.skills,
+        icon_url: about.icon_url,
+    }
+}
+
+/// 0.3 has one address, and says the version of the protocol beside it.
+fn card_of_v03(agent: &Agent, address: &str) -> Json {
+    let about = &agent.about;
+    let mut card = json!({
+        "protocolVersion": "0.3.0",
+        "name": about.title,
+        "description": about.description,
+        "url": format!("{address}/a2a/{}/v0.3", agent.name),
+        "preferredTransport": "JSONRPC",
+        "version": about.version,
+        "capabilities": {
+            "streaming": true,
+            "pushNotifications": false,
+            "stateTransitionHistory": false,
+        },
+        "defaultInputModes": about.input_modes,
+        "defaultOutputModes": about.output_modes,
+        "skills": about.skills,
+        "supportsAuthenticatedExtendedCard": false,
+    });
+    let more = [
+        ("provider", about.provider.as_ref().map(to_json)),
+        ("documentationUrl", about.documentation_url.as_deref().map(Json::from)),
+        ("iconUrl", about.icon_url.as_deref().map(Json::from)),
+    ];
+    for (name, value) in more {
+        if let Some(value) = value {
+            card[name] = value;
+        }
+    }
+    card
+}
+
+/// A card with its tag, or 304 for who has it already.
+fn reply(asked: &HeaderMap, card: &Json) -> Response {
+    let text = card.to_string();
+    let hex: String = Sha256::digest(&text)[..16].iter().map(|it| format!("{it:02x}")).collect();
+    let tag = format!("\"{hex}\"");
+    let mut response =
+        bytes_reply(StatusCode::OK, HeaderValue::from_static("application/json"), text);
+    if knows(asked, &tag) {
+        *response.body_mut() = Body::empty();
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, A_MINUTE);
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+fn knows(asked: &HeaderMap, tag: &str) -> bool {
+    let values = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut known = values.flat_map(|value| value.split(',')).map(str::trim);
+    known.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agents(head: &str) -> Agents {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agents.toml");
+        let text = format!(
+            "{head}\n[[agents]]\nname = \"echo\"\ntitle = \"Echo\"\ndescription = \"Says it again.\"\n\
+             [[agents.skills]]\nid = \"say\"\nname = \"Say\"\ndescription = \"Says it.\"\n",
+        );
+        std::fs::write(&path, text).unwrap();
+        Agents::read(&path, &|_| Err("there is none".into())).unwrap()
+    }
+
+    /// A card says where both bindings are, and nothing that 1.0 does not know.
+    #[test]
+    fn a_card_says_how_an_agent_is_reached() {
+        let given = card(&agents(""), "echo", "http://127.0.0.1:7677/").unwrap();
+        let interface = |binding: &str| {
+            json!({
+                "url": "http://127.0.0.1:7677/a2a/echo", "protocolBinding": binding,
+                "protocolVersion": "1.0",
+            })
+        };
+        let skill = json!({"id": "say", "name": "Say", "description": "Says it.", "tags": []});
+        let expected = json!({
+            "name": "Echo",
+            "description": "Says it again.",
+            "supportedInterfaces": [interface("JSONRPC"), interface("HTTP+JSON")],
+            "version": "1.0.0",
+            "capabilities": {"streaming": true, "pushNotifications": false},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [skill],
+        });
+        assert_eq!(given, expected);
+        let public = agents("url = \"https://a.example.org/\"");
+        let public = card(&public, "echo", "http://127.0.0.1").unwrap();
+        assert_eq!(public["supportedInterfaces"][0]["url"], "https://a.example.org/a2a/echo");
+        assert_eq!(card(&agents(""), "other", "http://a"), None);
+    }
+
+    #[test]
+    fn a_card_that_is_known_is_not_sent_again() {
+        let first = reply(&HeaderMap::new(), &json!({"name": "a"}));
+        let tag = first.headers()[ETAG].clone();
+        let asked = HeaderMap::from_iter([(IF_NONE_MATCH, tag.clone())]);
+        assert_eq!(reply(&asked, &json!({"name": "a"})).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(reply(&asked, &json!({"name": "b"})).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn cards_alone_are_for_everybody() {
+        for (path, is) in [
+            ("/.well-known/agent-card.json", true),
+            ("/a2a/echo/.well-known/agent-card.json", true),
+            ("/a2a/echo/v0.3/.well-known/agent-card.json", true),
+            ("/a2a/echo", false),
+            ("/a2a/echo/tasks", false),
+            ("/v1/sessions/x/.well-known/agent-card.json", false),
+        ] {
+            assert_eq!(is_card(path), is, "{path}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The versions of the protocol: how each names methods, and writes what all mean alike.
+
+use axum::http::request::Parts;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+use super::error::{A2aError, A2aReason};
+use super::map::{TaskFold, is_settled};
+use super::v03;
+use super::wire::{A2aReply, A2aTask, A2aUpdate};
+use crate::api::Parameters;
+
+/// The header, or the parameter, in which a caller says which version it speaks.
+const VERSION: &str = "A2A-Version";
+
+/// A version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum A2aDialect {
+    /// 1.0.
+    V1,
+    /// 0.3.
+    V03,
+}
+
+/// A method, whatever a version calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum A2aMethod {
+    /// Takes a message.
+    Send,
+    /// Takes a message, and tells what comes of it.
+    Stream,
+    /// Gives a task.
+    Get,
+    /// Gives a page of tasks.
+    List,
+    /// Cancels a task.
+    Cancel,
+    /// Tells what happens to a task.
+    Subscribe,
+    /// Has to do with callbacks.
+    Push,
+    /// Gives more of a card to those who have proved who they are.
+    ExtendedCard,
+}
+
+use A2aDialect::{V1, V03};
+use A2aMethod as M;
+
+/// The names of all methods.
+const METHODS: [(A2aDialect, &str, A2aMethod); 20] = [
+    (V1, "SendMessage", M::Send),
+    (V1, "SendStreamingMessage", M::Stream),
+    (V1, "GetTask", M::Get),
+    (V1, "ListTasks", M::List),
+    (V1, "CancelTask", M::Cancel),
+    (V1, "SubscribeToTask", M::Subscribe),
+    (V1, "CreateTaskPushNotificationConfig", M::Push),
+    (V1, "GetTaskPushNotificationConfig", M::Push),
+    (V1, "ListTaskPushNotificationConfigs", M::Push),
+    (V1, "DeleteTaskPushNotificationConfig", M::Push),
+    (V1, "GetExtendedAgentCard", M::ExtendedCard),
+    (V03, "message/send", M::Send),
+    (V03, "message/stream", M::Stream),
+    (V03, "tasks/get", M::Get),
+    (V03, "tasks/cancel", M::Cancel),
+    (V03, "tasks/resubscribe", M::Subscribe),
+    (V03, "tasks/pushNotificationConfig/set", M::Push),
+    (V03, "tasks/pushNotificationConfig/get", M::Push),
+    (V03, "tasks/pushNotificationConfig/list", M::Push),
+    (V03, "agent/getAuthenticatedExtendedCard", M::ExtendedCard),
+];
+
+impl A2aDialect {
+    /// The method that this version calls so.
+    pub(super) fn method(self, name: &str) -> Option<A2aMethod> {
+        let name = match name {
+            "tasks/pushNotificationConfig/delete" => "tasks/pushNotificationConfig/set",
+            name => name,
+        };
+        let found = METHODS.iter().find(|(of, known, _)| *of == self && *known == name);
+        found.map(|(_, _, method)| *method)
+    }
+
+    /// The parameters of a method.
+    ///
+    /// # Errors
+    /// They are not what the method takes.
+    pub(super) fn params<T: DeserializeOwned>(
+        self,
+        method: A2aMethod,
+        params: Json,
+    ) -> Result<T, A2aError> {
+        let params = match params {
+            Json::Null => Json::Object(Map::new()),
+            params => params,
+        };
+        let params = match (self, method) {
+            (V03, M::Send | M::Stream) => v03::send_in(params),
+            _ => params,
+        };
+        serde_json::from_value(params)
+            .map_err(|error| A2aError::new(A2aReason::InvalidParams, error.to_string()))
+    }
+
+    /// The answer to a message.
+    pub(super) fn reply(self, reply: &A2aReply) -> Json {
+        match (self, reply) {
+            (V1, reply) => json(reply),
+            (V03, A2aReply::Task(task)) => v03::task(task),
+            (V03, A2aReply::Message(message)) => v03::message(message),
+        }
+    }
+
+    /// A task.
+    pub(super) fn task(self, task: &A2aTask) -> Json {
+        match self {
+            V1 => json(task),
+            V03 => v03::task(task),
+        }
+    }
+
+    /// What a stream tells.
+    pub(super) fn update(self, update: &A2aUpdate) -> Json {
+        match self {
+            V1 => json(update),
+            V03 => v03::update(update),
+        }
+    }
+
+    /// A2A-08: whether a stream ends here. In 1.0 it stays open while the agent waits for its caller; in 0.3 it
+    /// ends then, too.
+    pub(super) fn ends(self, fold: &TaskFold) -> bool {
+        fold.has_ended() || (self == V03 && is_settled(fold.shown().status.state))
+    }
+}
+
+/// JSON of a type that has texts as keys, and so always a form.
+pub(super) fn json(value: &impl Serialize) -> Json {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// The version that a request names; none: it names none.
+///
+/// # Errors
+/// It is neither 1.0 nor 0.3.
+pub(super) fn named_version(parts: &Parts) -> Result<Option<A2aDialect>, A2aError> {
+    let in_header =
+        parts.headers.get(VERSION).map(|value| value.to_str().unwrap_or("?").to_owned());
+    let named = match in_header {
+        Some(named) => Some(named),
+        None => Parameters::read(parts.uri.query())?.take(VERSION)?,
+    };
+    let named = named.as_deref().map(str::trim).unwrap_or_default();
+    match major_minor(named) {
+        _ if named.is_empty() => Ok(None),
+        "1.0" => Ok(Some(V1)),
+        "0.3" => Ok(Some(V03)),
+        _ => {
+            let short: String = named.chars().take(20).collect();
+            let message = format!("version {short} is not spoken here; 1.0 and 0.3 are");
+            Err(A2aError::new(A2aReason::VersionNotSupported, message))
+        }
+    }
+}
+
+/// A version without what stands behind its second number.
+fn major_minor(version: &str) -> &str {
+    let mut dots = version.match_indices('.');
+    let end = dots.nth(1).map_or(version.len(), |(at, _)| at);
+    &version[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    #[test]
+    fn every_method_has_one_name_in_its_version() {
+        for (of, name, method) in METHODS {
+            assert_eq!(of.method(name), Some(method), "{name}");
+            let other = if of == V1 { V03 } else { V1 };
+            assert_eq!(other.method(name), None, "{name}");
+        }
+        assert_eq!(V03.method("tasks/pushNotificationConfig/delete"), Some(M::Push));
+        assert_eq!(V1.method("sendMessage"), None);
+    }
+
+    #[test]
+    fn a_version_is_named_by_a_header_or_a_parameter() {
+        let named = |uri: &str, header: Option<&str>| {
+            let mut request = Request::get(uri);
+            if let Some(header) = header {
+                request = request.header(VERSION, header);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            named_version(&parts).map_err(|error| error.reason)
+        };
+        for (uri, header, expected) in [
+            ("/", None, Ok(None)),
+            ("/", Some(""), Ok(None)),
+            ("/", Some("1.0"), Ok(Some(V1))),
+            ("/", Some("1.0.1"), Ok(Some(V1))),
+            ("/", Some("0.3"), Ok(Some(V03))),
+            ("/?A2A-Version=1.0", None, Ok(Some(V1))),
+            ("/?A2A-Version=1.0", Some("0.3.0"), Ok(Some(V03))),
+            ("/", Some("99.0"), Err(A2aReason::VersionNotSupported)),
+            ("/", Some("1"), Err(A2aReason::VersionNotSupported)),
+        ] {
+            assert_eq!(named(uri, header), expected, "{uri} {header:?}");
+        }
+    }
+}

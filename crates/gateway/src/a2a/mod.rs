@@ -1,0 +1,68 @@
+//! A2A: programs of others speak to agents, whose work is done by workers of Tenure.
+//!
+//! A message that begins something becomes a Task, and the log of that Task tells what A2A shows: a gateway
+//! keeps nothing between two requests, so any of them answers, and one that dies costs its callers a new
+//! connection (A2A-01).
+//!
+//! ```text
+//!  JSON-RPC 1.0, 0.3 ─► rpc ──┐  types   ┌─► map::input ─► create, reopen, late input ─► Backend
+//!  HTTP+JSON 1.0 ────► rest ──┴─► ops ───┤
+//!                   (dialect, v03)       └◄─ map::fold ◄── commits of the log ◄───────── Backend
+//! ```
+//!
+//! What agents there are is said by a file ([`agents`]). The Tasks of an agent are in one session, which is
+//! what the rights of callers name; a label has the context of each Task.
+
+mod agents;
+mod card;
+mod dialect;
+mod error;
+mod map;
+mod ops;
+mod rest;
+mod rpc;
+mod v03;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+pub use self::agents::{AGENTS_MAX, Agent, AgentAnswers, Agents, AgentsError, ReadTemplate};
+pub use self::card::card;
+pub(crate) use self::card::is_card;
+use crate::problem::HttpProblem;
+use crate::{Backend, Gateway};
+
+/// The address of an agent in 1.0, below that of the gateway.
+const BASE: &str = "/a2a/{agent}";
+
+/// The address of an agent in 0.3.
+const BASE_V03: &str = "/a2a/{agent}/v0.3";
+
+/// The longest body of a request: a value of the longest that a Task may have, in base64.
+const BODY_MAX: usize = 24 << 20;
+
+/// The routes of agents.
+pub(crate) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
+    let at = |path: &str| format!("{BASE}{path}");
+    Router::new()
+        .route(card::ROOT_PATH, get(card::of_only_agent))
+        .route(&at(card::PATH), get(card::v1))
+        .route(&format!("{BASE_V03}{}", card::PATH), get(card::v03))
+        .route(BASE, post(rpc::v1))
+        .route(&at("/"), post(rpc::v1))
+        .route(BASE_V03, post(rpc::v03))
+        .route(&format!("{BASE_V03}/"), post(rpc::v03))
+        .merge(rest::routes(BASE))
+}
+
+/// The agent of a path.
+fn agent_of<B: Backend>(gateway: &Gateway<B>, name: &str) -> Result<Arc<Agent>, HttpProblem> {
+    let known = gateway.settings.agents.find(name).cloned();
+    known.ok_or_else(|| {
+        let short: String = name.chars().take(80).collect();
+        HttpProblem::not_found(format!("there is no agent {short:?}"))
+    })
+}

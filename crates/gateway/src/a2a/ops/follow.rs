@@ -1,0 +1,119 @@
+//! [`TaskFollower`]: folds the log of a Task as far as it goes, and on while it grows.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use tenure_core::id::TaskId;
+use tenure_core::{Code, Commit, Rejection, RejectionKind};
+use tenure_ports::ClientPort;
+use tenure_sdk::client::{Client, get_blob};
+
+use crate::a2a::error::A2aError;
+use crate::a2a::map::{BlobBytes, TaskFold};
+use crate::a2a::wire::A2aUpdate;
+
+/// What a commit tells.
+#[derive(Debug)]
+pub(super) struct ToldCommit {
+    /// The last event of the commit.
+    pub(super) seq: u64,
+    /// In order.
+    pub(super) updates: Vec<A2aUpdate>,
+}
+
+/// Follows a task from its first commit to its end.
+pub(super) struct TaskFollower<P> {
+    client: Client<P>,
+    task: TaskId,
+    commits: BoxStream<'static, Result<Commit, Rejection>>,
+    fold: Option<TaskFold>,
+}
+
+impl<P: ClientPort> TaskFollower<P> {
+    /// From the first commit on.
+    pub(super) fn from_start(client: Client<P>, task: TaskId) -> Self {
+        let commits = client.watch(&task, 0).boxed();
+        Self { client, task, commits, fold: None }
+    }
+
+    /// From where a fold stands.
+    pub(super) fn behind(client: Client<P>, task: TaskId, fold: TaskFold) -> Self {
+        let commits = client.watch(&task, fold.version()).boxed();
+        Self { client, task, commits, fold: Some(fold) }
+    }
+
+    /// Waits for the next commit. None after the end of the task.
+    ///
+    /// # Errors
+    /// The log cannot be read any more.
+    pub(super) async fn next(&mut self) -> Option<Result<ToldCommit, A2aError>> {
+        let commit = match self.commits.next().await? {
+            Ok(commit) => commit,
+            Err(refused) => return Some(Err(refused.into())),
+        };
+        let told = tell(&mut self.fold, &self.client, &self.task, &commit).await;
+        Some(told.map(|updates| ToldCommit { seq: commit.last_seq(), updates }))
+    }
+
+    /// The task so far; none before the first commit.
+    pub(super) const fn fold(&self) -> Option<&TaskFold> {
+        self.fold.as_ref()
+    }
+
+    /// The task so far.
+    pub(super) fn into_fold(self) -> Option<TaskFold> {
+        self.fold
+    }
+}
+
+/// The task as its log stands now.
+///
+/// # Errors
+/// There is no such Task, or its log cannot be read.
+pub(super) async fn load<P: ClientPort>(
+    client: &Client<P>,
+    task: &TaskId,
+) -> Result<TaskFold, A2aError> {
+    let (mut fold, mut after) = (None, 0);
+    loop {
+        let page = client.port().log(task, after).await?;
+        for commit in &page.commits {
+            tell(&mut fold, client, task, commit).await?;
+            after = commit.last_seq();
+        }
+        if !page.more || page.commits.is_empty() {
+            return fold.ok_or_else(|| broken(task, "it is empty"));
+        }
+    }
+}
+
+/// Takes a commit, with the blobs that it names.
+async fn tell<P: ClientPort>(
+    fold: &mut Option<TaskFold>,
+    client: &Client<P>,
+    task: &TaskId,
+    commit: &Commit,
+) -> Result<Vec<A2aUpdate>, A2aError> {
+    let unreadable = |error: crate::a2a::map::FoldError| broken(task, &error.to_string());
+    let fold = match fold {
+        Some(fold) => {
+            fold.replay(commit).map_err(unreadable)?;
+            fold
+        }
+        None => fold.insert(TaskFold::begin(commit).map_err(unreadable)?),
+    };
+    let mut blobs = BlobBytes::new();
+    for hash in fold.wanted(commit) {
+        match get_blob(client.port(), task, hash).await {
+            Ok(bytes) => drop(blobs.insert(hash, bytes)),
+            // What is lost is shown by its address.
+            Err(refused) if refused.code == Code::BlobMissing => {}
+            Err(refused) => return Err(refused.into()),
+        }
+    }
+    Ok(fold.tell(commit, &blobs))
+}
+
+fn broken(task: &TaskId, why: &str) -> A2aError {
+    let message = format!("the log of task {task} cannot be folded: {why}");
+    Rejection::new(Code::StorageError, message).of_kind(RejectionKind::ReplayFailed).into()
+}

@@ -1,0 +1,297 @@
+//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP.
+
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::{any, get, post};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::agents::Agent;
+use super::dialect::{A2aDialect, json as to_json, named_version};
+use super::error::{A2aError, A2aReason};
+use super::ops::{AgentCall, StreamShape, last_event_id};
+use super::rpc::{no_extended_card, no_push};
+use super::wire::{A2aCancel, A2aGet, A2aList, A2aSubscribe, A2aUpdate};
+use super::{BODY_MAX, agent_of};
+use crate::api::{Parameters, bytes_reply, json_body};
+use crate::live::stream_reply;
+use crate::problem::HttpProblem;
+use crate::{Backend, Gateway};
+
+/// The media types of answers: that of A2A for those who name it, and JSON for all others.
+const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The routes below the address of an agent.
+pub(super) fn routes<B: Backend>(base: &str) -> Router<Arc<Gateway<B>>> {
+    let at = |path: &str| format!("{base}{path}");
+    Router::new()
+        .route(&at("/message:send"), post(send))
+        .route(&at("/message:stream"), post(stream))
+        .route(&at("/tasks"), get(list))
+        .route(&at("/tasks/{task}"), get(read_task).post(act_on_task))
+        .route(&at("/tasks/{task}/pushNotificationConfigs"), any(push))
+        .route(&at("/tasks/{task}/pushNotificationConfigs/{config}"), any(push_one))
+        .route(&at("/extendedAgentCard"), get(extended_card))
+}
+
+/// A request of a caller that was let in.
+struct RestRequest<B: Backend> {
+    call: AgentCall<B>,
+    parts: Parts,
+}
+
+impl<B: Backend> RestRequest<B> {
+    async fn open(
+        gateway: Arc<Gateway<B>>,
+        agent: Arc<Agent>,
+        parts: Parts,
+    ) -> Result<Self, A2aError> {
+        if named_version(&parts)? == Some(A2aDialect::V03) {
+            let message = "this address speaks 1.0; 0.3 has one of its own, and JSON-RPC alone";
+            return Err(A2aError::new(A2aReason::VersionNotSupported, message));
+        }
+        let call = AgentCall::open(gateway, agent, &parts).await?;
+        Ok(Self { call, parts })
+    }
+
+    fn query(&self) -> Result<Parameters, A2aError> {
+        Ok(Parameters::read(self.parts.uri.query())?)
+    }
+
+    /// The answer that shows something.
+    fn reply(&self, answer: &impl Serialize) -> Response {
+        written(&self.parts.headers, StatusCode::OK, &to_json(answer))
+    }
+
+    async fn subscribe(&self, id: &str) -> Result<Response, A2aError> {
+        let (permit, since) = (self.call.permit()?, last_event_id(&self.parts)?);
+        let asked = A2aSubscribe { id: id.to_owned() };
+        let stream = self.call.subscribe(&asked, since, RestShape).await?;
+        Ok(stream_reply(stream.frames(), permit))
+    }
+}
+
+/// The body of a request, read.
+async fn read_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, A2aError> {
+    let text = json_body(headers, body, BODY_MAX).await?;
+    let body: Json = serde_json::from_slice(&text)
+        .map_err(|_| A2aError::new(A2aReason::Parse, "the body is no JSON"))?;
+    serde_json::from_value(body)
+        .map_err(|error| A2aError::new(A2aReason::InvalidParams, error.to_string()))
+}
+
+type Answer = Result<Response, HttpProblem>;
+
+/// Answers a request with what `does` makes of it, or with why it makes nothing of it.
+async fn answer<B: Backend, F>(
+    State(gateway): State<Arc<Gateway<B>>>,
+    agent: &str,
+    request: Request,
+    does: impl FnOnce(RestRequest<B>, Body) -> F + Send,
+) -> Answer
+where
+    F: Future<Output = Result<Response, A2aError>> + Send,
+{
+    let agent = agent_of(&gateway, agent)?;
+    let (parts, body) = request.into_parts();
+    let asked = parts.headers.clone();
+    let answered = match RestRequest::open(gateway, agent, parts).await {
+        Ok(open) => does(open, body).await,
+        Err(error) => Err(error),
+    };
+    Ok(answered.unwrap_or_else(|error| refuse(&asked, &error)))
+}
+
+async fn send<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Answer {
+    let send = |open: RestRequest<B>, body: Body| async move {
+        let asked = read_body(&open.parts.headers, body).await?;
+        Ok(open.reply(&open.call.send(asked).await?))
+    };
+    answer(state, &agent, request, send).await
+}
+
+async fn stream<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Answer {
+    let stream = |open: RestRequest<B>, body: Body| async move {
+        let permit = open.call.permit()?;
+        let asked = read_body(&open.parts.headers, body).await?;
+        let stream = open.call.stream(asked, RestShape).await?;
+        Ok(stream_reply(stream.frames(), permit))
+    };
+    answer(state, &agent, request, stream).await
+}
+
+async fn list<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Answer {
+    let list = |open: RestRequest<B>, _| async move {
+        let asked = list_of(open.query()?)?;
+        Ok(open.reply(&open.call.list(&asked).await?))
+    };
+    answer(state, &agent, request, list).await
+}
+
+/// `GET /tasks/{id}`, and `GET /tasks/{id}:subscribe`, as the definition of the service has it.
+async fn read_task<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path((agent, task)): Path<(String, String)>,
+    request: Request,
+) -> Answer {
+    let read = |open: RestRequest<B>, _| async move {
+        if let Some(id) = task.strip_suffix(":subscribe") {
+            return open.subscribe(id).await;
+        }
+        let history_length = number(&mut open.query()?, "historyLength")?;
+        let asked = A2aGet { id: task, history_length };
+        Ok(open.reply(&open.call.get(&asked).await?))
+    };
+    answer(state, &agent, request, read).await
+}
+
+/// `POST /tasks/{id}:cancel` and `POST /tasks/{id}:subscribe`.
+async fn act_on_task<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path((agent, task)): Path<(String, String)>,
+    request: Request,
+) -> Answer {
+    let act = |open: RestRequest<B>, _| async move {
+        if let Some(id) = task.strip_suffix(":subscribe") {
+            return open.subscribe(id).await;
+        }
+        let Some(id) = task.strip_suffix(":cancel") else {
+            let message = "a task can be canceled or subscribed to: `:cancel`, `:subscribe`";
+            return Err(A2aError::new(A2aReason::MethodNotFound, message));
+        };
+        let asked = A2aCancel { id: id.to_owned() };
+        Ok(open.reply(&open.call.cancel(&asked).await?))
+    };
+    answer(state, &agent, request, act).await
+}
+
+async fn push<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path((agent, _)): Path<(String, String)>,
+    request: Request,
+) -> Answer {
+    answer(state, &agent, request, |_, _| async { Err(no_push()) }).await
+}
+
+async fn push_one<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path((agent, task, _)): Path<(String, String, String)>,
+    request: Request,
+) -> Answer {
+    push(state, Path((agent, task)), request).await
+}
+
+async fn extended_card<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Answer {
+    answer(state, &agent, request, |_, _| async { Err(no_extended_card()) }).await
+}
+
+/// What a query string asks of a list.
+fn list_of(mut query: Parameters) -> Result<A2aList, A2aError> {
+    Ok(A2aList {
+        context_id: query.take("contextId")?,
+        status: query.take("status")?,
+        page_size: number(&mut query, "pageSize")?,
+        page_token: query.take("pageToken")?,
+        history_length: number(&mut query, "historyLength")?,
+        status_timestamp_after: query.take("statusTimestampAfter")?,
+        include_artifacts: read(&mut query, "includeArtifacts")?.unwrap_or_default(),
+    })
+}
+
+fn number(query: &mut Parameters, name: &str) -> Result<Option<u32>, A2aError> {
+    read(query, name)
+}
+
+fn read<T: FromStr>(query: &mut Parameters, name: &str) -> Result<Option<T>, A2aError> {
+    let Some(text) = query.take(name)? else { return Ok(None) };
+    let wrong = |_| A2aError::invalid(name, format!("{name} cannot be read"));
+    text.parse().map(Some).map_err(wrong)
+}
+
+fn refuse(asked: &HeaderMap, error: &A2aError) -> Response {
+    let is_unsupported = error.reason == A2aReason::ContentTypeNotSupported;
+    let status = match is_unsupported {
+        true => StatusCode::UNSUPPORTED_MEDIA_TYPE, // What HTTP itself says of such a body.
+        false => error.reason.http_status(),
+    };
+    written(asked, status, &error.to_http())
+}
+
+fn written(asked: &HeaderMap, status: StatusCode, body: &Json) -> Response {
+    let names_it = |name| {
+        let mut values = asked.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.any(|value| value.contains("application/a2a+json"))
+    };
+    let media_type = if names_it(ACCEPT) || names_it(CONTENT_TYPE) { A2A_JSON } else { JSON };
+    bytes_reply(status, media_type, body.to_string())
+}
+
+/// How a stream is written here.
+struct RestShape;
+
+impl StreamShape for RestShape {
+    fn update(&self, update: &A2aUpdate) -> Json {
+        A2aDialect::V1.update(update)
+    }
+
+    fn error(&self, error: &A2aError) -> Json {
+        error.to_http()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_string_asks_for_a_list() {
+        let query = "contextId=c&status=TASK_STATE_WORKING&pageSize=2&includeArtifacts=true&new=1";
+        let asked = list_of(Parameters::read(Some(query)).unwrap()).unwrap();
+        assert_eq!((asked.context_id.as_deref(), asked.page_size), (Some("c"), Some(2)));
+        assert!(asked.include_artifacts);
+        for wrong in ["pageSize=-1", "pageSize=x", "includeArtifacts=yes", "historyLength=1.5"] {
+            let refused = list_of(Parameters::read(Some(wrong)).unwrap()).unwrap_err();
+            assert_eq!(refused.reason, A2aReason::InvalidParams, "{wrong}");
+        }
+    }
+
+    /// Answers are JSON, and of the media type of A2A only for those who name that.
+    #[test]
+    fn the_media_type_is_the_one_that_was_named() {
+        let media_type = |name: Option<axum::http::HeaderName>| {
+            let asked: HeaderMap = name.into_iter().map(|name| (name, A2A_JSON)).collect();
+            let response = written(&asked, StatusCode::OK, &serde_json::json!({}));
+            response.headers()[CONTENT_TYPE].clone()
+        };
+        assert_eq!(media_type(None), JSON);
+        assert_eq!(media_type(Some(ACCEPT)), A2A_JSON);
+        assert_eq!(media_type(Some(CONTENT_TYPE)), A2A_JSON);
+    }
+}

@@ -1,0 +1,252 @@
+//! A2A 0.3, written from and read into the types of 1.0.
+//!
+//! It marks what a union holds by `kind`, spells states in lower case, puts files into an object of their
+//! own, and says with `final` that a stream ends.
+
+use serde_json::{Map, Value as Json, json};
+use tenure_core::view::gateway::A2aState;
+
+use super::dialect::json;
+use super::map::is_settled;
+use super::wire::{
+    A2aArtifact, A2aContent, A2aMessage, A2aPart, A2aRole, A2aTask, A2aTaskStatus, A2aUpdate,
+};
+
+/// The parameters of `message/send` and `message/stream`, as 1.0 has them.
+pub(super) fn send_in(mut params: Json) -> Json {
+    if let Some(message) = params.get_mut("message") {
+        message_in(message);
+    }
+    let options = params.as_object_mut().map(|all| all.entry("configuration").or_insert(json!({})));
+    if let Some(Json::Object(options)) = options {
+        // Here a caller says that it waits; in 1.0 it says that it does not.
+        let waits = options.remove("blocking").and_then(|blocking| blocking.as_bool());
+        options.insert("returnImmediately".into(), (waits != Some(true)).into());
+        options.remove("pushNotificationConfig");
+    }
+    params
+}
+
+fn message_in(message: &mut Json) {
+    if let Some(role) = message.get_mut("role") {
+        *role = match role.as_str() {
+            Some("user") => "ROLE_USER".into(),
+            Some("agent") => "ROLE_AGENT".into(),
+            _ => Json::Null, // It is refused with the rest of what is wrong.
+        };
+    }
+    let parts = message.get_mut("parts").and_then(Json::as_array_mut);
+    parts.into_iter().flatten().for_each(part_in);
+}
+
+/// A file becomes a part with bytes or an address; other parts have their names already.
+fn part_in(part: &mut Json) {
+    let Some(fields) = part.as_object_mut() else { return };
+    let kind = fields.remove("kind");
+    if kind.as_ref().and_then(Json::as_str) != Some("file") {
+        return;
+    }
+    let Some(Json::Object(mut file)) = fields.remove("file") else { return };
+    for (name, new_name) in
+        [("bytes", "raw"), ("uri", "url"), ("mimeType", "mediaType"), ("name", "filename")]
+    {
+        if let Some(value) = file.remove(name) {
+            fields.insert(new_name.into(), value);
+        }
+    }
+}
+
+/// What a stream tells.
+pub(super) fn update(update: &A2aUpdate) -> Json {
+    match update {
+        A2aUpdate::Task(it) => task(it),
+        A2aUpdate::Message(it) => message(it),
+        A2aUpdate::StatusUpdate(it) => {
+            let mut out = Map::new();
+            out.insert("kind".into(), "status-update".into());
+            out.insert("taskId".into(), (&*it.task_id).into());
+            out.insert("contextId".into(), (&*it.context_id).into());
+            out.insert("status".into(), status(&it.status));
+            out.insert("final".into(), is_settled(it.status.state).into());
+            add(&mut out, "metadata", it.metadata.as_ref().map(json));
+            out.into()
+        }
+        A2aUpdate::ArtifactUpdate(it) => json!({
+            "kind": "artifact-update",
+            "taskId": it.task_id,
+            "contextId": it.context_id,
+            "artifact": artifact(&it.artifact),
+            "append": it.append,
+            "lastChunk": it.last_chunk,
+        }),
+    }
+}
+
+/// A task.
+pub(super) fn task(task: &A2aTask) -> Json {
+    let mut out = Map::new();
+    out.insert("kind".into(), "task".into());
+    out.insert("id".into(), (&*task.id).into());
+    out.insert("contextId".into(), (&*task.context_id).into());
+    out.insert("status".into(), status(&task.status));
+    add(&mut out, "artifacts", list(&task.artifacts, artifact));
+    add(&mut out, "history", list(&task.history, message));
+    add(&mut out, "metadata", task.metadata.as_ref().map(json));
+    out.into()
+}
+
+/// A message.
+pub(super) fn message(message: &A2aMessage) -> Json {
+    let mut out = Map::new();
+    out.insert("kind".into(), "message".into());
+    out.insert("messageId".into(), (&*message.message_id).into());
+    let role = if message.role == A2aRole::User { "user" } else { "agent" };
+    out.insert("role".into(), role.into());
+    out.insert("parts".into(), message.parts.iter().map(part).collect());
+    add(&mut out, "contextId", message.context().map(Json::from));
+    add(&mut out, "taskId", message.task().map(Json::from));
+    add(&mut out, "metadata", message.metadata.as_ref().map(json));
+    add(&mut out, "extensions", list(&message.extensions, |it| Json::from(&**it)));
+    add(&mut out, "referenceTaskIds", list(&message.reference_task_ids, |it| Json::from(&**it)));
+    out.into()
+}
+
+fn status(status: &A2aTaskStatus) -> Json {
+    let mut out = Map::new();
+    out.insert("state".into(), state(status.state).into());
+    out.insert("timestamp".into(), (&*status.timestamp).into());
+    add(&mut out, "message", status.message.as_ref().map(message));
+    out.into()
+}
+
+/// A2A-17: a state as 0.3 spells it.
+fn state(state: A2aState) -> String {
+    state.as_str().replace('_', "-")
+}
+
+fn artifact(artifact: &A2aArtifact) -> Json {
+    let mut out = Map::new();
+    out.insert("artifactId".into(), (&*artifact.artifact_id).into());
+    add(&mut out, "name", artifact.name.as_deref().map(Json::from));
+    add(&mut out, "description", artifact.description.as_deref().map(Json::from));
+    out.insert("parts".into(), artifact.parts.iter().map(part).collect());
+    add(&mut out, "metadata", artifact.metadata.as_ref().map(json));
+    add(&mut out, "extensions", list(&artifact.extensions, |it| Json::from(&**it)));
+    out.into()
+}
+
+fn part(part: &A2aPart) -> Json {
+    let mut out = Map::new();
+    match &part.content {
+        A2aContent::Text(text) => {
+            out.insert("kind".into(), "text".into());
+            out.insert("text".into(), (&**text).into());
+        }
+        A2aContent::Data(data) => {
+            out.insert("kind".into(), "data".into());
+            // Here data is always an object.
+            let data = if data.is_object() { data.clone() } else { json!({ "value": data }) };
+            out.insert("data".into(), data);
+        }
+        A2aContent::Raw(bytes) => file(&mut out, "bytes", bytes, part),
+        A2aContent::Url(uri) => file(&mut out, "uri", uri, part),
+    }
+    add(&mut out, "metadata", part.metadata.as_ref().map(json));
+    out.into()
+}
+
+fn file(out: &mut Map<String, Json>, holds: &str, value: &str, part: &A2aPart) {
+    let mut file = Map::new();
+    file.insert(holds.into(), value.into());
+    add(&mut file, "name", part.filename.as_deref().map(Json::from));
+    add(&mut file, "mimeType", part.media_type.as_deref().map(Json::from));
+    out.insert("kind".into(), "file".into());
+    out.insert("file".into(), file.into());
+}
+
+fn add(out: &mut Map<String, Json>, name: &str, value: Option<Json>) {
+    if let Some(value) = value {
+        out.insert(name.into(), value);
+    }
+}
+
+/// A list, if there is anything in it.
+fn list<T>(all: &[T], of: impl Fn(&T) -> Json) -> Option<Json> {
+    (!all.is_empty()).then(|| all.iter().map(of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{A2aSend, A2aStatusUpdate};
+    use super::*;
+
+    /// A2A-17: 0.3 spells the states in lower case, with `-`.
+    #[test]
+    fn states_are_spelt_as_in_0_3() {
+        let spelt: Vec<String> = A2aState::ALL.iter().map(|it| state(*it)).collect();
+        let expected = [
+            "submitted",
+            "working",
+            "input-required",
+            "auth-required",
+            "completed",
+            "failed",
+            "rejected",
+            "canceled",
+        ];
+        assert_eq!(spelt, expected);
+    }
+
+    /// Every part of 0.3 is read as one of 1.0, and comes back the same.
+    #[test]
+    fn parts_come_and_go_unchanged() {
+        let given = json!([
+            {"kind": "text", "text": "hi", "metadata": {"a": 1}},
+            {"kind": "file", "file": {"bytes": "aGk=", "mimeType": "text/plain", "name": "hi.txt"}},
+            {"kind": "file", "file": {"uri": "https://example.org/a.png"}},
+            {"kind": "data", "data": {"a": [1]}},
+        ]);
+        let message = json!({"kind": "message", "messageId": "m", "role": "user", "parts": given});
+        let asked = send_in(json!({"message": message}));
+        let asked: A2aSend = serde_json::from_value(asked).unwrap();
+        assert_eq!(self::message(&asked.message), message);
+        assert_eq!(asked.message.parts[1].filename.as_deref(), Some("hi.txt"));
+    }
+
+    /// In 0.3 a caller does not wait unless it says so.
+    #[test]
+    fn who_does_not_say_that_it_waits_does_not_wait() {
+        let waits = |options: Json| {
+            let message = json!({"messageId": "m", "role": "user", "parts": []});
+            let params = json!({"message": message, "configuration": options});
+            let asked: A2aSend = serde_json::from_value(send_in(params)).unwrap();
+            !asked.configuration.unwrap().return_immediately
+        };
+        assert!(!waits(json!({})) && !waits(json!({"blocking": false})));
+        assert!(waits(json!({"blocking": true, "historyLength": 2})));
+        for wrong in [json!(null), json!([]), json!("x"), json!({"message": 1})] {
+            assert!(serde_json::from_value::<A2aSend>(send_in(wrong)).is_err());
+        }
+    }
+
+    /// A2A-08: `final` is true where the stream ends.
+    #[test]
+    fn an_update_says_whether_it_is_the_last() {
+        for (state, is_last) in [
+            (A2aState::Working, false),
+            (A2aState::InputRequired, true),
+            (A2aState::Completed, true),
+        ] {
+            let status = A2aTaskStatus { state, message: None, timestamp: "now".into() };
+            let (task_id, context_id) = ("t".into(), "c".into());
+            let told = A2aStatusUpdate { task_id, context_id, status, metadata: None };
+            let told = update(&A2aUpdate::StatusUpdate(told));
+            let status = json!({"state": self::state(state), "timestamp": "now"});
+            let expected = json!({
+                "kind": "status-update", "taskId": "t", "contextId": "c", "status": status,
+                "final": is_last,
+            });
+            assert_eq!(told, expected);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What caller and agent say: messages and their parts.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::A2aMetadata;
+
+/// Who says a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum A2aRole {
+    /// Nobody in particular.
+    #[default]
+    #[serde(rename = "ROLE_UNSPECIFIED")]
+    Unspecified,
+    /// The caller.
+    #[serde(rename = "ROLE_USER")]
+    User,
+    /// The agent.
+    #[serde(rename = "ROLE_AGENT")]
+    Agent,
+}
+
+/// A message.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct A2aMessage {
+    /// Its id, which its sender has made.
+    pub(crate) message_id: String,
+    /// The context to which it belongs.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub(crate) context_id: Option<String>,
+    /// The task to which it belongs.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub(crate) task_id: Option<String>,
+    /// Who says it.
+    pub(crate) role: A2aRole,
+    /// What it says, at least one part.
+    pub(crate) parts: Vec<A2aPart>,
+    /// Anything beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<A2aMetadata>,
+    /// Extensions that it uses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) extensions: Vec<String>,
+    /// Other tasks that it is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) reference_task_ids: Vec<String>,
+}
+
+/// In ProtoJSON an empty text is one that is not there.
+#[allow(clippy::ref_option)] // The shape serde asks for.
+fn is_empty(text: &Option<String>) -> bool {
+    text.as_ref().is_none_or(String::is_empty)
+}
+
+impl A2aMessage {
+    /// What the agent says in a task.
+    pub(crate) fn of_agent(id: String, context: &str, task: &str, parts: Vec<A2aPart>) -> Self {
+        Self {
+            message_id: id,
+            context_id: Some(context.to_owned()),
+            task_id: Some(task.to_owned()),
+            role: A2aRole::Agent,
+            parts,
+            ..Self::default()
+        }
+    }
+
+    /// Its context, if it names one.
+    pub(crate) fn context(&self) -> Option<&str> {
+        self.context_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// Its task, if it names one.
+    pub(crate) fn task(&self) -> Option<&str> {
+        self.task_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// The texts in it, one a line.
+    pub(crate) fn text(&self) -> String {
+        let texts = self.parts.iter().filter_map(A2aPart::as_text);
+        texts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A part of a message or of an artifact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct A2aPart {
+    /// What it holds.
+    #[serde(flatten)]
+    pub(crate) content: A2aContent,
+    /// Anything beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<A2aMetadata>,
+    /// The name of the file that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) filename: Option<String>,
+    /// Its media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) media_type: Option<String>,
+}
+
+/// What a part holds: exactly one of these.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum A2aContent {
+    /// Text.
+    Text(String),
+    /// Bytes in base64.
+    Raw(String),
+    /// The address of a file.
+    Url(String),
+    /// Any JSON.
+    Data(Json),
+}
+
+impl A2aPart {
+    /// A part of this content alone.
+    pub(crate) const fn of(content: A2aContent) -> Self {
+        Self { content, metadata: None, filename: None, media_type: None }
+    }
+
+    /// A text.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::of(A2aContent::Text(text.into()))
+    }
+
+    /// The same part with a media type.
+    pub(crate) fn typed(self, media_type: impl Into<String>) -> Self {
+        Self { media_type: Some(media_type.into()), ..self }
+    }
+
+    /// Its text, if it is one.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            A2aContent::Text(text) => Some(text),
+            A2aContent::Raw(_) | A2aContent::Url(_) | A2aContent::Data(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A part holds one of four things, beside which stand its name and its media type, without a `kind`.
+    #[test]
+    fn a_part_is_flat() {
+        for given in [
+            json!({"text": "hello"}),
+            json!({"raw": "aGk=", "filename": "hi.txt", "mediaType": "text/plain"}),
+            json!({"url": "https://example.org/a.png", "mediaType": "image/png"}),
+            json!({"data": {"a": [1, null]}, "metadata": {"x": 1}}),
+        ] {
+            let part: A2aPart = serde_json::from_value(given.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&part).unwrap(), given);
+        }
+        let nothing = serde_json::from_value::<A2aPart>(json!({"filename": "a"}));
+        assert!(nothing.is_err());
+    }
+
+    /// Fields that nobody knows are passed over, and an empty id is no id.
+    #[test]
+    fn a_message_is_read_generously() {
+        let given = json!({
+            "messageId": "m", "role": "ROLE_USER", "parts": [{"text": "a", "colour": "red"}, {"text": "b"}],
+            "contextId": "", "newField": {"deep": []},
+        });
+        let message: A2aMessage = serde_json::from_value(given).unwrap();
+        assert_eq!((message.context(), message.task(), &*message.text()), (None, None, "a\nb"));
+        let written = serde_json::to_value(&message).unwrap();
+        let expected = json!({
+            "messageId": "m", "role": "ROLE_USER", "parts": [{"text": "a"}, {"text": "b"}],
+        });
+        assert_eq!(written, expected);
+        for missing in ["messageId", "role", "parts"] {
+            let mut given = written.clone();
+            given.as_object_mut().unwrap().remove(missing);
+            assert!(serde_json::from_value::<A2aMessage>(given).is_err(), "{missing}");
+        }
+    }
+}

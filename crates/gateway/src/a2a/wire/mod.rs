@@ -1,0 +1,30 @@
+//! The messages of A2A 1.0 as JSON: own types, after `specification/a2a.proto` of the protocol.
+//!
+//! Readers pass over fields that they do not know, and a field without a value is not written: ProtoJSON
+//! asks for both.
+
+mod card;
+mod message;
+mod request;
+mod task;
+mod time;
+
+use serde_json::{Map, Value as Json};
+
+pub(crate) use self::card::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aProvider, A2aSkill};
+pub(crate) use self::message::{A2aContent, A2aMessage, A2aPart, A2aRole};
+pub(crate) use self::request::{A2aCancel, A2aGet, A2aList, A2aSend, A2aSubscribe, A2aTaskPage};
+pub(crate) use self::task::{
+    A2aArtifact, A2aArtifactUpdate, A2aReply, A2aStatusUpdate, A2aTask, A2aTaskStatus, A2aUpdate,
+    state_from_wire,
+};
+pub(crate) use self::time::{from_timestamp, to_timestamp};
+
+/// An open map of JSON values.
+pub(crate) type A2aMetadata = Map<String, Json>;
+
+/// Whether a flag has its default value, and so is not written.
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+const fn is_off(flag: &bool) -> bool {
+    !*flag
+}
