@@ -1,0 +1,17 @@
+//! Agents that speak A2A over a real socket, with a scheduler and a worker in this process.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+
+mod agents;
+mod callers;
+mod house;
+#[allow(dead_code)] // This binary uses its part.
+#[path = "../api/http.rs"]
+mod http;
+mod life;
+mod lists;
+mod older;
+mod rest;
+mod seeds;
+mod sends;
+mod streams;
+mod talk;

@@ -1,0 +1,68 @@
+//! A2A 0.3, at an address of its own.
+
+use hyper::Method;
+use serde_json::{Value as Json, json};
+
+use crate::house::House;
+use crate::http::{Exchange, send};
+use crate::talk::{Talk, Updates};
+
+fn request(method: &str, params: &Json) -> Json {
+    json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
+}
+
+async fn ask(talk: &Talk, method: &str, params: Json) -> Json {
+    let exchange = Exchange::new(talk.to, Method::POST, &format!("{}/v0.3", talk.path()));
+    send(exchange.json(&request(method, &params))).await.json()
+}
+
+fn said(text: &str, more: Json) -> Json {
+    let mut message = json!({
+        "kind": "message", "messageId": "m", "role": "user",
+        "parts": [{"kind": "text", "text": text}],
+    });
+    message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"message": message, "configuration": {"blocking": true}})
+}
+
+/// A2A-17: tasks come as 0.3 writes them, bare and with `kind`.
+#[tokio::test]
+async fn tasks_are_written_as_0_3_has_them() {
+    let talk = House::open().await.talk("echo").await;
+    let task = ask(&talk, "message/send", said("ask where to?", json!({}))).await["result"].take();
+    assert_eq!(
+        (&task["kind"], &task["status"]["state"]),
+        (&json!("task"), &json!("input-required"))
+    );
+    assert_eq!(task["status"]["message"]["parts"], json!([{"kind": "text", "text": "where to?"}]));
+    let more = json!({"taskId": task["id"], "contextId": task["contextId"]});
+    let done = ask(&talk, "message/send", said("north", more)).await["result"].take();
+    assert_eq!(done["artifacts"][0]["parts"], json!([{"kind": "text", "text": "north"}]));
+    assert_eq!(ask(&talk, "tasks/get", json!({"id": task["id"]})).await["result"], done);
+    for (method, params, code) in [
+        ("tasks/get", json!({"id": "absent"}), -32001),
+        ("tasks/cancel", json!({"id": task["id"]}), -32002),
+        ("tasks/get", json!({}), -32602),
+        ("SendMessage", json!({}), -32601),
+        ("tasks/pushNotificationConfig/set", json!({}), -32003),
+    ] {
+        assert_eq!(ask(&talk, method, params).await["error"]["code"], code, "{method}");
+    }
+}
+
+/// A2A-08: a stream of 0.3 ends with `final`, also at a question.
+#[tokio::test]
+async fn streams_end_with_final() {
+    let talk = House::open().await.talk("echo").await;
+    let path = format!("{}/v0.3", talk.path());
+    for (text, last) in [("echo a", "completed"), ("ask what?", "input-required")] {
+        let body = request("message/stream", &said(text, json!({})));
+        let frames = Updates::open(talk.to, &path, body, None).await.rest().await;
+        let told: Vec<&Json> = frames.iter().map(|(_, data)| &data["result"]).collect();
+        assert_eq!(told[0]["kind"], "task");
+        let end = told.last().unwrap();
+        assert_eq!((&end["final"], &end["status"]["state"]), (&json!(true), &json!(last)));
+        let ends = told.iter().filter(|told| told["final"] == true).count();
+        assert_eq!(ends, 1, "{told:?}");
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes of a message.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use tenure_gateway::identity::Identity;
+
+use crate::house::House;
+use crate::talk::{Talk, message, with};
+
+/// A2A-05, A2A-07: a message begins a task in a new context, and the answer comes when the task has ended.
+#[tokio::test]
+async fn a_message_is_answered_with_a_task_that_has_ended() {
+    let talk = House::open().await.talk("echo").await;
+    let said = message("echo hello");
+    let task = talk.say(said.clone()).await;
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED");
+    assert!(task["status"]["timestamp"].as_str().unwrap().ends_with('Z'));
+    let [artifact] = &task["artifacts"].as_array().unwrap()[..] else { panic!("{task}") };
+    assert_eq!(artifact["parts"], json!([{"text": "hello"}]));
+    let place = json!({"contextId": task["contextId"], "taskId": task["id"]});
+    assert_eq!(task["history"], json!([with(said, &place)]));
+    assert_eq!(talk.get(&task["id"]).await, task);
+    let cut = talk.result("GetTask", json!({"id": task["id"], "historyLength": 0})).await;
+    assert!(cut.get("history").is_none());
+}
+
+/// The same message without a context begins a task each time; with a context it is a repetition.
+#[tokio::test]
+async fn a_repeated_message_of_a_context_begins_no_second_task() {
+    let talk = House::open().await.talk("echo").await;
+    let said = message("echo hello");
+    let (first, second) = (talk.say(said.clone()).await, talk.say(said.clone()).await);
+    assert_ne!(first["id"], second["id"]);
+    assert_ne!(first["contextId"], second["contextId"]);
+    let said = with(said, &json!({"contextId": "Our own, with blanks"}));
+    let (first, second) = (talk.say(said.clone()).await, talk.say(said).await);
+    assert_eq!(first, second);
+    assert_eq!(first["contextId"], "Our own, with blanks");
+}
+
+/// Who does not want to wait gets the task at once, and who waits longest gets it as it is.
+#[tokio::test]
+async fn an_answer_comes_at_once_or_when_the_wait_is_over() {
+    let house = House::open().await;
+    let at = house.gateway(Identity::local(), Duration::from_millis(200)).await;
+    let talk = Talk::new(at, "echo");
+    let begun = Instant::now();
+    let task = talk.tell(message("hold")).await;
+    let waited = talk.say(message("hold")).await;
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    for task in [task, waited] {
+        assert!(!task["status"]["state"].as_str().unwrap().contains("COMPLETED"), "{task}");
+        talk.until(&task["id"], "TASK_STATE_WORKING").await;
+    }
+    house.gate.add_permits(2);
+}
+
+/// CTX-01: a worker may reply directly, and then the answer is a message.
+#[tokio::test]
+async fn a_direct_reply_is_a_message() {
+    let talk = House::open().await.talk("echo").await;
+    let answer = talk.result("SendMessage", json!({"message": message("hi")})).await;
+    let message = &answer["message"];
+    assert_eq!(message["parts"], json!([{"text": "hi", "mediaType": "text/plain"}]));
+    assert_eq!((&message["role"], message.get("taskId")), (&json!("ROLE_AGENT"), None));
+    assert!(!message["contextId"].as_str().unwrap().is_empty() && answer.get("task").is_none());
+}
+
+/// A2A-19: of an agent that answers with messages alone nobody sees a task.
+#[tokio::test]
+async fn an_agent_may_answer_with_messages_alone() {
+    let talk = House::open().await.talk("oracle").await;
+    for (said, answered) in [("echo 42", "42"), ("ask who are you?", "who are you?"), ("hi", "hi")]
+    {
+        let answer = talk.result("SendMessage", json!({"message": message(said)})).await;
+        assert_eq!(answer["message"]["parts"][0]["text"], answered, "{said}");
+        assert!(answer.get("task").is_none());
+    }
+    assert_eq!(
+        talk.refusal("SendMessage", json!({"message": message("fail badly")})).await,
+        -32006
+    );
+    assert_eq!(talk.result("ListTasks", json!({})).await["tasks"], json!([]));
+}
+
+/// A message that is too long for a reference is kept all the same.
+#[tokio::test]
+async fn a_long_message_is_kept() {
+    let talk = House::open().await.talk("echo").await;
+    let long = "long ".repeat(20_000);
+    let task = talk.say(message(&format!("ask {long}"))).await;
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+    let answer = with(message(&long), &json!({"taskId": task["id"]}));
+    talk.tell(answer).await;
+    let task = talk.get(&task["id"]).await;
+    let history = task["history"].as_array().unwrap();
+    assert_eq!(history.last().unwrap()["parts"][0]["text"], long);
+}
+
+/// A message without a form is refused, and begins nothing.
+#[tokio::test]
+async fn a_message_without_form_is_refused() {
+    let talk = House::open().await.talk("echo").await;
+    let good = message("echo a");
+    for wrong in [
+        json!({}),
+        json!({"message": {}}),
+        json!({"message": with(good.clone(), &json!({"messageId": ""}))}),
+        json!({"message": with(good.clone(), &json!({"role": "ROLE_AGENT"}))}),
+        json!({"message": with(good.clone(), &json!({"role": "user"}))}),
+        json!({"message": with(good.clone(), &json!({"parts": []}))}),
+        json!({"message": with(good.clone(), &json!({"parts": [{}]}))}),
+        json!({"message": with(good.clone(), &json!({"contextId": "c".repeat(129)}))}),
+        json!({"message": good, "configuration": {"historyLength": -1}}),
+    ] {
+        assert_eq!(talk.refusal("SendMessage", wrong.clone()).await, -32602, "{wrong}");
+    }
+    assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
+}
+
+/// What is no request of JSON-RPC gets an answer that says so.
+#[tokio::test]
+async fn what_is_no_request_is_refused() {
+    let talk = House::open().await.talk("echo").await;
+    let code = |answer: &crate::http::Answer| -> Json { answer.json()["error"]["code"].clone() };
+    for (media_type, body, expected) in [
+        ("application/json", "{", -32700),
+        ("application/json", "[]", -32600),
+        ("application/json", r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, -32600),
+        ("application/json", r#"{"jsonrpc": "2.0", "id": 1, "method": "getTask"}"#, -32601),
+        ("text/plain", "hello", -32005),
+    ] {
+        let answer = talk.post(media_type, body.into()).await;
+        assert_eq!((answer.status.as_u16(), code(&answer)), (200, json!(expected)), "{body}");
+    }
+    for method in ["CreateTaskPushNotificationConfig", "ListTaskPushNotificationConfigs"] {
+        assert_eq!(talk.refusal(method, json!({"taskId": "t"})).await, -32003);
+    }
+    assert_eq!(talk.refusal("GetExtendedAgentCard", json!({})).await, -32004);
+}
