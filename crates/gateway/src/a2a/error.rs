@@ -63,7 +63,7 @@ reasons! {
     /// The agent or the task does not take this now.
     UnsupportedOperation = -32004, BAD_REQUEST, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION";
     /// The body, or a part of the message, has a media type that is not taken.
-    ContentTypeNotSupported = -32005, BAD_REQUEST, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED";
+    ContentTypeNotSupported = -32005, UNSUPPORTED_MEDIA_TYPE, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED";
     /// The worker of the agent has answered with something that cannot be shown.
     InvalidAgentResponse = -32006, INTERNAL_SERVER_ERROR, "INTERNAL", "INVALID_AGENT_RESPONSE";
     /// The agent does not speak this version of the protocol.

@@ -236,12 +236,7 @@ fn read<T: FromStr>(query: &mut Parameters, name: &str) -> Result<Option<T>, A2a
 }
 
 fn refuse(asked: &HeaderMap, error: &A2aError) -> Response {
-    let is_unsupported = error.reason == A2aReason::ContentTypeNotSupported;
-    let status = match is_unsupported {
-        true => StatusCode::UNSUPPORTED_MEDIA_TYPE, // What HTTP itself says of such a body.
-        false => error.reason.http_status(),
-    };
-    written(asked, status, &error.to_http())
+    written(asked, error.reason.http_status(), &error.to_http())
 }
 
 fn written(asked: &HeaderMap, status: StatusCode, body: &Json) -> Response {

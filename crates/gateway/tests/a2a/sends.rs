@@ -89,7 +89,8 @@ async fn an_agent_may_answer_with_messages_alone() {
 async fn a_long_message_is_kept() {
     let talk = House::open().await.talk("echo").await;
     let long = "long ".repeat(20_000);
-    let task = talk.say(message(&format!("ask {long}"))).await;
+    let asks = with(message(""), &json!({"parts": [{"text": "ask why?"}, {"text": long}]}));
+    let task = talk.say(asks).await;
     assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
     let answer = with(message(&long), &json!({"taskId": task["id"]}));
     talk.tell(answer).await;

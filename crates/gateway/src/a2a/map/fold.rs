@@ -376,7 +376,7 @@ fn why(reason: &Reason) -> Option<Vec<A2aPart>> {
 
 /// A question, with its details for programs.
 fn question(reason: &Reason) -> Vec<A2aPart> {
-    let details = reason.details.as_ref().map(|details| {
+    let details = reason.details.as_ref().filter(|details| !details.is_empty()).map(|details| {
         A2aPart::of(crate::a2a::wire::A2aContent::Data(Json::Object(details.clone())))
     });
     [A2aPart::text(&*reason.message)].into_iter().chain(details).collect()

@@ -13,7 +13,7 @@ use crate::a2a::wire::A2aUpdate;
 
 /// What a commit tells.
 #[derive(Debug)]
-pub(super) struct ToldCommit {
+pub(super) struct CommitUpdates {
     /// The last event of the commit.
     pub(super) seq: u64,
     /// In order.
@@ -45,13 +45,13 @@ impl<P: ClientPort> TaskFollower<P> {
     ///
     /// # Errors
     /// The log cannot be read any more.
-    pub(super) async fn next(&mut self) -> Option<Result<ToldCommit, A2aError>> {
+    pub(super) async fn next(&mut self) -> Option<Result<CommitUpdates, A2aError>> {
         let commit = match self.commits.next().await? {
             Ok(commit) => commit,
             Err(refused) => return Some(Err(refused.into())),
         };
         let told = tell(&mut self.fold, &self.client, &self.task, &commit).await;
-        Some(told.map(|updates| ToldCommit { seq: commit.last_seq(), updates }))
+        Some(told.map(|updates| CommitUpdates { seq: commit.last_seq(), updates }))
     }
 
     /// The task so far; none before the first commit.

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use tenure_ports::ClientPort;
 
 use super::AgentCall;
-use super::follow::{TaskFollower, ToldCommit, load};
+use super::follow::{CommitUpdates, TaskFollower, load};
 use super::send::DeliveredMessage;
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
@@ -169,8 +169,8 @@ impl<P: ClientPort> UpdateStream<P> {
         }
     }
 
-    fn take(&mut self, told: ToldCommit) {
-        let ToldCommit { seq, updates } = told;
+    fn take(&mut self, told: CommitUpdates) {
+        let CommitUpdates { seq, updates } = told;
         match self.start {
             StreamStart::First => {
                 let fold = self.follower.as_ref().and_then(TaskFollower::fold);
