@@ -8,6 +8,7 @@
 //! shows a running Task, [`request`] reads a task file, [`runtime`] and [`telemetry`] belong to the
 //! process.
 
+mod agent;
 mod answer;
 mod attempt;
 mod completions;
@@ -110,6 +111,9 @@ enum CliCommand {
     /// Look at the leases of a cluster
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
+    /// Look at the agents that a gateway lets speak A2A
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
     /// Look at what a cluster runs on, and say what to change
     Doctor(Box<doctor::DoctorArgs>),
     /// Watch a cluster: nodes, pools, workers, and what has run longest
@@ -154,6 +158,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Wal(command) => wal::run(command),
         CliCommand::Pool(command) => pool::run(command),
         CliCommand::Lease(command) => lease::run(command),
+        CliCommand::Agent(command) => agent::run(&command),
         CliCommand::Doctor(args) => doctor::run(*args),
         CliCommand::Top(args) => top::run(&args),
         CliCommand::Schema { of } => schema::run(of),

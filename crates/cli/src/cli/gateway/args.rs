@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::{ServerError, ServerSettings, TlsFiles};
 
+use crate::cli::agent::read_agents;
 use crate::cli::answer::{Exit, Failure};
 
 /// Where the HTTP API listens if nobody says it.
@@ -42,9 +44,18 @@ pub(crate) struct HttpArgs {
         value_delimiter = ','
     )]
     pub(crate) http_names: Vec<String>,
+
+    /// File that says which agents speak A2A here (docs/a2a.md)
+    #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
+    pub(crate) agents: Option<PathBuf>,
 }
 
 impl HttpArgs {
+    /// The agents that speak A2A.
+    pub(crate) fn agents(&self) -> Result<Agents, Failure> {
+        self.agents.as_deref().map_or(Ok(Agents::default()), read_agents)
+    }
+
     /// The settings of the server.
     pub(crate) fn settings(&self) -> Result<ServerSettings, Failure> {
         Ok(ServerSettings {

@@ -9,6 +9,7 @@ use std::thread;
 
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
+use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerSettings};
 use tenure_gateway::{Backend, Gateway, GatewaySettings};
 use tenure_ports::supervise::guard;
@@ -42,10 +43,11 @@ struct Listening {
 }
 
 impl HttpHost {
-    /// Listens, and serves this backend with so many threads.
+    /// Listens, and serves this backend and these agents with so many threads.
     pub(crate) async fn start<B: Backend>(
         backend: B,
         settings: ServerSettings,
+        agents: Agents,
         threads: usize,
     ) -> Result<Self, Failure> {
         let session = SessionId::new(SESSION).map_err(Rejection::from)?;
@@ -69,7 +71,8 @@ impl HttpHost {
                 };
                 let (addresses, files) = (server.addresses(), has_files.then(|| server.files()));
                 let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
-                let gateway = Gateway::new(backend, GatewaySettings::new(session));
+                let settings = GatewaySettings { agents, ..GatewaySettings::new(session) };
+                let gateway = Gateway::new(backend, settings);
                 guard("the HTTP API", server.serve(gateway, shutdown)).await;
             });
             runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.

@@ -57,13 +57,13 @@ pub(crate) fn cluster(settings: NatsSettings) -> Result<NatsBackend, Failure> {
 pub(crate) fn run(args: &GatewayRunArgs) -> Result<Exit, Failure> {
     let settings = args.nats.settings(&format!("tenure-{}", args.name));
     let backend = NatsBackend::new(settings, args.name.clone(), args.session.clone())?;
-    let server = args.http.settings()?;
+    let (server, agents) = (args.http.settings()?, args.http.agents()?);
     let threads = available_parallelism().map_or(1, usize::from);
     let runtime = one_thread()?;
     take_small_pages();
     let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let http = HttpHost::start(backend.clone(), server, threads).await?;
+        let http = HttpHost::start(backend.clone(), server, agents, threads).await?;
         let url = http.url().unwrap_or_default();
         output::say(format_args!("the gateway listens at {url}"));
         tokio::select! {

@@ -1,6 +1,7 @@
 //! The HTTP API of a node: a gateway in the same process, which goes over NATS as any other.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::ServerSettings;
 use tenure_node::{Login, Settings};
 use tenure_sdk::nats::NatsSettings;
@@ -14,6 +15,8 @@ use crate::cli::gateway::{HttpHost, cluster};
 pub(crate) struct NodeHttp {
     /// Where it listens, and for whom.
     pub(super) server: ServerSettings,
+    /// The agents that speak A2A there.
+    pub(super) agents: Agents,
     /// The user of NATS for its callers.
     pub(super) login: Login,
 }
@@ -22,6 +25,7 @@ pub(crate) struct NodeHttp {
 #[derive(Debug)]
 pub(super) struct GatewayOfNode {
     server: ServerSettings,
+    agents: Agents,
     nats: NatsSettings,
 }
 
@@ -36,14 +40,14 @@ impl NodeHttp {
         };
         let (ca, cluster, name) = (nats.ca.clone(), node.cluster.clone(), "tenure-gateway".into());
         let nats = NatsSettings { credentials, ca, cluster, name, ..NatsSettings::new(url) };
-        GatewayOfNode { server: self.server, nats }
+        GatewayOfNode { server: self.server, agents: self.agents, nats }
     }
 }
 
 impl GatewayOfNode {
     /// Listens, and serves the cluster, on a thread of its own.
     pub(super) async fn start(self) -> Result<HttpHost, Failure> {
-        HttpHost::start(cluster(self.nats)?, self.server, 1).await
+        HttpHost::start(cluster(self.nats)?, self.server, self.agents, 1).await
     }
 }
 

@@ -184,6 +184,10 @@ struct GivenSettings {
     )]
     http_names: Option<Vec<String>>,
 
+    /// File that says which agents speak A2A here (docs/a2a.md)
+    #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
+    agents: Option<PathBuf>,
+
     /// Who speaks to NATS for callers of the HTTP API
     #[arg(long, value_name = "USER", env = "TENURE_GATEWAY_USER")]
     gateway_user: Option<String>,
@@ -286,6 +290,7 @@ impl GivenSettings {
             http_key: self.http_key.or(other.http_key),
             http_client_ca: self.http_client_ca.or(other.http_client_ca),
             http_names: self.http_names.or(other.http_names),
+            agents: self.agents.or(other.agents),
             gateway_user: self.gateway_user.or(other.gateway_user),
             gateway_password: self.gateway_password.or(other.gateway_password),
             gateway_creds: self.gateway_creds.or(other.gateway_creds),
@@ -305,9 +310,10 @@ impl GivenSettings {
             http_key: self.http_key,
             http_client_ca: self.http_client_ca,
             http_names: self.http_names.unwrap_or_default(),
+            agents: self.agents,
         };
         let login = login("gateway", self.gateway_user, self.gateway_password, self.gateway_creds)?;
-        Ok(Some(NodeHttp { server: args.settings()?, login }))
+        Ok(Some(NodeHttp { server: args.settings()?, agents: args.agents()?, login }))
     }
 
     fn into_settings(self, boot: &str) -> Result<Settings, Failure> {

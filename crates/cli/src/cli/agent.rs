@@ -1,0 +1,146 @@
+//! `tenure agent …`: the agents in a file, as a gateway reads it.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tenure::plan::into_create;
+use tenure::taskfile::{self, ReadOptions};
+use tenure_core::command::create::CreateTask;
+use tenure_gateway::a2a::{Agent, Agents, AgentsError, card};
+
+use super::answer::{Exit, Failure, Format, Shape, Sheet, Tone, did_you_mean, output, text, toned};
+
+/// Agents.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// List the agents: what runs them, and in which session their tasks are
+    List(AgentsArgs),
+    /// Show an agent
+    Show(AgentArgs),
+    /// Print the card of an agent, as it is at this address
+    Card {
+        #[command(flatten)]
+        agent: AgentArgs,
+
+        /// Address of the gateway, if the file does not say it
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7677")]
+        url: String,
+    },
+}
+
+/// Which file, and how to answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentsArgs {
+    /// File of agents
+    #[arg(long, value_name = "FILE", env = "TENURE_AGENTS", default_value = "agents.toml")]
+    agents: PathBuf,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+/// Which agent.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentArgs {
+    /// Name of the agent
+    name: String,
+
+    #[command(flatten)]
+    of: AgentsArgs,
+}
+
+#[derive(Serialize)]
+struct AgentListing<'a> {
+    agents: Vec<ListedAgent<'a>>,
+    /// Gateways with the same file say the same.
+    digest: &'a str,
+}
+
+#[derive(Serialize)]
+struct ListedAgent<'a> {
+    agent: &'a str,
+    title: &'a str,
+    session_id: &'a str,
+    runs: String,
+}
+
+impl<'a> ListedAgent<'a> {
+    fn of(agent: &'a Agent) -> Self {
+        Self {
+            agent: agent.name(),
+            title: agent.title(),
+            session_id: agent.session().as_str(),
+            runs: agent.runs(),
+        }
+    }
+}
+
+pub(crate) fn run(command: &AgentCommand) -> Result<Exit, Failure> {
+    match command {
+        AgentCommand::List(args) => list(args),
+        AgentCommand::Show(args) => show(args),
+        AgentCommand::Card { agent, url } => {
+            let agents = read_agents(&agent.of.agents)?;
+            let card = card(&agents, &agent.name, url);
+            output::print_json(&card.ok_or_else(|| absent(&agents, &agent.name))?)?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+fn list(args: &AgentsArgs) -> Result<Exit, Failure> {
+    let agents = read_agents(&args.agents)?;
+    let all = agents.names().filter_map(|name| agents.find(name));
+    let all = all.map(|agent| ListedAgent::of(agent)).collect();
+    let listing = AgentListing { agents: all, digest: agents.digest() };
+    args.output.answer(&listing, Shape::many("agents", "agent"), || {
+        let mut sheet = Sheet::new(&["AGENT", "TITLE", "SESSION", "RUNS"]);
+        for agent in &listing.agents {
+            let name = toned(agent.agent, Tone::Strong);
+            sheet.row([name, text(agent.title), text(agent.session_id), text(&agent.runs)]);
+        }
+        sheet.print()
+    })
+}
+
+fn show(args: &AgentArgs) -> Result<Exit, Failure> {
+    let agents = read_agents(&args.of.agents)?;
+    let found = agents.find(&args.name).ok_or_else(|| absent(&agents, &args.name))?;
+    let agent = ListedAgent::of(found);
+    args.of.output.answer(&agent, Shape::one("agent"), || {
+        let mut sheet = Sheet::bare();
+        sheet.field("agent", agent.agent);
+        sheet.field("title", agent.title);
+        sheet.field("session", agent.session_id);
+        sheet.field("runs", &agent.runs);
+        sheet.print()
+    })
+}
+
+fn absent(agents: &Agents, name: &str) -> Failure {
+    let failure = Failure::new(Exit::NotFound, format!("there is no agent {name}"));
+    match did_you_mean(name, agents.names()) {
+        Some(help) => failure.help(help),
+        None => failure,
+    }
+}
+
+/// Reads a file of agents, with the task files that it names.
+pub(crate) fn read_agents(path: &Path) -> Result<Agents, Failure> {
+    Ok(Agents::read(path, &read_template)?)
+}
+
+/// The Task of a task file, without an id: each message makes one of its own.
+fn read_template(path: &Path) -> Result<CreateTask, String> {
+    let plan = taskfile::read(path, &ReadOptions::default()).map_err(|error| error.to_string())?;
+    let task = into_create(plan).map_err(|refused| refused.message)?;
+    Ok(CreateTask { task_id: None, ..task })
+}
+
+impl From<AgentsError> for Failure {
+    fn from(error: AgentsError) -> Self {
+        Self::caused(Exit::Usage, &error).help("docs/a2a.md says what is in a file of agents")
+    }
+}
