@@ -50,6 +50,8 @@ pub struct GatewaySettings {
     pub wait_max: Duration,
     /// The agents that speak A2A.
     pub agents: a2a::Agents,
+    /// Whether callers have to say who they are, as the cards of agents tell them.
+    pub asks_for_login: bool,
 }
 
 impl GatewaySettings {
@@ -59,7 +61,12 @@ impl GatewaySettings {
 
     /// The usual settings, with the session for requests that name none.
     pub fn new(session: SessionId) -> Self {
-        Self { session, wait_max: Self::WAIT_MAX, agents: a2a::Agents::default() }
+        Self {
+            session,
+            wait_max: Self::WAIT_MAX,
+            agents: a2a::Agents::default(),
+            asks_for_login: false,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::agent_of;
 use super::agents::{Agent, Agents};
 use super::dialect::json as to_json;
-use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface};
+use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aMetadata};
 use crate::api::bytes_reply;
 use crate::guard::Peer;
 use crate::problem::HttpProblem;
@@ -34,10 +34,14 @@ pub(crate) fn is_card(path: &str) -> bool {
     path == ROOT_PATH || (path.starts_with("/a2a/") && path.ends_with(PATH))
 }
 
-/// The card of an agent of a gateway at this address, as JSON; none if there is no such agent.
+/// What a card calls the way in which callers prove who they are.
+const BEARER: &str = "bearer";
+
+/// The card of an agent of a gateway at this address that asks for no login, as JSON; none if there is no such
+/// agent.
 pub fn card(agents: &Agents, name: &str, address: &str) -> Option<Json> {
     let base = agents.url().unwrap_or(address).trim_end_matches('/');
-    agents.find(name).map(|agent| to_json(&card_of(agent, base)))
+    agents.find(name).map(|agent| to_json(&card_of(agent, base, false)))
 }
 
 /// The card of 1.0.
@@ -48,7 +52,8 @@ pub(super) async fn v1<B: Backend>(
 ) -> Result<Response, HttpProblem> {
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
-    let card = card_of(&agent, &address(&gateway.settings.agents, &parts));
+    let address = address(&gateway.settings.agents, &parts);
+    let card = card_of(&agent, &address, gateway.settings.asks_for_login);
     Ok(reply(&parts.headers, &to_json(&card)))
 }
 
@@ -60,7 +65,8 @@ pub(super) async fn v03<B: Backend>(
 ) -> Result<Response, HttpProblem> {
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
-    let card = card_of_v03(&agent, &address(&gateway.settings.agents, &parts));
+    let address = address(&gateway.settings.agents, &parts);
+    let card = card_of_v03(&agent, &address, gateway.settings.asks_for_login);
     Ok(reply(&parts.headers, &card))
 }
 
@@ -85,13 +91,15 @@ fn address(agents: &Agents, parts: &Parts) -> String {
     format!("{}://{host}", if is_tls { "https" } else { "http" })
 }
 
-fn card_of(agent: &Agent, address: &str) -> A2aAgentCard {
+fn card_of(agent: &Agent, address: &str, asks_for_login: bool) -> A2aAgentCard {
     let interface = |binding: &str| A2aInterface {
         url: format!("{address}/a2a/{}", agent.name),
         protocol_binding: binding.into(),
         protocol_version: "1.0".into(),
     };
     let about = agent.about.clone();
+    let scheme = json!({ "httpAuthSecurityScheme": { "scheme": "Bearer" } });
+    let requirement = json!({ BEARER: { "list": [] } });
     A2aAgentCard {
         name: about.title,
         description: about.description,
@@ -100,8 +108,11 @@ fn card_of(agent: &Agent, address: &str) -> A2aAgentCard {
         version: about.version,
         documentation_url: about.documentation_url,
         capabilities: A2aCapabilities { streaming: true, ..A2aCapabilities::default() },
-        security_schemes: None,
-        security_requirements: Vec::new(),
+        security_schemes: asks_for_login.then(|| object(BEARER, scheme)),
+        security_requirements: asks_for_login
+            .then(|| object("schemes", requirement))
+            .into_iter()
+            .collect(),
         default_input_modes: about.input_modes,
         default_output_modes: about.output_modes,
         skills: about.skills,
@@ -109,8 +120,13 @@ fn card_of(agent: &Agent, address: &str) -> A2aAgentCard {
     }
 }
 
+/// An object with one field.
+fn object(name: &str, value: Json) -> A2aMetadata {
+    A2aMetadata::from_iter([(name.to_owned(), value)])
+}
+
 /// 0.3 has one address, and says the version of the protocol beside it.
-fn card_of_v03(agent: &Agent, address: &str) -> Json {
+fn card_of_v03(agent: &Agent, address: &str, asks_for_login: bool) -> Json {
     let about = &agent.about;
     let mut card = json!({
         "protocolVersion": "0.3.0",
@@ -129,7 +145,10 @@ fn card_of_v03(agent: &Agent, address: &str) -> Json {
         "skills": about.skills,
         "supportsAuthenticatedExtendedCard": false,
     });
+    let scheme = || json!({ BEARER: { "type": "http", "scheme": "bearer" } });
     let more = [
+        ("securitySchemes", asks_for_login.then(scheme)),
+        ("security", asks_for_login.then(|| json!([{ BEARER: [] }]))),
         ("provider", about.provider.as_ref().map(to_json)),
         ("documentationUrl", about.documentation_url.as_deref().map(Json::from)),
         ("iconUrl", about.icon_url.as_deref().map(Json::from)),
@@ -208,6 +227,21 @@ mod tests {
         let public = card(&public, "echo", "http://127.0.0.1").unwrap();
         assert_eq!(public["supportedInterfaces"][0]["url"], "https://a.example.org/a2a/echo");
         assert_eq!(card(&agents(""), "other", "http://a"), None);
+    }
+
+    /// A card says that a gateway asks for a token, in the form of its version.
+    #[test]
+    fn a_card_says_how_callers_prove_who_they_are() {
+        let agents = agents("");
+        let agent = agents.find("echo").unwrap();
+        let new = to_json(&card_of(agent, "http://a", true));
+        let scheme = json!({"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}});
+        assert_eq!(new["securitySchemes"], scheme);
+        assert_eq!(new["securityRequirements"], json!([{"schemes": {"bearer": {"list": []}}}]));
+        let old = card_of_v03(agent, "http://a", true);
+        assert_eq!(old["securitySchemes"], json!({"bearer": {"type": "http", "scheme": "bearer"}}));
+        assert_eq!(old["security"], json!([{"bearer": []}]));
+        assert!(card_of_v03(agent, "http://a", false).get("security").is_none());
     }
 
     #[test]

@@ -64,14 +64,16 @@ impl HttpHost {
             };
             runtime.block_on(async {
                 let is_tls = settings.tls.is_some();
-                let has_files = is_tls || settings.identities.is_some();
+                let asks_for_login = settings.identities.is_some();
+                let has_files = is_tls || asks_for_login;
                 let server = match bind(settings).await {
                     Ok(server) => server,
                     Err(error) => return drop(tell.send(Err(error.into()))),
                 };
                 let (addresses, files) = (server.addresses(), has_files.then(|| server.files()));
                 let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
-                let settings = GatewaySettings { agents, ..GatewaySettings::new(session) };
+                let settings =
+                    GatewaySettings { agents, asks_for_login, ..GatewaySettings::new(session) };
                 let gateway = Gateway::new(backend, settings);
                 guard("the HTTP API", server.serve(gateway, shutdown)).await;
             });

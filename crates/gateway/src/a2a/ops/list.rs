@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use futures::{StreamExt as _, stream};
 use tenure_core::id::{Millis, TaskId};
 use tenure_core::record::Labels;
 use tenure_core::view::gateway::{A2aFacts, A2aState, a2a_state};
@@ -27,6 +28,9 @@ const STRIDE: usize = 500;
 
 /// How many Tasks are looked at: a list over more begins with the live ones and the newest of the others.
 const LOOKED_AT_MAX: usize = 10_000;
+
+/// How many Tasks are read at a time.
+const LOADS_MAX: usize = 8;
 
 /// A place in a list that is sorted by time, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,11 +162,17 @@ impl<B: Backend> AgentCall<B> {
         labels
     }
 
-    /// The tasks at these places. One that was swept meanwhile is left out.
+    /// The tasks at these places, in their order. One that was swept meanwhile is left out.
     async fn shown(&self, places: &[ListPlace], asked: &A2aList) -> Result<Vec<A2aTask>, A2aError> {
+        let ids: Vec<TaskId> = places.iter().map(|place| place.task_id.clone()).collect();
+        let loads = stream::iter(ids).map(|task| {
+            let client = self.client.clone();
+            async move { load(&client, &task).await }
+        });
+        let loaded: Vec<_> = loads.buffered(LOADS_MAX).collect().await;
         let mut all = Vec::new();
-        for ListPlace { task_id, .. } in places {
-            let fold = match load(&self.client, task_id).await {
+        for fold in loaded {
+            let fold = match fold {
                 Ok(fold) => fold,
                 Err(error) if error.reason == A2aReason::TaskNotFound => continue,
                 Err(error) => return Err(error),
