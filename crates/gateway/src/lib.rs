@@ -95,6 +95,15 @@ impl<B: Backend> Gateway<B> {
         self.counters.clone()
     }
 
+    /// Sends updates of tasks to the addresses that their callers have named, for as long as it is polled, if the file
+    /// of agents allows that. A server that serves the gateway does so.
+    pub async fn call_back(&self) {
+        match self.settings.agents.push() {
+            Some(rules) => a2a::run_couriers(self.backend.clone(), rules.clone()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Waits until another log may be folded here.
     pub(crate) async fn turn_to_fold(&self) -> Result<SemaphorePermit<'_>, Rejection> {
         let ends = |_| Rejection::new(Code::Unavailable, "the gateway ends");

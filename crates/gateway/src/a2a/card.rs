@@ -18,7 +18,7 @@ use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aMetadata};
 use crate::api::bytes_reply;
 use crate::guard::Peer;
 use crate::problem::HttpProblem;
-use crate::{Backend, Gateway};
+use crate::{Backend, Gateway, GatewaySettings};
 
 /// Where a card stands below the address of its agent.
 pub(super) const PATH: &str = "/.well-known/agent-card.json";
@@ -41,7 +41,13 @@ const BEARER: &str = "bearer";
 /// agent.
 pub fn card(agents: &Agents, name: &str, address: &str) -> Option<Json> {
     let base = agents.url().unwrap_or(address).trim_end_matches('/');
-    agents.find(name).map(|agent| to_json(&card_of(agent, base, false)))
+    agents.find(name).map(|agent| {
+        to_json(&card_of(
+            agent,
+            base,
+            CardFacts { calls_back: agents.push().is_some(), asks_for_login: false },
+        ))
+    })
 }
 
 /// The card of 1.0.
@@ -53,7 +59,7 @@ pub(super) async fn v1<B: Backend>(
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
     let address = address(&gateway.settings.agents, &parts);
-    let card = card_of(&agent, &address, gateway.settings.asks_for_login);
+    let card = card_of(&agent, &address, CardFacts::of(&gateway.settings));
     Ok(reply(&parts.headers, &to_json(&card)))
 }
 
@@ -91,7 +97,24 @@ fn address(agents: &Agents, parts: &Parts) -> String {
     format!("{}://{host}", if is_tls { "https" } else { "http" })
 }
 
-fn card_of(agent: &Agent, address: &str, asks_for_login: bool) -> A2aAgentCard {
+/// What stands on all cards of a gateway.
+#[derive(Debug, Clone, Copy)]
+struct CardFacts {
+    /// Whether it sends updates to addresses that callers name.
+    calls_back: bool,
+    /// Whether callers have to say who they are.
+    asks_for_login: bool,
+}
+
+impl CardFacts {
+    fn of(settings: &GatewaySettings) -> Self {
+        let calls_back = settings.agents.push().is_some();
+        Self { calls_back, asks_for_login: settings.asks_for_login }
+    }
+}
+
+fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
+    let CardFacts { calls_back: push_notifications, asks_for_login } = facts;
     let interface = |binding: &str| A2aInterface {
         url: format!("{address}/a2a/{}", agent.name),
         protocol_binding: binding.into(),
@@ -107,7 +130,11 @@ fn card_of(agent: &Agent, address: &str, asks_for_login: bool) -> A2aAgentCard {
         provider: about.provider,
         version: about.version,
         documentation_url: about.documentation_url,
-        capabilities: A2aCapabilities { streaming: true, ..A2aCapabilities::default() },
+        capabilities: A2aCapabilities {
+            streaming: true,
+            push_notifications,
+            ..A2aCapabilities::default()
+        },
         security_schemes: asks_for_login.then(|| object(BEARER, scheme)),
         security_requirements: asks_for_login
             .then(|| object("schemes", requirement))
@@ -234,9 +261,14 @@ mod tests {
     fn a_card_says_how_callers_prove_who_they_are() {
         let agents = agents("");
         let agent = agents.find("echo").unwrap();
-        let new = to_json(&card_of(agent, "http://a", true));
+        let new = to_json(&card_of(
+            agent,
+            "http://a",
+            CardFacts { calls_back: true, asks_for_login: true },
+        ));
         let scheme = json!({"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}});
         assert_eq!(new["securitySchemes"], scheme);
+        assert_eq!(new["capabilities"]["pushNotifications"], true);
         assert_eq!(new["securityRequirements"], json!([{"schemes": {"bearer": {"list": []}}}]));
         let old = card_of_v03(agent, "http://a", true);
         assert_eq!(old["securitySchemes"], json!({"bearer": {"type": "http", "scheme": "bearer"}}));

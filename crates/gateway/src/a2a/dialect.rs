@@ -38,8 +38,16 @@ pub(super) enum A2aMethod {
     Cancel,
     /// Tells what happens to a task.
     Subscribe,
-    /// Has to do with callbacks.
-    Push,
+    /// Sends updates to an address.
+    PushCreate,
+    /// Gives a configuration of callbacks.
+    PushGet,
+    /// Gives all configurations of callbacks.
+    PushList,
+    /// Deletes a configuration of callbacks.
+    PushDelete,
+    /// Has to do with callbacks, which this version does not have here.
+    NoPush,
     /// Gives more of a card to those who have proved who they are.
     ExtendedCard,
 }
@@ -55,19 +63,19 @@ const METHODS: [(A2aDialect, &str, A2aMethod); 20] = [
     (V1, "ListTasks", M::List),
     (V1, "CancelTask", M::Cancel),
     (V1, "SubscribeToTask", M::Subscribe),
-    (V1, "CreateTaskPushNotificationConfig", M::Push),
-    (V1, "GetTaskPushNotificationConfig", M::Push),
-    (V1, "ListTaskPushNotificationConfigs", M::Push),
-    (V1, "DeleteTaskPushNotificationConfig", M::Push),
+    (V1, "CreateTaskPushNotificationConfig", M::PushCreate),
+    (V1, "GetTaskPushNotificationConfig", M::PushGet),
+    (V1, "ListTaskPushNotificationConfigs", M::PushList),
+    (V1, "DeleteTaskPushNotificationConfig", M::PushDelete),
     (V1, "GetExtendedAgentCard", M::ExtendedCard),
     (V03, "message/send", M::Send),
     (V03, "message/stream", M::Stream),
     (V03, "tasks/get", M::Get),
     (V03, "tasks/cancel", M::Cancel),
     (V03, "tasks/resubscribe", M::Subscribe),
-    (V03, "tasks/pushNotificationConfig/set", M::Push),
-    (V03, "tasks/pushNotificationConfig/get", M::Push),
-    (V03, "tasks/pushNotificationConfig/list", M::Push),
+    (V03, "tasks/pushNotificationConfig/set", M::NoPush),
+    (V03, "tasks/pushNotificationConfig/get", M::NoPush),
+    (V03, "tasks/pushNotificationConfig/list", M::NoPush),
     (V03, "agent/getAuthenticatedExtendedCard", M::ExtendedCard),
 ];
 
@@ -184,7 +192,7 @@ mod tests {
             let other = if of == V1 { V03 } else { V1 };
             assert_eq!(other.method(name), None, "{name}");
         }
-        assert_eq!(V03.method("tasks/pushNotificationConfig/delete"), Some(M::Push));
+        assert_eq!(V03.method("tasks/pushNotificationConfig/delete"), Some(M::NoPush));
         assert_eq!(V1.method("sendMessage"), None);
     }
 

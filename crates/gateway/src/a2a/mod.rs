@@ -11,7 +11,8 @@
 //! ```
 //!
 //! What agents there are is said by a file ([`agents`]). The Tasks of an agent are in one session, which is
-//! what the rights of callers name; a label has the context of each Task.
+//! what the rights of callers name; a label has the context of each Task. Callers that want to be called back are,
+//! by couriers ([`push`]).
 
 mod agents;
 mod card;
@@ -19,6 +20,7 @@ mod dialect;
 mod error;
 mod map;
 mod ops;
+mod push;
 mod rest;
 mod rpc;
 mod v03;
@@ -32,6 +34,7 @@ use axum::routing::{get, post};
 pub use self::agents::{AGENTS_MAX, Agent, AgentAnswers, Agents, AgentsError, ReadTemplate};
 pub use self::card::card;
 pub(crate) use self::card::is_card;
+pub(crate) use self::push::run_couriers;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
 

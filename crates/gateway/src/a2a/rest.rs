@@ -11,7 +11,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -20,8 +20,10 @@ use super::agents::Agent;
 use super::dialect::{A2aDialect, json as to_json, named_version};
 use super::error::{A2aError, A2aReason};
 use super::ops::{AgentCall, StreamShape, last_event_id};
-use super::rpc::{no_extended_card, no_push};
-use super::wire::{A2aCancel, A2aGet, A2aList, A2aSubscribe, A2aUpdate};
+use super::rpc::no_extended_card;
+use super::wire::{
+    A2aCancel, A2aGet, A2aList, A2aPushConfig, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate,
+};
 use super::{BODY_MAX, agent_of};
 use crate::api::{Parameters, bytes_reply, json_body};
 use crate::live::stream_reply;
@@ -40,8 +42,11 @@ pub(super) fn routes<B: Backend>(base: &str) -> Router<Arc<Gateway<B>>> {
         .route(&at("/message:stream"), post(stream))
         .route(&at("/tasks"), get(list))
         .route(&at("/tasks/{task}"), get(read_task).post(act_on_task))
-        .route(&at("/tasks/{task}/pushNotificationConfigs"), any(push))
-        .route(&at("/tasks/{task}/pushNotificationConfigs/{config}"), any(push_one))
+        .route(&at("/tasks/{task}/pushNotificationConfigs"), get(list_pushes).post(create_push))
+        .route(
+            &at("/tasks/{task}/pushNotificationConfigs/{config}"),
+            get(read_push).delete(delete_push),
+        )
         .route(&at("/extendedAgentCard"), get(extended_card))
 }
 
@@ -188,20 +193,51 @@ async fn act_on_task<B: Backend>(
     answer(state, &agent, request, act).await
 }
 
-async fn push<B: Backend>(
+async fn create_push<B: Backend>(
     state: State<Arc<Gateway<B>>>,
-    Path((agent, _)): Path<(String, String)>,
+    Path((agent, task_id)): Path<(String, String)>,
     request: Request,
 ) -> Answer {
-    answer(state, &agent, request, |_, _| async { Err(no_push()) }).await
+    let create = |open: RestRequest<B>, body: Body| async move {
+        let config: A2aPushConfig = read_body(&open.parts.headers, body).await?;
+        let config = A2aPushConfig { task_id, ..config };
+        Ok(open.reply(&open.call.push_create(config).await?))
+    };
+    answer(state, &agent, request, create).await
 }
 
-async fn push_one<B: Backend>(
+async fn list_pushes<B: Backend>(
     state: State<Arc<Gateway<B>>>,
-    Path((agent, task, _)): Path<(String, String, String)>,
+    Path((agent, task_id)): Path<(String, String)>,
     request: Request,
 ) -> Answer {
-    push(state, Path((agent, task)), request).await
+    let list = |open: RestRequest<B>, _| async move {
+        Ok(open.reply(&open.call.push_list(&A2aPushList { task_id }).await?))
+    };
+    answer(state, &agent, request, list).await
+}
+
+async fn read_push<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path((agent, task_id, id)): Path<(String, String, String)>,
+    request: Request,
+) -> Answer {
+    let read = |open: RestRequest<B>, _| async move {
+        Ok(open.reply(&open.call.push_get(&A2aPushName { task_id, id }).await?))
+    };
+    answer(state, &agent, request, read).await
+}
+
+async fn delete_push<B: Backend>(
+    state: State<Arc<Gateway<B>>>,
+    Path((agent, task_id, id)): Path<(String, String, String)>,
+    request: Request,
+) -> Answer {
+    let delete = |open: RestRequest<B>, _| async move {
+        open.call.push_delete(&A2aPushName { task_id, id }).await?;
+        Ok(open.reply(&serde_json::json!({})))
+    };
+    answer(state, &agent, request, delete).await
 }
 
 async fn extended_card<B: Backend>(

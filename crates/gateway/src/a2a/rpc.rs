@@ -153,15 +153,22 @@ async fn perform<B: Backend>(
             let stream = call.subscribe(&asked, since, shape).await?;
             return Ok(stream_reply(stream.frames(), permit));
         }
-        A2aMethod::Push => return Err(no_push()),
+        A2aMethod::PushCreate => to_json(&call.push_create(dialect.params(method, params)?).await?),
+        A2aMethod::PushGet => to_json(&call.push_get(&dialect.params(method, params)?).await?),
+        A2aMethod::PushList => to_json(&call.push_list(&dialect.params(method, params)?).await?),
+        A2aMethod::PushDelete => {
+            call.push_delete(&dialect.params(method, params)?).await?;
+            json!({})
+        }
+        A2aMethod::NoPush => return Err(no_push()),
         A2aMethod::ExtendedCard => return Err(no_extended_card()),
     };
     Ok(json_reply(StatusCode::OK, &succeeded(&id, result)))
 }
 
-/// The refusal of everything that has to do with callbacks.
-pub(super) fn no_push() -> A2aError {
-    A2aError::new(A2aReason::PushNotSupported, "this agent does not call back")
+/// The refusal of everything that has to do with callbacks in 0.3.
+fn no_push() -> A2aError {
+    A2aError::new(A2aReason::PushNotSupported, "this agent calls back in 1.0 alone")
 }
 
 /// The refusal of an extended card, which no agent has.

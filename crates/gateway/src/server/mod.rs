@@ -168,7 +168,11 @@ impl HttpServer {
             stopping.cancel();
         };
         let serving = async {
-            self.serve_routes(routes, counters, shutdown).await;
+            let served = self.serve_routes(routes, counters, shutdown);
+            tokio::select! {
+                () = served => {}
+                () = gateway.call_back() => {} // It never ends.
+            }
             stopping.cancel();
         };
         let parting = async {

@@ -41,9 +41,18 @@ shared = true
 
 /// The agents.
 pub(crate) fn agents() -> Agents {
+    read(FILE)
+}
+
+/// The same, which call back on this machine.
+pub(crate) fn agents_that_call_back() -> Agents {
+    read(&format!("[push]\nallow = [\"127.0.0.1\"]\n{FILE}"))
+}
+
+fn read(text: &str) -> Agents {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agents.toml");
-    std::fs::write(&path, FILE).unwrap();
+    std::fs::write(&path, text).unwrap();
     Agents::read(&path, &trip).unwrap()
 }
 

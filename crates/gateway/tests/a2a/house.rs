@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::status::Role;
+use tenure_gateway::a2a::Agents;
 use tenure_gateway::identity::{Allowed, Identity};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
@@ -20,8 +21,9 @@ use tenure_sdk::worker::{Options, WorkerPool};
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::agents::{agents, handlers};
+use crate::agents::{agents, agents_that_call_back, handlers};
 use crate::talk::Talk;
 
 /// Everything in one process.
@@ -60,11 +62,19 @@ impl House {
 
     /// A gateway at which a message waits so long for its answer.
     pub(crate) async fn gateway(&self, who: Identity, wait_max: Duration) -> SocketAddr {
-        let session = SessionId::new("main").unwrap();
-        let settings =
-            GatewaySettings { agents: agents(), wait_max, ..GatewaySettings::new(session) };
+        let settings = GatewaySettings { wait_max, ..settings(agents()) };
         let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
         serve(tenure_gateway::routes(Gateway::new(backend, settings)).layer(Extension(who))).await
+    }
+
+    /// A gateway that calls back for as long as the handle is kept, and a conversation with an agent there.
+    pub(crate) async fn talk_with_calls(&self, agent: &str) -> (Talk, AbortOnDropHandle<()>) {
+        let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
+        let gateway = Gateway::new(backend, settings(agents_that_call_back()));
+        let routes =
+            tenure_gateway::routes(Arc::clone(&gateway)).layer(Extension(Identity::local()));
+        let calls = tokio::spawn(async move { gateway.call_back().await });
+        (Talk::new(serve(routes).await, agent), AbortOnDropHandle::new(calls))
     }
 
     /// The local user, in the session of an agent.
@@ -73,6 +83,10 @@ impl House {
         let local = AgentId::new("local").unwrap();
         Client::new(self.scheduler.client(Role::Orchestrator, local, session))
     }
+}
+
+fn settings(agents: Agents) -> GatewaySettings {
+    GatewaySettings { agents, ..GatewaySettings::new(SessionId::new("main").unwrap()) }
 }
 
 /// A caller of this name that is let into the session of one agent.

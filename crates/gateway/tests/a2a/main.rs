@@ -10,6 +10,7 @@ mod http;
 mod life;
 mod lists;
 mod older;
+mod push;
 mod rest;
 mod seeds;
 mod sends;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{BadId, HandlerName, PoolId, SessionId, StepId};
 
+use super::super::push::PushRules;
 use super::super::wire::{A2aProvider, A2aSkill};
 use super::{
     AGENTS_MAX, Agent, AgentAbout, AgentAnswers, AgentTable, AgentWork, AgentsError, ReadTemplate,
@@ -26,6 +27,7 @@ const TEXT: &str = "text/plain";
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentsFile {
     url: Option<String>,
+    push: Option<PushRules>,
     #[serde(default)]
     agents: Vec<AgentEntry>,
 }
@@ -125,7 +127,7 @@ impl AgentsFile {
             }
         }
         let url = self.url.map(|url| url.trim_end_matches('/').to_owned());
-        Ok(AgentTable { url, all, digest })
+        Ok(AgentTable { url, all, push: self.push, digest })
     }
 }
 

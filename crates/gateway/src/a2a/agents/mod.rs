@@ -14,6 +14,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{HandlerName, PoolId, SessionId, StepId};
 
 use self::file::AgentsFile;
+use super::push::PushRules;
 use super::wire::{A2aProvider, A2aSkill};
 
 /// The most agents of a gateway.
@@ -71,6 +72,8 @@ struct AgentTable {
     url: Option<String>,
     /// By their names.
     all: BTreeMap<String, Arc<Agent>>,
+    /// To where updates may be sent; none: they are not.
+    push: Option<PushRules>,
     /// The SHA-256 of the file.
     digest: String,
 }
@@ -118,6 +121,11 @@ impl Agents {
     /// The address at which callers reach the gateway, if the file says it.
     pub fn url(&self) -> Option<&str> {
         self.0.url.as_deref()
+    }
+
+    /// To where updates may be sent; none: they are not.
+    pub(crate) fn push(&self) -> Option<&PushRules> {
+        self.0.push.as_ref()
     }
 
     /// The SHA-256 of the file, in hexadecimal: gateways that say the same have the same agents.

@@ -151,7 +151,8 @@ fn taking(step: StepInput, input: Value) -> StepInput {
     StepInput { input: Some(input), ext: Some(ext), ..step }
 }
 
-fn bare_step(step_id: StepId) -> StepInput {
+/// A Step with nothing but an id, which is its title, too.
+pub(crate) fn bare_step(step_id: StepId) -> StepInput {
     StepInput {
         assignee: None,
         claim_only_by: None,

@@ -13,15 +13,15 @@ use crate::a2a::wire::A2aUpdate;
 
 /// What a commit tells.
 #[derive(Debug)]
-pub(super) struct CommitUpdates {
+pub(crate) struct CommitUpdates {
     /// The last event of the commit.
-    pub(super) seq: u64,
+    pub(crate) seq: u64,
     /// In order.
-    pub(super) updates: Vec<A2aUpdate>,
+    pub(crate) updates: Vec<A2aUpdate>,
 }
 
 /// Follows a task from its first commit to its end.
-pub(super) struct TaskFollower<P> {
+pub(crate) struct TaskFollower<P> {
     client: Client<P>,
     task: TaskId,
     commits: BoxStream<'static, Result<Commit, Rejection>>,
@@ -30,7 +30,7 @@ pub(super) struct TaskFollower<P> {
 
 impl<P: ClientPort> TaskFollower<P> {
     /// From the first commit on.
-    pub(super) fn from_start(client: Client<P>, task: TaskId) -> Self {
+    pub(crate) fn from_start(client: Client<P>, task: TaskId) -> Self {
         let commits = client.watch(&task, 0).boxed();
         Self { client, task, commits, fold: None }
     }
@@ -45,7 +45,7 @@ impl<P: ClientPort> TaskFollower<P> {
     ///
     /// # Errors
     /// The log cannot be read any more.
-    pub(super) async fn next(&mut self) -> Option<Result<CommitUpdates, A2aError>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<CommitUpdates, A2aError>> {
         let commit = match self.commits.next().await? {
             Ok(commit) => commit,
             Err(refused) => return Some(Err(refused.into())),

@@ -4,6 +4,7 @@
 mod cancel;
 mod follow;
 mod list;
+mod push;
 mod read;
 mod send;
 mod updates;
@@ -19,6 +20,7 @@ use crate::identity::Identity;
 use crate::live::{EventPlace, StreamPermit};
 use crate::{Backend, Gateway};
 
+pub(crate) use self::follow::{CommitUpdates, TaskFollower};
 pub(crate) use self::updates::StreamShape;
 
 /// A caller, and the agent to which it speaks.

@@ -19,7 +19,7 @@ use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::{NewTask, StoredMessage, TaskFold, is_interrupted, key_of, stored};
-use crate::a2a::wire::{A2aMessage, A2aReply, A2aRole, A2aSend, A2aTask};
+use crate::a2a::wire::{A2aMessage, A2aPushConfig, A2aReply, A2aRole, A2aSend, A2aTask};
 
 /// The code of a reopening that brings an answer (A2A-10).
 const INPUT_RECEIVED: &str = "input_received";
@@ -81,9 +81,30 @@ impl<B: Backend> AgentCall<B> {
     /// Brings a message to the Task that it is for.
     pub(super) async fn deliver(&self, asked: A2aSend) -> Result<DeliveredMessage, A2aError> {
         check(&asked.message)?;
-        match asked.message.task().map(str::to_owned) {
-            Some(id) => self.follow_up(&id, asked.message).await,
-            None => self.begin(asked).await,
+        let push = asked.configuration.as_ref();
+        let push = push.and_then(|options| options.task_push_notification_config.clone());
+        let push = push.map(|config| self.checked(config)).transpose()?;
+        let (delivered, since) = match asked.message.task().map(str::to_owned) {
+            Some(id) => self.follow_up(&id, asked.message).await?,
+            None => (self.begin(asked).await?, 0),
+        };
+        if let Some(config) = push {
+            self.keep_inline(&delivered.task, since, config).await?;
+        }
+        Ok(delivered)
+    }
+
+    /// Keeps a configuration that came with a message. A task that has ended meanwhile takes none, and its courier
+    /// sends what there was.
+    async fn keep_inline(
+        &self,
+        task: &TaskId,
+        since: u64,
+        config: A2aPushConfig,
+    ) -> Result<(), A2aError> {
+        match self.keep_push(task, since, config).await {
+            Err(error) if error.reason == A2aReason::UnsupportedOperation => Ok(()),
+            kept => kept.map(drop),
         }
     }
 
@@ -155,12 +176,12 @@ impl<B: Backend> AgentCall<B> {
         }
     }
 
-    /// A2A-06: a message with a task goes on with it.
+    /// A2A-06: a message with a task goes on with it. The number is the version of the task before.
     async fn follow_up(
         &self,
         id: &str,
         mut message: A2aMessage,
-    ) -> Result<DeliveredMessage, A2aError> {
+    ) -> Result<(DeliveredMessage, u64), A2aError> {
         let (task, fold) = self.find(id).await?;
         let context = &fold.shown().context_id;
         if message.context().is_some_and(|named| named != context) {
@@ -185,7 +206,7 @@ impl<B: Backend> AgentCall<B> {
                 self.client.note(&task, late).await?;
             }
         }
-        Ok(DeliveredMessage { task, is_new: false })
+        Ok((DeliveredMessage { task, is_new: false }, fold.version()))
     }
 
     /// Keeps a message with its Task, and returns where it is.

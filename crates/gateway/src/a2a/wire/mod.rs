@@ -5,6 +5,7 @@
 
 mod card;
 mod message;
+mod push;
 mod request;
 mod task;
 mod time;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value as Json};
 
 pub(crate) use self::card::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aProvider, A2aSkill};
 pub(crate) use self::message::{A2aContent, A2aMessage, A2aPart, A2aRole};
+pub(crate) use self::push::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
 pub(crate) use self::request::{A2aCancel, A2aGet, A2aList, A2aSend, A2aSubscribe, A2aTaskPage};
 pub(crate) use self::task::{
     A2aArtifact, A2aArtifactUpdate, A2aReply, A2aStatusUpdate, A2aTask, A2aTaskStatus, A2aUpdate,

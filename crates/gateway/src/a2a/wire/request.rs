@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::A2aMetadata;
 use super::message::A2aMessage;
+use super::push::A2aPushConfig;
 use super::task::A2aTask;
 
 /// `SendMessage` and `SendStreamingMessage`.
@@ -27,6 +28,8 @@ pub(crate) struct A2aSendConfiguration {
     pub(crate) accepted_output_modes: Vec<String>,
     /// How much of the history to give.
     pub(crate) history_length: Option<u32>,
+    /// Where to send updates of the task.
+    pub(crate) task_push_notification_config: Option<A2aPushConfig>,
     /// Whether to answer before the task has ended or asks for something.
     pub(crate) return_immediately: bool,
 }

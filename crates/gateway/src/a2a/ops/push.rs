@@ -1,0 +1,184 @@
+//! Configurations of callbacks: each is a fact of its Task, and has a courier.
+
+use std::sync::Arc;
+
+use tenure_core::command::KeepFact;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{CommandId, HandlerName, PoolId, TaskId};
+use tenure_core::patch::StepInput;
+use tenure_core::record::{Labels, RetryPolicy, Value};
+use tenure_core::retry_policy::Limit;
+use tenure_core::status::{FactKind, Policy, Visibility};
+use tenure_core::view::{FactsInput, ListInput};
+use tenure_core::{Code, Context, Rejection};
+use tenure_ports::ClientPort as _;
+use uuid::Uuid;
+
+use super::AgentCall;
+use crate::Backend;
+use crate::a2a::error::{A2aError, A2aReason};
+use crate::a2a::map::bare_step;
+use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget};
+use crate::a2a::wire::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
+
+/// The labels of a courier: the task that it follows, and its configuration.
+const FOLLOWS: &str = "a2a-push-task";
+const CONFIG: &str = "a2a-push-config";
+
+/// How many configurations a task has at most.
+const CONFIGS_MAX: usize = 100;
+
+/// How many bytes the id of a configuration has at most.
+const ID_MAX: usize = 63;
+
+impl<B: Backend> AgentCall<B> {
+    /// Sends updates of a task to an address from now on. A configuration of the same id is replaced.
+    ///
+    /// # Errors
+    /// There is no such task, it has ended, or nothing is sent to the address.
+    pub(crate) async fn push_create(
+        &self,
+        config: A2aPushConfig,
+    ) -> Result<A2aPushConfig, A2aError> {
+        let config = self.checked(config)?;
+        let (task, fold) = self.find(&config.task_id).await?;
+        if fold.has_ended() {
+            let message = "the task has ended: there will be no updates";
+            return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
+        }
+        self.keep_push(&task, fold.version(), config).await
+    }
+
+    /// A configuration.
+    ///
+    /// # Errors
+    /// There is no such task or configuration.
+    pub(crate) async fn push_get(&self, asked: &A2aPushName) -> Result<A2aPushConfig, A2aError> {
+        let all = self.push_list(&A2aPushList { task_id: asked.task_id.clone() }).await?.configs;
+        let found = all.into_iter().find(|config| config.id == asked.id);
+        found.ok_or_else(|| {
+            A2aError::new(A2aReason::TaskNotFound, "the task has no such configuration")
+        })
+    }
+
+    /// The configurations of a task.
+    ///
+    /// # Errors
+    /// There is no such task.
+    pub(crate) async fn push_list(&self, asked: &A2aPushList) -> Result<A2aPushPage, A2aError> {
+        self.push_rules()?;
+        let (task, _) = self.find(&asked.task_id).await?;
+        let (kind, limit) = (Some(FactKind::A2aPushConfig), Some(CONFIGS_MAX));
+        let input = FactsInput { kind, limit, ..FactsInput::default() };
+        let facts = self.client.facts(&task, input).await?.facts;
+        let read = |value: &Value| serde_json::from_slice(value.data()?).ok();
+        let configs = facts.iter().filter_map(|fact| read(&fact.payload)).collect();
+        Ok(A2aPushPage { configs, next_page_token: String::new() })
+    }
+
+    /// Sends no more updates. It does not matter whether there was such a configuration.
+    ///
+    /// # Errors
+    /// There is no such task.
+    pub(crate) async fn push_delete(&self, asked: &A2aPushName) -> Result<(), A2aError> {
+        self.push_rules()?;
+        let (task, fold) = self.find(&asked.task_id).await?;
+        if !fold.has_ended() {
+            let fact = fact(&asked.id, b"null".as_slice().into());
+            match self.client.keep_fact(&task, fact).await {
+                Err(refused) if refused.code == Code::TaskTerminal => {} // It has just ended.
+                kept => drop(kept?),
+            }
+        }
+        self.dismiss(&task, &asked.id).await
+    }
+
+    /// What is to be kept for a message that asks for callbacks, checked before the message begins anything.
+    pub(super) fn checked(&self, config: A2aPushConfig) -> Result<A2aPushConfig, A2aError> {
+        PushTarget::read(&config.url, self.push_rules()?)?;
+        let id = match config.id.len() {
+            0 => Uuid::now_v7().to_string(),
+            length if length <= ID_MAX => config.id,
+            _ => return Err(A2aError::invalid("id", "an id has at most 63 bytes")),
+        };
+        Ok(A2aPushConfig { id, ..config })
+    }
+
+    /// Keeps a configuration of a Task. The courier comes first: a configuration that is shown is carried out.
+    pub(super) async fn keep_push(
+        &self,
+        task: &TaskId,
+        since: u64,
+        config: A2aPushConfig,
+    ) -> Result<A2aPushConfig, A2aError> {
+        let config = A2aPushConfig { task_id: task.to_string(), ..config };
+        self.dismiss(task, &config.id).await?;
+        let order = PushOrder {
+            task_id: task.clone(),
+            caller: self.caller().to_owned(),
+            since,
+            config: config.clone(),
+        };
+        let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
+        self.client.create_under(Context::new(command), courier(order)?).await?;
+        let json = serde_json::to_vec(&config).unwrap_or_default(); // It came as JSON.
+        self.client.keep_fact(task, fact(&config.id, json)).await?;
+        Ok(config)
+    }
+
+    /// Sends the couriers of a configuration home.
+    async fn dismiss(&self, task: &TaskId, id: &str) -> Result<(), A2aError> {
+        let labels = labels(task, id);
+        let page = self.client.port().tasks(ListInput { labels, ..ListInput::default() }).await?;
+        for courier in page.tasks {
+            match self.client.cancel(&courier.task_id, "the configuration was deleted").await {
+                Err(refused)
+                    if matches!(refused.code, Code::TaskTerminal | Code::TaskCancelling) => {}
+                cancelled => drop(cancelled?),
+            }
+        }
+        Ok(())
+    }
+
+    fn push_rules(&self) -> Result<&PushRules, A2aError> {
+        let message = "this agent does not call back";
+        let none = || A2aError::new(A2aReason::PushNotSupported, message);
+        self.gateway.settings.agents.push().ok_or_else(none)
+    }
+}
+
+fn fact(id: &str, json: Vec<u8>) -> KeepFact {
+    KeepFact { key: id.into(), kind: FactKind::A2aPushConfig, payload: Value::json(json) }
+}
+
+fn labels(task: &TaskId, id: &str) -> Labels {
+    Labels::from([(FOLLOWS.into(), task.as_str().into()), (CONFIG.into(), id.into())])
+}
+
+/// The Task of a courier. It is lost and fails as often as need be.
+fn courier(order: PushOrder) -> Result<CreateTask, Rejection> {
+    let labels = labels(&order.task_id, &order.config.id);
+    let json = serde_json::to_vec(&order);
+    let json = json.map_err(|error| Rejection::invalid("url", error.to_string()))?;
+    let retry_policy = RetryPolicy {
+        max_attempts: Some(Limit::Unlimited),
+        max_lost: Some(Limit::Unlimited),
+        ..RetryPolicy::default()
+    };
+    let step = StepInput {
+        handler: Some(HandlerName::new(COURIERS)?),
+        input: Some(Value::json(json)),
+        ..bare_step("carry".parse()?)
+    };
+    Ok(CreateTask {
+        title: "updates of a task".into(),
+        default_worker_pool_id: Some(PoolId::new(COURIERS)?),
+        dispatch: Some(Policy::Auto),
+        completion: Some(Policy::Auto),
+        visibility: Some(Visibility::Hidden),
+        retry_policy: Some(Arc::new(retry_policy)),
+        labels,
+        steps: vec![step],
+        ..CreateTask::default()
+    })
+}

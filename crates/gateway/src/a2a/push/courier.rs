@@ -1,0 +1,213 @@
+//! The courier of a configuration: a Step that follows a task, and sends its updates.
+
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tenure_core::Rejection;
+use tenure_core::id::{HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::status::Role;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::boot;
+use tenure_sdk::worker::{HandlerError, Handlers, Options, StepContext, WorkerPool};
+use tenure_wire::bus::subject::Token;
+use tokio::time::{Instant, sleep};
+use tokio_rustls::TlsConnector;
+
+use super::post::{connector, post};
+use super::{PushRules, PushTarget};
+use crate::Backend;
+use crate::a2a::dialect::A2aDialect;
+use crate::a2a::ops::{CommitUpdates, TaskFollower};
+use crate::a2a::wire::A2aPushConfig;
+use crate::identity::{Allowed, Identity};
+use crate::live::EventPlace;
+
+/// The pool of the couriers, their handler, and as whom they join.
+pub(crate) const COURIERS: &str = "a2a-push";
+
+/// How many couriers a gateway runs. One follows a task for as long as that lives.
+const COURIERS_MAX: usize = 1_024;
+
+/// How long a gateway that cannot join the pool waits before it tries again.
+const JOINS_AGAIN: Duration = Duration::from_secs(5);
+
+/// The first and the longest wait before an update is sent again.
+const WAIT_FIRST: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// After how long a courier gives up on a receiver.
+const GIVES_UP: Duration = Duration::from_secs(24 * 3_600);
+
+/// How a checkpoint begins: behind it stands the place of the last update that was taken.
+const CHECKPOINT: &str = "a2a-place:";
+
+/// What a courier is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PushOrder {
+    /// The task to follow.
+    pub(crate) task_id: TaskId,
+    /// As whom to read it.
+    pub(crate) caller: String,
+    /// The version of the task behind which updates are sent.
+    pub(crate) since: u64,
+    /// Where to send them.
+    pub(crate) config: A2aPushConfig,
+}
+
+/// What all couriers of a gateway share.
+struct CourierShared<B> {
+    backend: B,
+    rules: PushRules,
+    tls: TlsConnector,
+}
+
+/// Runs the couriers of a gateway for as long as it is polled. Without a way to the scheduler it tries again.
+pub(crate) async fn run_couriers<B: Backend>(backend: B, rules: PushRules) {
+    match tokio::task::spawn_blocking(connector).await {
+        Ok(Ok(tls)) => {
+            let _couriers = join_patiently(&Arc::new(CourierShared { backend, rules, tls })).await;
+            std::future::pending().await
+        }
+        Ok(Err(error)) => tracing::error!(%error, "no updates are sent: there is no TLS"),
+        Err(error) => tracing::error!(%error, "no updates are sent: certificates cannot be read"),
+    }
+    std::future::pending().await
+}
+
+async fn join_patiently<B: Backend>(shared: &Arc<CourierShared<B>>) -> WorkerPool<B::Worker> {
+    loop {
+        match join(shared).await {
+            Ok(couriers) => return couriers,
+            Err(refused) => tracing::warn!(%refused, "no updates are sent yet"),
+        }
+        sleep(JOINS_AGAIN).await;
+    }
+}
+
+async fn join<B: Backend>(
+    shared: &Arc<CourierShared<B>>,
+) -> Result<WorkerPool<B::Worker>, Rejection> {
+    let pool = PoolId::new(COURIERS)?;
+    let who = Identity {
+        principal: Token::new(COURIERS)?,
+        role: Role::Worker,
+        sessions: Allowed::All,
+        pools: Allowed::Only(vec![pool.clone()]),
+    };
+    let carried = Arc::clone(shared);
+    let carry = move |step: StepContext| carry(step, Arc::clone(&carried));
+    let handlers = Handlers::new().on(COURIERS, carry)?;
+    let names = Some(vec![HandlerName::new(COURIERS)?]);
+    let joined = shared.backend.join(&who, pool, Token::new(boot())?, names).await?;
+    let (port, deliveries) = joined;
+    let most = NonZeroUsize::new(COURIERS_MAX).unwrap_or(NonZeroUsize::MIN);
+    Ok(WorkerPool::start(port, deliveries, handlers, Options::new(most)))
+}
+
+/// Follows a task to its end, and sends every update behind the last one that was taken.
+async fn carry<B: Backend>(
+    step: StepContext,
+    shared: Arc<CourierShared<B>>,
+) -> Result<(), HandlerError> {
+    let order: PushOrder = step.input_json()?;
+    let target = match PushTarget::read(&order.config.url, &shared.rules) {
+        Ok(target) => target,
+        Err(error) => return Ok(step.reject(&error.message)?), // The rules have changed.
+    };
+    let since = reached(&step).unwrap_or(EventPlace::behind(order.since));
+    let client = reader(&step, &order, &shared.backend).await?;
+    let mut follower = TaskFollower::from_start(client, order.task_id.clone());
+    while let Some(Some(next)) = unless_stopped(&step, follower.next()).await {
+        let CommitUpdates { seq, updates } = next.map_err(|error| error.message)?;
+        let mut place = EventPlace::default();
+        for update in &updates {
+            place = place.next(seq);
+            if place <= since {
+                continue;
+            }
+            let body = A2aDialect::V1.update(update).to_string();
+            let sent = deliver(&target, &order.config, body, &shared.tls);
+            match unless_stopped(&step, sent).await {
+                None => return Ok(()), // The configuration was deleted, or the gateway stops.
+                Some(DeliveryEnd::Taken) => {
+                    step.checkpoint(&format!("{CHECKPOINT}{place}")).await?
+                }
+                Some(DeliveryEnd::Unwanted) => return Ok(step.complete(None)?),
+                Some(DeliveryEnd::GivenUp) => {
+                    return Ok(step.reject("the receiver has taken no update for a day")?);
+                }
+            }
+        }
+    }
+    match step.is_cancelled() {
+        true => Ok(()),
+        false => Ok(step.complete(None)?),
+    }
+}
+
+/// Up to which place an earlier courier has come.
+fn reached(step: &StepContext) -> Option<EventPlace> {
+    let newest = step.checkpoint_refs().first()?;
+    newest.as_str().strip_prefix(CHECKPOINT)?.parse().ok()
+}
+
+/// A client that reads the task as its caller may.
+async fn reader<B: Backend>(
+    step: &StepContext,
+    order: &PushOrder,
+    backend: &B,
+) -> Result<Client<B::Client>, HandlerError> {
+    let session: SessionId = step.session_id().parse()?;
+    let who = Identity {
+        principal: Token::new(&order.caller)?,
+        role: Role::Observer,
+        sessions: Allowed::Only(vec![session.clone()]),
+        pools: Allowed::Only(Vec::new()),
+    };
+    Ok(backend.client(&who, &session).await?)
+}
+
+/// What becomes of an update.
+enum DeliveryEnd {
+    /// The receiver has it.
+    Taken,
+    /// The receiver wants no more of them.
+    Unwanted,
+    /// The receiver did not answer for too long.
+    GivenUp,
+}
+
+/// Sends an update until it is taken.
+async fn deliver(
+    target: &PushTarget,
+    config: &A2aPushConfig,
+    body: String,
+    tls: &TlsConnector,
+) -> DeliveryEnd {
+    let (begun, mut wait) = (Instant::now(), WAIT_FIRST);
+    loop {
+        match post(target, config, body.clone(), tls).await {
+            Ok(status) if status.is_success() => return DeliveryEnd::Taken,
+            Ok(StatusCode::GONE) => return DeliveryEnd::Unwanted,
+            Ok(status) => tracing::debug!(%status, host = target.host, "an update is refused"),
+            Err(error) => tracing::debug!(%error, host = target.host, "an update is not taken"),
+        }
+        if begun.elapsed() >= GIVES_UP {
+            return DeliveryEnd::GivenUp;
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(WAIT_MAX);
+    }
+}
+
+/// The result, unless the Step is asked to stop first.
+async fn unless_stopped<T>(step: &StepContext, does: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        done = does => Some(done),
+        () = step.cancellation().cancelled() => None,
+    }
+}

@@ -1,0 +1,176 @@
+//! Calling back.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value as Json, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+
+use crate::house::House;
+use crate::talk::{in_short, message, with};
+
+/// Whatever a test waits for comes sooner than this.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Somebody who takes updates.
+struct Receiver {
+    address: SocketAddr,
+    /// The status with which the next updates are answered.
+    status: Arc<AtomicU16>,
+    taken: UnboundedReceiver<(String, Json)>,
+}
+
+impl Receiver {
+    async fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let status = Arc::new(AtomicU16::new(200));
+        let (to, taken) = unbounded_channel();
+        let answers = Arc::clone(&status);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (to, answers) = (to.clone(), Arc::clone(&answers));
+                let take =
+                    service_fn(move |request| take(request, to.clone(), Arc::clone(&answers)));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), take));
+            }
+        });
+        Self { address, status, taken }
+    }
+
+    /// A configuration that names it.
+    fn config(&self) -> Json {
+        json!({
+            "id": "hook", "url": format!("http://{}/hook", self.address), "token": "t1",
+            "authentication": {"scheme": "Bearer", "credentials": "secret"},
+        })
+    }
+
+    /// The next update, and what came with it.
+    async fn next(&mut self) -> (String, Json) {
+        timeout(SOON, self.taken.recv()).await.expect("an update comes").unwrap()
+    }
+
+    /// Updates up to the end of the task.
+    async fn to_end(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            all.push(in_short(&self.next().await.1));
+            if ["completed", "canceled"].contains(&&**all.last().unwrap()) {
+                return all;
+            }
+        }
+    }
+}
+
+async fn take(
+    request: Request<Incoming>,
+    to: UnboundedSender<(String, Json)>,
+    status: Arc<AtomicU16>,
+) -> Result<Response<Empty<Bytes>>, Infallible> {
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .map_or(String::new(), |value| value.to_str().unwrap().to_owned())
+    };
+    let names = ["authorization", "x-a2a-notification-token", "content-type"];
+    let came_with = names.map(header).join(", ");
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let _ = to.send((came_with, serde_json::from_slice(&body).unwrap()));
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = status.load(Ordering::SeqCst).try_into().unwrap();
+    Ok(response)
+}
+
+/// FACT-01: updates go to the address of a configuration, from then on and to the end of the task.
+#[tokio::test]
+async fn updates_are_sent_to_the_address_that_was_named() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let mut receiver = Receiver::open().await;
+    let asks = talk.say(message("ask where to?")).await;
+    let of_task = json!({"taskId": asks["id"]});
+    let given = with(receiver.config(), &of_task);
+    let made = talk.result("CreateTaskPushNotificationConfig", given.clone()).await;
+    assert_eq!(made, given);
+    let named = with(json!({"id": "hook"}), &of_task);
+    assert_eq!(talk.result("GetTaskPushNotificationConfig", named).await, given);
+    let all = talk.result("ListTaskPushNotificationConfigs", of_task.clone()).await;
+    assert_eq!(all, json!({"configs": [given], "nextPageToken": ""}));
+    talk.say(with(message("north"), &of_task)).await;
+    let (came_with, first) = receiver.next().await;
+    assert_eq!(came_with, "Bearer secret, t1, application/a2a+json");
+    assert_eq!(
+        (in_short(&first), &first["statusUpdate"]["taskId"]),
+        ("submitted".into(), &asks["id"])
+    );
+    assert_eq!(receiver.to_end().await, ["working", "artifact output", "completed"]);
+    assert_eq!(
+        talk.result("ListTasks", json!({})).await["totalSize"],
+        1,
+        "couriers are not listed"
+    );
+}
+
+/// An update that was not taken is sent again, and the ones behind it wait.
+#[tokio::test]
+async fn an_update_is_sent_until_it_is_taken() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let mut receiver = Receiver::open().await;
+    receiver.status.store(503, Ordering::SeqCst);
+    let inline = json!({"taskPushNotificationConfig": receiver.config()});
+    let params = json!({"message": message("echo a"), "configuration": inline});
+    talk.result("SendMessage", params).await;
+    let (_, refused) = receiver.next().await;
+    assert_eq!(in_short(&refused), "working");
+    receiver.status.store(204, Ordering::SeqCst);
+    assert_eq!(receiver.to_end().await, ["working", "artifact output", "completed"]);
+}
+
+/// A configuration that was deleted is carried out no more. To delete it again does no harm.
+#[tokio::test]
+async fn a_deleted_configuration_is_not_carried_out() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let (mut receiver, mut other) = (Receiver::open().await, Receiver::open().await);
+    let asks = talk.say(message("ask where to?")).await;
+    let of_task = json!({"taskId": asks["id"]});
+    let named = with(json!({"id": "hook"}), &of_task);
+    let create = async |config: Json| {
+        talk.result("CreateTaskPushNotificationConfig", with(config, &of_task)).await
+    };
+    create(receiver.config()).await;
+    for _ in 0..2 {
+        talk.result("DeleteTaskPushNotificationConfig", named.clone()).await;
+    }
+    assert_eq!(talk.refusal("GetTaskPushNotificationConfig", named).await, -32001);
+    create(other.config()).await;
+    talk.say(with(message("north"), &of_task)).await;
+    assert_eq!(other.to_end().await.last().unwrap(), "completed");
+    assert!(receiver.taken.try_recv().is_err());
+}
+
+/// Callers cannot have a gateway reach what only the gateway can.
+#[tokio::test]
+async fn inner_addresses_are_not_called() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let asks = talk.say(message("ask where to?")).await;
+    for url in ["http://example.org/", "https://10.0.0.1/", "https://169.254.169.254/", "", "x"] {
+        let config = json!({"taskId": asks["id"], "url": url});
+        assert_eq!(talk.refusal("CreateTaskPushNotificationConfig", config).await, -32602, "{url}");
+    }
+}
