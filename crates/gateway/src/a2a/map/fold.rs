@@ -44,6 +44,8 @@ pub(crate) struct FoldError(String);
 pub(crate) struct TaskFold {
     task: Task,
     shown: A2aTask,
+    /// The artifacts of the Task that are shown.
+    shown_artifacts: BTreeSet<ArtifactId>,
     /// The answer, if the worker gave one that is no artifact of a task (CTX-01).
     direct: Option<A2aMessage>,
 }
@@ -78,7 +80,7 @@ impl TaskFold {
             history: Vec::new(),
             metadata: None,
         };
-        Ok(Self { task, shown, direct: None })
+        Ok(Self { task, shown, shown_artifacts: BTreeSet::new(), direct: None })
     }
 
     /// Takes the next commit.
@@ -196,12 +198,19 @@ impl TaskFold {
         }
     }
 
-    fn hear_artifacts(&self, given: &[ArtifactInput], news: &mut CommitNews) {
-        let view = self.task.durable();
-        // A later report may say no more than that the artifact is there now (ART-01).
-        let whole = |id: &ArtifactId| view.artifact(id).map(|known| known.given.clone());
-        let known = given.iter().filter_map(|one| whole(&one.artifact_id));
-        news.chunks.extend(known.filter_map(|one| chunk_of(&one)));
+    /// Notes artifacts. One that is reported again is shown as it is now, but its parts are added only once.
+    fn hear_artifacts(&mut self, given: &[ArtifactInput], news: &mut CommitNews) {
+        for one in given {
+            let view = self.task.durable();
+            // A later report may say no more than that the artifact is there now (ART-01).
+            let whole = view.artifact(&one.artifact_id).map(|known| known.given.clone());
+            drop(view);
+            let Some(chunk) = whole.as_ref().and_then(chunk_of) else { continue };
+            let is_new = self.shown_artifacts.insert(one.artifact_id.clone());
+            if is_new || !chunk.append {
+                news.chunks.push(chunk);
+            }
+        }
     }
 
     /// The result of the Task: an artifact, or a direct answer (CTX-01).

@@ -9,11 +9,15 @@ use tenure_core::record::Blob;
 use uuid::Uuid;
 
 use super::BlobBytes;
-use crate::a2a::wire::A2aMessage;
+use crate::a2a::wire::{A2aMessage, A2aPart, A2aRole};
 
 /// How the reference of a short message begins. What follows makes each one unique, because a Step stores
 /// equal references only once.
 const PREFIX: &str = "data:application/json;a2a-message=";
+
+/// How the answer of a person begins that came in another way than A2A: behind it stand what makes it unique,
+/// and the text.
+const ANSWER: &str = "data:text/plain;charset=utf-8;answer=";
 
 /// What stands in a reference as it is.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -49,15 +53,28 @@ pub(super) fn message_of(reference: &Ref, blobs: &BlobBytes) -> Option<A2aMessag
     if let Some(hash) = blob_of(reference) {
         return serde_json::from_slice(blobs.get(&hash)?).ok();
     }
+    if let Some(answer) = reference.as_str().strip_prefix(ANSWER) {
+        let (unique, escaped) = answer.split_once(',')?;
+        let text = percent_decode_str(escaped).decode_utf8().ok()?;
+        return Some(said_by_person(unique, &text));
+    }
     let (_, escaped) = reference.as_str().strip_prefix(PREFIX)?.split_once(',')?;
     let json: Vec<u8> = percent_decode_str(escaped).collect();
     serde_json::from_slice(&json).ok()
 }
 
+fn said_by_person(id: &str, text: &str) -> A2aMessage {
+    A2aMessage {
+        message_id: id.to_owned(),
+        role: A2aRole::User,
+        parts: vec![A2aPart::text(text)],
+        ..A2aMessage::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::wire::A2aPart;
 
     fn message(text: &str) -> A2aMessage {
         let parts = vec![A2aPart::text(text)];
@@ -83,11 +100,18 @@ mod tests {
         assert_eq!(message_of(&blob.reference(), &BlobBytes::new()), None);
     }
 
+    /// Who answers by command is in the history of the task, too.
+    #[test]
+    fn the_answer_of_a_person_is_a_message() {
+        let reference = "data:text/plain;charset=utf-8;answer=7,50%20%25".parse().unwrap();
+        let message = message_of(&reference, &BlobBytes::new()).unwrap();
+        assert_eq!((&*message.message_id, message.role), ("7", A2aRole::User));
+        assert_eq!(message.text(), "50 %");
+    }
+
     #[test]
     fn other_references_are_no_messages() {
-        for other in
-            ["artifact-1", "https://example.org", "data:text/plain;charset=utf-8;answer=1,yes"]
-        {
+        for other in ["artifact-1", "https://example.org", "data:text/plain,yes"] {
             assert_eq!(message_of(&other.parse().unwrap(), &BlobBytes::new()), None, "{other}");
         }
     }
