@@ -33,10 +33,8 @@ fn not_built() -> BTreeSet<(String, u32)> {
 }
 
 /// Groups whose subject is not built, and why.
-const ABSENT: &[(&str, &str)] = &[
-    ("A2A", "the gateway for agents of the A2A protocol is not part of this version"),
-    ("MACP", "nor is that of the MACP protocol"),
-];
+const ABSENT: &[(&str, &str)] =
+    &[("MACP", "the gateway of the MACP protocol is not part of this version")];
 
 /// The rules that the comments of tests name: `CLAIM-08`, or `CLAIM-01 to CLAIM-04`.
 fn named() -> BTreeMap<String, BTreeSet<u32>> {

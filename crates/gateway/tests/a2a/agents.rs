@@ -101,7 +101,12 @@ async fn act(ctx: StepContext, gate: Arc<Semaphore>) -> Done {
             }
             ctx.complete_json(&ctx.answers())?;
         }
-        "draw" => draw(&ctx, &input["referencedTasks"], rest)?,
+        "draw" => match &input["referencedTasks"] {
+            Json::Array(several) if several.len() > 1 && ctx.answers().is_empty() => {
+                ctx.request_input("which of the boats?")?;
+            }
+            referenced => draw(&ctx, referenced, rest)?,
+        },
         "chunks" => {
             for (number, is_last) in [(1, false), (2, true)] {
                 let parts = json!([{"text": format!("chunk-{number} ")}]);

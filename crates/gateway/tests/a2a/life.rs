@@ -1,12 +1,32 @@
 //! The life of a task: questions, late messages, ends.
 
 use serde_json::{Value as Json, json};
+use tenure_core::id::TaskId;
+use tenure_core::status::TaskStatus;
 
 use crate::house::House;
 use crate::talk::{message, with};
 
 fn to(task: &Json, text: &str) -> Json {
     with(message(text), &json!({"taskId": task["id"]}))
+}
+
+/// A2A-01: a task of A2A is a Task like any other, of which A2A shows its own view.
+#[tokio::test]
+async fn a_task_of_a2a_is_a_task_like_any_other() {
+    let house = House::open().await;
+    let talk = house.talk("echo").await;
+    let shown = talk.say(message("echo a")).await;
+    let id: TaskId = shown["id"].as_str().unwrap().parse().unwrap();
+    let task = house.client("echo").get(&id).await.unwrap();
+    assert_eq!((task.steps.len(), task.task.native_status), (1, TaskStatus::Completed));
+    assert_eq!(task.task.labels["a2a-context"], shown["contextId"].as_str().unwrap());
+    let asks = talk.say(message("ask what?")).await;
+    let id: TaskId = asks["id"].as_str().unwrap().parse().unwrap();
+    house.client("echo").answer(&id, "answer".parse().unwrap(), "this").await.unwrap();
+    let done = talk.until(&asks["id"], "TASK_STATE_COMPLETED").await;
+    assert_eq!(done["artifacts"][0]["parts"][0]["text"], "this");
+    assert_eq!(done["history"][2]["parts"][0]["text"], "this");
 }
 
 /// A2A-06, A2A-10: an answer goes on with its task, and question and answer stay in the history.

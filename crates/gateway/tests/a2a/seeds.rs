@@ -32,6 +32,21 @@ async fn a_boat_becomes_red() {
     assert_eq!(sources(&house, &red).await, [boat["id"].clone()]);
 }
 
+/// A2A-20: if it is not clear which artifact is meant, the agent asks.
+#[tokio::test]
+async fn an_agent_asks_which_artifact_is_meant() {
+    let talk = House::open().await.talk("echo").await;
+    let one = talk.say(message("draw a boat")).await;
+    let context = json!({"contextId": one["contextId"]});
+    let two = talk.say(with(message("draw another boat"), &context)).await;
+    let both = with(context, &json!({"referenceTaskIds": [one["id"], two["id"]]}));
+    let asks = talk.say(with(message("draw a red boat"), &both)).await;
+    assert_eq!(asks["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+    assert_eq!(asks["status"]["message"]["parts"][0]["text"], "which of the boats?");
+    let red = talk.say(with(message("the first"), &json!({"taskId": asks["id"]}))).await;
+    assert_eq!(red["artifacts"][0]["name"], one["artifacts"][0]["name"]);
+}
+
 /// The tasks from which one was made.
 async fn sources(house: &House, task: &Json) -> Vec<Json> {
     let id: TaskId = task["id"].as_str().unwrap().parse().unwrap();
