@@ -89,6 +89,15 @@ impl Body {
             _ => None,
         }
     }
+
+    /// Whether the event may come after the end of its Task (TERM-21).
+    pub fn passes_end(&self) -> bool {
+        match self {
+            Self::TaskArchived(_) | Self::TaskDeliveryUpdated(_) => true,
+            Self::TaskFact(fact) => fact.kind.passes_end(),
+            _ => false,
+        }
+    }
 }
 
 macro_rules! bodies {

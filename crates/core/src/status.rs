@@ -404,6 +404,11 @@ impl FactKind {
     pub const fn last_counts(self) -> bool {
         matches!(self, Self::A2aPushConfig)
     }
+
+    /// Whether a Task takes facts of this kind after its end, too (TERM-21).
+    pub const fn passes_end(self) -> bool {
+        matches!(self, Self::A2aPushConfig)
+    }
 }
 
 names! {

@@ -332,6 +332,7 @@ impl Command {
             | Self::DeclineRun(_)
             | Self::CancelRun(_) => true,
             Self::AppendTaskProgress(p) => p.is_delivery_only(),
+            Self::TaskFact(fact) => fact.kind.passes_end(),
             _ => false,
         }
     }

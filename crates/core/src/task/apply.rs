@@ -176,9 +176,7 @@ impl Task {
         if at.time < self.mark.updated_at {
             return Err(format!("created_at {} is before {}", at.time, self.mark.updated_at).into());
         }
-        if self.is_terminal()
-            && !matches!(event.body, Body::TaskArchived(_) | Body::TaskDeliveryUpdated(_))
-        {
+        if self.is_terminal() && !event.body.passes_end() {
             return Err(format!("{} after the end", event.body.event_type()).into());
         }
         self.mark = Mark { version: at.seq, updated_at: at.time };

@@ -289,8 +289,10 @@ impl World {
             assert_first_edition(commit);
         }
         for event in &commit.events {
-            let after_the_end =
-                matches!(event.body, Body::TaskArchived(_) | Body::TaskDeliveryUpdated(_));
+            let after_the_end = match &event.body {
+                Body::TaskFact(fact) => fact.kind == FactKind::A2aPushConfig,
+                body => matches!(body, Body::TaskArchived(_) | Body::TaskDeliveryUpdated(_)),
+            };
             assert!(!before.is_terminal() || after_the_end, "{event:?} after the end");
             if let Body::StepClaimed(_) = event.body {
                 let step = before.step(event.step_id.as_ref().unwrap()).unwrap();

@@ -108,15 +108,21 @@ fn facts_are_small() {
     t.refuse(elsewhere("nobody"), Code::ValidationError);
 }
 
-/// FACT-01: an ended or closing Task takes no facts, and workers and observers write none.
+/// FACT-01, TERM-21: an ended Task takes facts of the kinds that allow it alone, and a closing one takes none.
+/// Workers and observers write none.
 #[test]
-fn facts_are_for_live_tasks_and_orchestrators() {
+fn facts_are_for_orchestrators_and_mostly_for_live_tasks() {
     for status in TaskStatus::ALL {
         let mut t = Fixture::with_task(*status);
         match status.is_terminal() {
-            true => drop(t.refuse(push("a", "1"), Code::TaskTerminal)),
-            false => drop(t.ok(push("a", "1"))),
+            true => drop(t.refuse(envelope("a", "1"), Code::TaskTerminal)),
+            false => drop(t.ok(envelope("a", "1"))),
         }
+        let before = t.task.head().clone();
+        t.ok(push("a", "1"));
+        t.restart();
+        assert_eq!(*t.task.head(), before, "{status}");
+        assert_eq!(listed(&t, &of(FactKind::A2aPushConfig)), ["a=1"], "{status}");
     }
     let mut t = Fixture::manual("a");
     let held = t.claim("a");

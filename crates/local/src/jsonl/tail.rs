@@ -96,15 +96,15 @@ fn skip_commit(lines: &mut Backward<'_>, mut line: Line) -> Result<(), TailError
     Ok(())
 }
 
-/// How the Task ended, and whether it was archived. After its end a Task may only be archived or
-/// have its delivery noted, so the last event of another kind decides.
+/// How the Task ended, and whether it was archived. After its end a Task may only be archived, have its
+/// delivery noted or get facts, so the last event of another kind decides.
 fn ending(lines: &mut Backward<'_>, last: &Line) -> Result<(Option<End>, bool), TailError> {
     let mut archived = false;
     let mut line = Some(last.clone());
     while let Some(at) = line {
         match &at.event.body {
             Body::TaskArchived(_) => archived = true,
-            Body::TaskDeliveryUpdated(_) => {}
+            Body::TaskDeliveryUpdated(_) | Body::TaskFact(_) => {}
             other => return Ok((other.end(), archived)),
         }
         line = previous(lines)?;

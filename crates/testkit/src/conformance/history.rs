@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use tenure_core::event::{
-    Archived, Body, Commit, DeliveryUpdated, Ended, Event, Moved, Nothing, TaskCreated,
+    Archived, Body, Commit, DeliveryUpdated, Ended, Event, Moved, Nothing, TaskCreated, TaskFact,
     TaskProgress,
 };
 use tenure_core::id::{
     AgentId, CommandId, CommitId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId, WalName,
 };
-use tenure_core::record::{Labels, Progress, Reason, StepSpec, TaskSpec};
+use tenure_core::record::{Labels, Progress, Reason, StepSpec, TaskSpec, Value};
 use tenure_core::rules::Rules;
-use tenure_core::status::{DeliveryState, Policy, TaskStatus, Visibility};
+use tenure_core::status::{DeliveryState, FactKind, Policy, TaskStatus, Visibility};
 use tenure_ports::Journal;
 use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
@@ -126,6 +126,12 @@ impl History {
             delivery_state,
             target_ref: None,
         })])
+    }
+
+    /// Adds the commit of a fact that an ended Task takes.
+    pub fn note(&mut self) -> Arc<Commit> {
+        let (kind, payload) = (FactKind::A2aPushConfig, Value::json(*b"1"));
+        self.commit([Body::TaskFact(Box::new(TaskFact { kind, key: "a".into(), payload }))])
     }
 
     /// Adds the commit that archives the Task.

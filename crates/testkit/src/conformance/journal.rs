@@ -343,7 +343,8 @@ async fn an_end_is_an_end_whatever_follows<J: Journal>(journal: &J) {
     let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     let mut after = history.last_seq();
-    for commit in [history.complete(), history.deliver(), history.archive(), history.deliver()] {
+    let ending = [history.complete(), history.deliver(), history.archive(), history.deliver()];
+    for commit in ending.into_iter().chain([history.note()]) {
         append(journal, &history, after, vec![commit.clone()]).await.unwrap();
         after = commit.last_seq();
         let entry = entry(journal, &history).await;
