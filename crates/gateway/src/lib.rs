@@ -49,7 +49,9 @@ pub struct GatewaySettings {
     /// The longest time that a long poll may ask for, and that a message to an agent waits for its answer.
     pub wait_max: Duration,
     /// The agents that speak A2A.
-    pub agents: a2a::Agents,
+    pub agents: a2a::ServedAgents,
+    /// After how long a stream of A2A ends on which nothing happens.
+    pub stream_idle_max: Duration,
     /// Whether callers have to say who they are, as the cards of agents tell them.
     pub asks_for_login: bool,
 }
@@ -59,12 +61,17 @@ impl GatewaySettings {
     /// silent for a minute.
     pub const WAIT_MAX: Duration = Duration::from_secs(55);
 
+    /// How long a stream of A2A on which nothing happens stays open by default: a task that waits for its caller may
+    /// do so for days.
+    pub const STREAM_IDLE_MAX: Duration = Duration::from_secs(3_600);
+
     /// The usual settings, with the session for requests that name none.
     pub fn new(session: SessionId) -> Self {
         Self {
             session,
             wait_max: Self::WAIT_MAX,
-            agents: a2a::Agents::default(),
+            agents: a2a::ServedAgents::default(),
+            stream_idle_max: Self::STREAM_IDLE_MAX,
             asks_for_login: false,
         }
     }
@@ -95,13 +102,10 @@ impl<B: Backend> Gateway<B> {
         self.counters.clone()
     }
 
-    /// Sends updates of tasks to the addresses that their callers have named, for as long as it is polled, if the file
-    /// of agents allows that. A server that serves the gateway does so.
+    /// Sends updates of tasks to the addresses that their callers have named, for as long as it is polled, as soon as
+    /// the file of agents allows that. A server that serves the gateway does so.
     pub async fn call_back(&self) {
-        match self.settings.agents.push() {
-            Some(rules) => a2a::run_couriers(self.backend.clone(), rules.clone()).await,
-            None => std::future::pending().await,
-        }
+        a2a::run_couriers(self.backend.clone(), self.settings.agents.clone()).await;
     }
 
     /// Waits until another log may be folded here.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tenure::plan::into_create;
 use tenure::taskfile::{self, ReadOptions};
 use tenure_core::command::create::CreateTask;
-use tenure_gateway::a2a::{Agent, Agents, AgentsError, card};
+use tenure_gateway::a2a::{Agent, Agents, AgentsError, ServedAgents, card};
 
 use super::answer::{Exit, Failure, Format, Shape, Sheet, Tone, did_you_mean, output, text, toned};
 
@@ -127,8 +127,41 @@ fn absent(agents: &Agents, name: &str) -> Failure {
     }
 }
 
+/// A file of agents, and those of it that a gateway serves. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AgentsOnFile {
+    path: Option<PathBuf>,
+    served: ServedAgents,
+}
+
+impl AgentsOnFile {
+    /// Reads the file; without one there are no agents.
+    pub(crate) fn read(path: Option<PathBuf>) -> Result<Self, Failure> {
+        let agents = path.as_deref().map_or(Ok(Agents::default()), read_agents)?;
+        Ok(Self { path, served: agents.into() })
+    }
+
+    /// The agents, for a gateway.
+    pub(crate) fn served(&self) -> ServedAgents {
+        self.served.clone()
+    }
+
+    /// Whether there is a file that can be read again.
+    pub(crate) const fn has_file(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Reads the file again. If it is wrong, the agents stay as they were.
+    pub(crate) fn reload(&self) -> Result<(), Failure> {
+        if let Some(path) = &self.path {
+            self.served.replace(read_agents(path)?);
+        }
+        Ok(())
+    }
+}
+
 /// Reads a file of agents, with the task files that it names.
-pub(crate) fn read_agents(path: &Path) -> Result<Agents, Failure> {
+fn read_agents(path: &Path) -> Result<Agents, Failure> {
     Ok(Agents::read(path, &read_template)?)
 }
 
@@ -142,5 +175,31 @@ fn read_template(path: &Path) -> Result<CreateTask, String> {
 impl From<AgentsError> for Failure {
     fn from(error: AgentsError) -> Self {
         Self::caused(Exit::Usage, &error).help("docs/a2a.md says what is in a file of agents")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that became wrong changes nothing, and one that is right again does.
+    #[test]
+    fn a_file_is_read_again_as_a_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agents.toml");
+        let write = |name: &str| {
+            let text = format!("[[agents]]\nname = \"{name}\"\ndescription = \"Does it.\"\n");
+            std::fs::write(&path, text).unwrap();
+        };
+        write("one");
+        let agents = AgentsOnFile::read(Some(path.clone())).unwrap();
+        let names = || agents.served().now().names().map(str::to_owned).collect::<Vec<_>>();
+        write("Not a name!");
+        assert!(agents.reload().is_err() && agents.has_file());
+        assert_eq!(names(), ["one"]);
+        write("two");
+        agents.reload().unwrap();
+        assert_eq!(names(), ["two"]);
+        assert!(!AgentsOnFile::read(None).unwrap().has_file());
     }
 }

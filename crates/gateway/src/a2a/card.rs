@@ -12,9 +12,9 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
 use super::agent_of;
-use super::agents::{Agent, Agents};
-use super::dialect::json as to_json;
-use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aMetadata};
+use super::agents::{Agent, AgentAbout, Agents};
+use super::dialect::{A2aDialect, json as to_json};
+use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aMetadata, A2aSkill};
 use crate::api::bytes_reply;
 use crate::guard::Peer;
 use crate::problem::HttpProblem;
@@ -42,11 +42,8 @@ const BEARER: &str = "bearer";
 pub fn card(agents: &Agents, name: &str, address: &str) -> Option<Json> {
     let base = agents.url().unwrap_or(address).trim_end_matches('/');
     agents.find(name).map(|agent| {
-        to_json(&card_of(
-            agent,
-            base,
-            CardFacts { calls_back: agents.push().is_some(), asks_for_login: false },
-        ))
+        let (calls_back, asks_for_login) = (agents.push().is_some(), false);
+        to_json(&card_of(agent, base, CardFacts { calls_back, asks_for_login, is_whole: false }))
     })
 }
 
@@ -58,9 +55,8 @@ pub(super) async fn v1<B: Backend>(
 ) -> Result<Response, HttpProblem> {
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
-    let address = address(&gateway.settings.agents, &parts);
-    let card = card_of(&agent, &address, CardFacts::of(&gateway.settings));
-    Ok(reply(&parts.headers, &to_json(&card)))
+    let card = written(&agent, &gateway.settings, &parts, A2aDialect::V1, false);
+    Ok(reply(&parts.headers, &card))
 }
 
 /// The card of 0.3.
@@ -71,9 +67,35 @@ pub(super) async fn v03<B: Backend>(
 ) -> Result<Response, HttpProblem> {
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
-    let address = address(&gateway.settings.agents, &parts);
-    let card = card_of_v03(&agent, &address, gateway.settings.asks_for_login);
+    let card = written(&agent, &gateway.settings, &parts, A2aDialect::V03, false);
     Ok(reply(&parts.headers, &card))
+}
+
+/// The card with everything that callers learn who are let in.
+pub(super) fn whole_card(
+    agent: &Agent,
+    settings: &GatewaySettings,
+    parts: &Parts,
+    dialect: A2aDialect,
+) -> Json {
+    written(agent, settings, parts, dialect, true)
+}
+
+fn written(
+    agent: &Agent,
+    settings: &GatewaySettings,
+    parts: &Parts,
+    dialect: A2aDialect,
+    is_whole: bool,
+) -> Json {
+    let agents = settings.agents.now();
+    let (calls_back, asks_for_login) = (agents.push().is_some(), settings.asks_for_login);
+    let facts = CardFacts { calls_back, asks_for_login, is_whole };
+    let address = address(&agents, parts);
+    match dialect {
+        A2aDialect::V1 => to_json(&card_of(agent, &address, facts)),
+        A2aDialect::V03 => card_of_v03(agent, &address, facts),
+    }
 }
 
 /// The card of the only agent. Where there are several, each has one at its own address.
@@ -81,7 +103,7 @@ pub(super) async fn of_only_agent<B: Backend>(
     state: State<Arc<Gateway<B>>>,
     request: Request,
 ) -> Result<Response, HttpProblem> {
-    let only = state.settings.agents.only().map(|agent| agent.name.clone());
+    let only = state.settings.agents.now().only().map(|agent| agent.name.clone());
     let message = "this gateway has not one agent alone: their cards stand below /a2a/NAME";
     let only = only.ok_or_else(|| HttpProblem::not_found(message))?;
     v1(state, Path(only), request).await
@@ -104,23 +126,25 @@ struct CardFacts {
     calls_back: bool,
     /// Whether callers have to say who they are.
     asks_for_login: bool,
+    /// Whether it is the card for callers that are let in.
+    is_whole: bool,
 }
 
-impl CardFacts {
-    fn of(settings: &GatewaySettings) -> Self {
-        let calls_back = settings.agents.push().is_some();
-        Self { calls_back, asks_for_login: settings.asks_for_login }
-    }
+/// The skills that stand on a card.
+fn skills_of(about: &AgentAbout, is_whole: bool) -> Vec<A2aSkill> {
+    let extended = about.extended_skills.iter().filter(|_| is_whole);
+    about.skills.iter().chain(extended).cloned().collect()
 }
 
 fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
-    let CardFacts { calls_back: push_notifications, asks_for_login } = facts;
+    let CardFacts { calls_back: push_notifications, asks_for_login, is_whole } = facts;
     let interface = |binding: &str| A2aInterface {
         url: format!("{address}/a2a/{}", agent.name),
         protocol_binding: binding.into(),
         protocol_version: "1.0".into(),
     };
     let about = agent.about.clone();
+    let (extended_agent_card, skills) = (about.is_extended(), skills_of(&about, is_whole));
     let scheme = json!({ "httpAuthSecurityScheme": { "scheme": "Bearer" } });
     let requirement = json!({ BEARER: { "list": [] } });
     A2aAgentCard {
@@ -133,7 +157,8 @@ fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
         capabilities: A2aCapabilities {
             streaming: true,
             push_notifications,
-            ..A2aCapabilities::default()
+            extensions: about.extensions,
+            extended_agent_card,
         },
         security_schemes: asks_for_login.then(|| object(BEARER, scheme)),
         security_requirements: asks_for_login
@@ -142,7 +167,7 @@ fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
             .collect(),
         default_input_modes: about.input_modes,
         default_output_modes: about.output_modes,
-        skills: about.skills,
+        skills,
         icon_url: about.icon_url,
     }
 }
@@ -153,24 +178,29 @@ fn object(name: &str, value: Json) -> A2aMetadata {
 }
 
 /// 0.3 has one address, and says the version of the protocol beside it.
-fn card_of_v03(agent: &Agent, address: &str, asks_for_login: bool) -> Json {
+fn card_of_v03(agent: &Agent, address: &str, facts: CardFacts) -> Json {
     let about = &agent.about;
+    let CardFacts { calls_back, asks_for_login, is_whole } = facts;
+    let url = format!("{address}/a2a/{}/v0.3", agent.name);
+    let interface = |transport: &str| json!({ "url": url, "transport": transport });
     let mut card = json!({
         "protocolVersion": "0.3.0",
         "name": about.title,
         "description": about.description,
-        "url": format!("{address}/a2a/{}/v0.3", agent.name),
+        "url": url,
         "preferredTransport": "JSONRPC",
+        "additionalInterfaces": [interface("JSONRPC"), interface("HTTP+JSON")],
         "version": about.version,
         "capabilities": {
             "streaming": true,
-            "pushNotifications": false,
+            "pushNotifications": calls_back,
             "stateTransitionHistory": false,
+            "extensions": about.extensions,
         },
         "defaultInputModes": about.input_modes,
         "defaultOutputModes": about.output_modes,
-        "skills": about.skills,
-        "supportsAuthenticatedExtendedCard": false,
+        "skills": skills_of(about, is_whole),
+        "supportsAuthenticatedExtendedCard": about.is_extended(),
     });
     let scheme = || json!({ BEARER: { "type": "http", "scheme": "bearer" } });
     let more = [
@@ -261,19 +291,42 @@ mod tests {
     fn a_card_says_how_callers_prove_who_they_are() {
         let agents = agents("");
         let agent = agents.find("echo").unwrap();
-        let new = to_json(&card_of(
-            agent,
-            "http://a",
-            CardFacts { calls_back: true, asks_for_login: true },
-        ));
+        let facts = CardFacts { calls_back: true, asks_for_login: true, is_whole: false };
+        let new = to_json(&card_of(agent, "http://a", facts));
         let scheme = json!({"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}});
         assert_eq!(new["securitySchemes"], scheme);
         assert_eq!(new["capabilities"]["pushNotifications"], true);
         assert_eq!(new["securityRequirements"], json!([{"schemes": {"bearer": {"list": []}}}]));
-        let old = card_of_v03(agent, "http://a", true);
+        let old = card_of_v03(agent, "http://a", facts);
+        assert_eq!(old["capabilities"]["pushNotifications"], true);
         assert_eq!(old["securitySchemes"], json!({"bearer": {"type": "http", "scheme": "bearer"}}));
         assert_eq!(old["security"], json!([{"bearer": []}]));
-        assert!(card_of_v03(agent, "http://a", false).get("security").is_none());
+        let open = CardFacts { asks_for_login: false, ..facts };
+        assert!(card_of_v03(agent, "http://a", open).get("security").is_none());
+    }
+
+    /// Some skills stand only on the card for callers that are let in, and both cards say that there is one.
+    #[test]
+    fn some_skills_are_for_callers_that_are_let_in() {
+        let text = "[[agents]]\nname = \"bank\"\ndescription = \"Keeps money.\"\n\
+                    [[agents.extensions]]\nuri = \"urn:a\"\nrequired = true\nparams = {a = 1}\n\
+                    [[agents.skills]]\nid = \"pay\"\nname = \"Pay\"\ndescription = \"Pays.\"\nextended = true\n";
+        let agents = agents(text);
+        let agent = agents.find("bank").unwrap();
+        let ids = |is_whole| {
+            let facts = CardFacts { calls_back: false, asks_for_login: false, is_whole };
+            let (new, old) = (
+                to_json(&card_of(agent, "http://a", facts)),
+                card_of_v03(agent, "http://a", facts),
+            );
+            assert_eq!(new["capabilities"]["extendedAgentCard"], true);
+            assert_eq!(old["supportsAuthenticatedExtendedCard"], true);
+            let extension = json!([{"uri": "urn:a", "required": true, "params": {"a": 1}}]);
+            assert_eq!(new["capabilities"]["extensions"], extension);
+            assert_eq!(new["skills"], old["skills"]);
+            new["skills"].as_array().unwrap().len()
+        };
+        assert_eq!((ids(false), ids(true)), (0, 1));
     }
 
     #[test]

@@ -1,25 +1,28 @@
 //! The versions of the protocol: how each names methods, and writes what all mean alike.
 
 use axum::http::request::Parts;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::error::{A2aError, A2aReason};
 use super::map::{TaskFold, is_settled};
 use super::v03;
-use super::wire::{A2aReply, A2aTask, A2aUpdate};
+use super::wire::{A2aPushConfig, A2aPushPage, A2aReply, A2aTask, A2aTaskPage, A2aUpdate};
 use crate::api::Parameters;
 
 /// The header, or the parameter, in which a caller says which version it speaks.
 const VERSION: &str = "A2A-Version";
 
 /// A version of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum A2aDialect {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum A2aDialect {
     /// 1.0.
+    #[default]
+    #[serde(rename = "1.0")]
     V1,
     /// 0.3.
+    #[serde(rename = "0.3")]
     V03,
 }
 
@@ -46,8 +49,6 @@ pub(super) enum A2aMethod {
     PushList,
     /// Deletes a configuration of callbacks.
     PushDelete,
-    /// Has to do with callbacks, which this version does not have here.
-    NoPush,
     /// Gives more of a card to those who have proved who they are.
     ExtendedCard,
 }
@@ -56,7 +57,7 @@ use A2aDialect::{V1, V03};
 use A2aMethod as M;
 
 /// The names of all methods.
-const METHODS: [(A2aDialect, &str, A2aMethod); 20] = [
+const METHODS: [(A2aDialect, &str, A2aMethod); 21] = [
     (V1, "SendMessage", M::Send),
     (V1, "SendStreamingMessage", M::Stream),
     (V1, "GetTask", M::Get),
@@ -73,19 +74,16 @@ const METHODS: [(A2aDialect, &str, A2aMethod); 20] = [
     (V03, "tasks/get", M::Get),
     (V03, "tasks/cancel", M::Cancel),
     (V03, "tasks/resubscribe", M::Subscribe),
-    (V03, "tasks/pushNotificationConfig/set", M::NoPush),
-    (V03, "tasks/pushNotificationConfig/get", M::NoPush),
-    (V03, "tasks/pushNotificationConfig/list", M::NoPush),
+    (V03, "tasks/pushNotificationConfig/set", M::PushCreate),
+    (V03, "tasks/pushNotificationConfig/get", M::PushGet),
+    (V03, "tasks/pushNotificationConfig/list", M::PushList),
+    (V03, "tasks/pushNotificationConfig/delete", M::PushDelete),
     (V03, "agent/getAuthenticatedExtendedCard", M::ExtendedCard),
 ];
 
 impl A2aDialect {
     /// The method that this version calls so.
     pub(super) fn method(self, name: &str) -> Option<A2aMethod> {
-        let name = match name {
-            "tasks/pushNotificationConfig/delete" => "tasks/pushNotificationConfig/set",
-            name => name,
-        };
         let found = METHODS.iter().find(|(of, known, _)| *of == self && *known == name);
         found.map(|(_, _, method)| *method)
     }
@@ -105,6 +103,8 @@ impl A2aDialect {
         };
         let params = match (self, method) {
             (V03, M::Send | M::Stream) => v03::send_in(params),
+            (V03, M::PushCreate) => v03::push_in(params),
+            (V03, M::PushGet | M::PushList | M::PushDelete) => v03::push_name_in(params),
             _ => params,
         };
         serde_json::from_value(params)
@@ -126,6 +126,56 @@ impl A2aDialect {
             V1 => json(task),
             V03 => v03::task(task),
         }
+    }
+
+    /// A page of tasks.
+    pub(super) fn page(self, page: &A2aTaskPage) -> Json {
+        let mut out = json(page);
+        if self == V03 {
+            out["tasks"] = page.tasks.iter().map(v03::task).collect();
+        }
+        out
+    }
+
+    /// Where a caller is called back.
+    pub(super) fn push(self, config: &A2aPushConfig) -> Json {
+        match self {
+            V1 => json(config),
+            V03 => v03::push(config),
+        }
+    }
+
+    /// All places where a caller is called back.
+    pub(super) fn pushes(self, page: &A2aPushPage) -> Json {
+        match self {
+            V1 => json(page),
+            V03 => page.configs.iter().map(v03::push).collect(),
+        }
+    }
+
+    /// The answer that something was deleted.
+    pub(super) fn deleted(self) -> Json {
+        match self {
+            V1 => Json::Object(Map::new()),
+            V03 => Json::Null,
+        }
+    }
+
+    /// The media type of what is sent to a place where a caller is called back.
+    pub(super) const fn push_media_type(self) -> &'static str {
+        match self {
+            V1 => "application/a2a+json",
+            V03 => "application/json",
+        }
+    }
+
+    /// The refusal of an extended card that there is not.
+    pub(super) fn no_extended_card(self) -> A2aError {
+        let reason = match self {
+            V1 => A2aReason::UnsupportedOperation,
+            V03 => A2aReason::NoExtendedCard,
+        };
+        A2aError::new(reason, "this agent has one card for all")
     }
 
     /// What a stream tells.
@@ -192,7 +242,6 @@ mod tests {
             let other = if of == V1 { V03 } else { V1 };
             assert_eq!(other.method(name), None, "{name}");
         }
-        assert_eq!(V03.method("tasks/pushNotificationConfig/delete"), Some(M::NoPush));
         assert_eq!(V1.method("sendMessage"), None);
     }
 

@@ -66,6 +66,10 @@ reasons! {
     ContentTypeNotSupported = -32005, UNSUPPORTED_MEDIA_TYPE, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED";
     /// The worker of the agent has answered with something that cannot be shown.
     InvalidAgentResponse = -32006, INTERNAL_SERVER_ERROR, "INTERNAL", "INVALID_AGENT_RESPONSE";
+    /// The agent has no extended card.
+    NoExtendedCard = -32007, BAD_REQUEST, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED";
+    /// The caller does not know an extension that the agent cannot do without.
+    ExtensionRequired = -32008, BAD_REQUEST, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED";
     /// The agent does not speak this version of the protocol.
     VersionNotSupported = -32009, BAD_REQUEST, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED";
     /// The body is no JSON.
@@ -209,8 +213,8 @@ mod tests {
     fn every_reason_has_its_codes() {
         let names: BTreeSet<_> = A2aReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), A2aReason::ALL.len());
-        let codes: Vec<_> = A2aReason::ALL[..7].iter().map(|reason| reason.rpc_code()).collect();
-        assert_eq!(codes, [-32001, -32002, -32003, -32004, -32005, -32006, -32009]);
+        let codes: Vec<_> = A2aReason::ALL[..9].iter().map(|reason| reason.rpc_code()).collect();
+        assert_eq!(codes, (1..10).map(|number| -32_000 - number).collect::<Vec<i32>>());
     }
 
     #[test]

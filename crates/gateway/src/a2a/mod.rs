@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  JSON-RPC 1.0, 0.3 ─► rpc ──┐  types   ┌─► map::input ─► create, reopen, late input ─► Backend
-//!  HTTP+JSON 1.0 ────► rest ──┴─► ops ───┤
+//!  HTTP+JSON 1.0, 0.3 ► rest ─┴─► ops ───┤
 //!                   (dialect, v03)       └◄─ map::fold ◄── commits of the log ◄───────── Backend
 //! ```
 //!
@@ -31,7 +31,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-pub use self::agents::{AGENTS_MAX, Agent, AgentAnswers, Agents, AgentsError, ReadTemplate};
+pub use self::agents::{
+    AGENTS_MAX, Agent, AgentAnswers, Agents, AgentsError, ReadTemplate, ServedAgents,
+};
 pub use self::card::card;
 pub(crate) use self::card::is_card;
 pub(crate) use self::push::run_couriers;
@@ -58,12 +60,12 @@ pub(crate) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
         .route(&at("/"), post(rpc::v1))
         .route(BASE_V03, post(rpc::v03))
         .route(&format!("{BASE_V03}/"), post(rpc::v03))
-        .merge(rest::routes(BASE))
+        .merge(rest::routes())
 }
 
 /// The agent of a path.
 fn agent_of<B: Backend>(gateway: &Gateway<B>, name: &str) -> Result<Arc<Agent>, HttpProblem> {
-    let known = gateway.settings.agents.find(name).cloned();
+    let known = gateway.settings.agents.now().find(name).cloned();
     known.ok_or_else(|| {
         let short: String = name.chars().take(80).collect();
         HttpProblem::not_found(format!("there is no agent {short:?}"))

@@ -1,10 +1,9 @@
-//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP.
+//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP. 0.3 has the same below `/v1`.
 
 use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
@@ -12,19 +11,17 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
-use serde::Serialize;
+use axum::{Extension, Router};
 use serde::de::DeserializeOwned;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::agents::Agent;
-use super::dialect::{A2aDialect, json as to_json, named_version};
+use super::dialect::{A2aDialect, A2aMethod, named_version};
 use super::error::{A2aError, A2aReason};
+use super::map::TaskFold;
 use super::ops::{AgentCall, StreamShape, last_event_id};
-use super::rpc::no_extended_card;
-use super::wire::{
-    A2aCancel, A2aGet, A2aList, A2aPushConfig, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate,
-};
-use super::{BODY_MAX, agent_of};
+use super::wire::{A2aCancel, A2aGet, A2aList, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate};
+use super::{BASE, BASE_V03, BODY_MAX, agent_of};
 use crate::api::{Parameters, bytes_reply, json_body};
 use crate::live::stream_reply;
 use crate::problem::HttpProblem;
@@ -34,8 +31,15 @@ use crate::{Backend, Gateway};
 const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The routes below the address of an agent.
-pub(super) fn routes<B: Backend>(base: &str) -> Router<Arc<Gateway<B>>> {
+/// The routes of both versions.
+pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
+    let old = routes_of(&format!("{BASE_V03}/v1"), "/card");
+    routes_of(BASE, "/extendedAgentCard")
+        .layer(Extension(A2aDialect::V1))
+        .merge(old.layer(Extension(A2aDialect::V03)))
+}
+
+fn routes_of<B: Backend>(base: &str, card: &str) -> Router<Arc<Gateway<B>>> {
     let at = |path: &str| format!("{base}{path}");
     Router::new()
         .route(&at("/message:send"), post(send))
@@ -47,13 +51,14 @@ pub(super) fn routes<B: Backend>(base: &str) -> Router<Arc<Gateway<B>>> {
             &at("/tasks/{task}/pushNotificationConfigs/{config}"),
             get(read_push).delete(delete_push),
         )
-        .route(&at("/extendedAgentCard"), get(extended_card))
+        .route(&at(card), get(extended_card))
 }
 
 /// A request of a caller that was let in.
 struct RestRequest<B: Backend> {
     call: AgentCall<B>,
     parts: Parts,
+    dialect: A2aDialect,
 }
 
 impl<B: Backend> RestRequest<B> {
@@ -62,12 +67,22 @@ impl<B: Backend> RestRequest<B> {
         agent: Arc<Agent>,
         parts: Parts,
     ) -> Result<Self, A2aError> {
-        if named_version(&parts)? == Some(A2aDialect::V03) {
-            let message = "this address speaks 1.0; 0.3 has one of its own, and JSON-RPC alone";
+        let dialect = parts.extensions.get().copied().unwrap_or_default();
+        if dialect == A2aDialect::V1 && named_version(&parts)? == Some(A2aDialect::V03) {
+            let message = "this address speaks 1.0; 0.3 has one of its own";
             return Err(A2aError::new(A2aReason::VersionNotSupported, message));
         }
-        let call = AgentCall::open(gateway, agent, &parts).await?;
-        Ok(Self { call, parts })
+        let call = AgentCall::open(gateway, agent, &parts, dialect).await?;
+        Ok(Self { call, parts, dialect })
+    }
+
+    /// The parameters of a method that come as a body.
+    async fn read<T: DeserializeOwned>(
+        &self,
+        method: A2aMethod,
+        body: Body,
+    ) -> Result<T, A2aError> {
+        self.dialect.params(method, read_body(&self.parts.headers, body).await?)
     }
 
     fn query(&self) -> Result<Parameters, A2aError> {
@@ -75,25 +90,23 @@ impl<B: Backend> RestRequest<B> {
     }
 
     /// The answer that shows something.
-    fn reply(&self, answer: &impl Serialize) -> Response {
-        written(&self.parts.headers, StatusCode::OK, &to_json(answer))
+    fn reply(&self, answer: &Json) -> Response {
+        written(&self.parts.headers, StatusCode::OK, answer)
     }
 
     async fn subscribe(&self, id: &str) -> Result<Response, A2aError> {
         let (permit, since) = (self.call.permit()?, last_event_id(&self.parts)?);
         let asked = A2aSubscribe { id: id.to_owned() };
-        let stream = self.call.subscribe(&asked, since, RestShape).await?;
+        let stream = self.call.subscribe(&asked, since, RestShape(self.dialect)).await?;
         Ok(stream_reply(stream.frames(), permit))
     }
 }
 
 /// The body of a request, read.
-async fn read_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, A2aError> {
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Json, A2aError> {
     let text = json_body(headers, body, BODY_MAX).await?;
-    let body: Json = serde_json::from_slice(&text)
-        .map_err(|_| A2aError::new(A2aReason::Parse, "the body is no JSON"))?;
-    serde_json::from_value(body)
-        .map_err(|error| A2aError::new(A2aReason::InvalidParams, error.to_string()))
+    serde_json::from_slice(&text)
+        .map_err(|_| A2aError::new(A2aReason::Parse, "the body is no JSON"))
 }
 
 type Answer = Result<Response, HttpProblem>;
@@ -124,8 +137,8 @@ async fn send<B: Backend>(
     request: Request,
 ) -> Answer {
     let send = |open: RestRequest<B>, body: Body| async move {
-        let asked = read_body(&open.parts.headers, body).await?;
-        Ok(open.reply(&open.call.send(asked).await?))
+        let asked = open.read(A2aMethod::Send, body).await?;
+        Ok(open.reply(&open.dialect.reply(&open.call.send(asked).await?)))
     };
     answer(state, &agent, request, send).await
 }
@@ -137,8 +150,8 @@ async fn stream<B: Backend>(
 ) -> Answer {
     let stream = |open: RestRequest<B>, body: Body| async move {
         let permit = open.call.permit()?;
-        let asked = read_body(&open.parts.headers, body).await?;
-        let stream = open.call.stream(asked, RestShape).await?;
+        let asked = open.read(A2aMethod::Stream, body).await?;
+        let stream = open.call.stream(asked, RestShape(open.dialect)).await?;
         Ok(stream_reply(stream.frames(), permit))
     };
     answer(state, &agent, request, stream).await
@@ -151,7 +164,7 @@ async fn list<B: Backend>(
 ) -> Answer {
     let list = |open: RestRequest<B>, _| async move {
         let asked = list_of(open.query()?)?;
-        Ok(open.reply(&open.call.list(&asked).await?))
+        Ok(open.reply(&open.dialect.page(&open.call.list(&asked).await?)))
     };
     answer(state, &agent, request, list).await
 }
@@ -168,7 +181,7 @@ async fn read_task<B: Backend>(
         }
         let history_length = number(&mut open.query()?, "historyLength")?;
         let asked = A2aGet { id: task, history_length };
-        Ok(open.reply(&open.call.get(&asked).await?))
+        Ok(open.reply(&open.dialect.task(&open.call.get(&asked).await?)))
     };
     answer(state, &agent, request, read).await
 }
@@ -188,7 +201,7 @@ async fn act_on_task<B: Backend>(
             return Err(A2aError::new(A2aReason::MethodNotFound, message));
         };
         let asked = A2aCancel { id: id.to_owned() };
-        Ok(open.reply(&open.call.cancel(&asked).await?))
+        Ok(open.reply(&open.dialect.task(&open.call.cancel(&asked).await?)))
     };
     answer(state, &agent, request, act).await
 }
@@ -199,9 +212,12 @@ async fn create_push<B: Backend>(
     request: Request,
 ) -> Answer {
     let create = |open: RestRequest<B>, body: Body| async move {
-        let config: A2aPushConfig = read_body(&open.parts.headers, body).await?;
-        let config = A2aPushConfig { task_id, ..config };
-        Ok(open.reply(&open.call.push_create(config).await?))
+        let mut body = read_body(&open.parts.headers, body).await?;
+        if let Some(fields) = body.as_object_mut() {
+            fields.insert("taskId".into(), task_id.into());
+        }
+        let config = open.dialect.params(A2aMethod::PushCreate, body)?;
+        Ok(open.reply(&open.dialect.push(&open.call.push_create(config).await?)))
     };
     answer(state, &agent, request, create).await
 }
@@ -212,7 +228,8 @@ async fn list_pushes<B: Backend>(
     request: Request,
 ) -> Answer {
     let list = |open: RestRequest<B>, _| async move {
-        Ok(open.reply(&open.call.push_list(&A2aPushList { task_id }).await?))
+        let page = open.call.push_list(&A2aPushList { task_id }).await?;
+        Ok(open.reply(&open.dialect.pushes(&page)))
     };
     answer(state, &agent, request, list).await
 }
@@ -223,7 +240,8 @@ async fn read_push<B: Backend>(
     request: Request,
 ) -> Answer {
     let read = |open: RestRequest<B>, _| async move {
-        Ok(open.reply(&open.call.push_get(&A2aPushName { task_id, id }).await?))
+        let config = open.call.push_get(&A2aPushName { task_id, id }).await?;
+        Ok(open.reply(&open.dialect.push(&config)))
     };
     answer(state, &agent, request, read).await
 }
@@ -235,7 +253,7 @@ async fn delete_push<B: Backend>(
 ) -> Answer {
     let delete = |open: RestRequest<B>, _| async move {
         open.call.push_delete(&A2aPushName { task_id, id }).await?;
-        Ok(open.reply(&serde_json::json!({})))
+        Ok(open.reply(&json!({})))
     };
     answer(state, &agent, request, delete).await
 }
@@ -245,7 +263,10 @@ async fn extended_card<B: Backend>(
     Path(agent): Path<String>,
     request: Request,
 ) -> Answer {
-    answer(state, &agent, request, |_, _| async { Err(no_extended_card()) }).await
+    let read = |open: RestRequest<B>, _| async move {
+        Ok(open.reply(&open.call.extended_card(&open.parts)?))
+    };
+    answer(state, &agent, request, read).await
 }
 
 /// What a query string asks of a list.
@@ -285,15 +306,19 @@ fn written(asked: &HeaderMap, status: StatusCode, body: &Json) -> Response {
 }
 
 /// How a stream is written here.
-struct RestShape;
+struct RestShape(A2aDialect);
 
 impl StreamShape for RestShape {
     fn update(&self, update: &A2aUpdate) -> Json {
-        A2aDialect::V1.update(update)
+        self.0.update(update)
     }
 
     fn error(&self, error: &A2aError) -> Json {
         error.to_http()
+    }
+
+    fn ends(&self, fold: &TaskFold) -> bool {
+        self.0.ends(fold)
     }
 }
 
@@ -318,7 +343,7 @@ mod tests {
     fn the_media_type_is_the_one_that_was_named() {
         let media_type = |name: Option<axum::http::HeaderName>| {
             let asked: HeaderMap = name.into_iter().map(|name| (name, A2A_JSON)).collect();
-            let response = written(&asked, StatusCode::OK, &serde_json::json!({}));
+            let response = written(&asked, StatusCode::OK, &json!({}));
             response.headers()[CONTENT_TYPE].clone()
         };
         assert_eq!(media_type(None), JSON);

@@ -8,7 +8,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use serde_json::{Value as Json, json};
 
-use super::dialect::{A2aDialect, A2aMethod, json as to_json, named_version};
+use super::agents::Agent;
+use super::dialect::{A2aDialect, A2aMethod, named_version};
 use super::error::{A2aError, A2aReason};
 use super::map::TaskFold;
 use super::ops::{AgentCall, StreamShape, last_event_id};
@@ -65,12 +66,7 @@ async fn answer<B: Backend>(
             Err(refused) => refused,
             Ok(request) => {
                 let id = request.id.clone();
-                let call = AgentCall::open(gateway, agent, &parts).await;
-                let answered = match call {
-                    Ok(call) => perform(&call, &parts, request, only).await,
-                    Err(error) => Err(error),
-                };
-                match answered {
+                match perform(gateway, agent, &parts, request, only).await {
                     Ok(response) => return Ok(response),
                     Err(error) => RpcRefusal { id, error },
                 }
@@ -129,18 +125,20 @@ fn understood(
 }
 
 async fn perform<B: Backend>(
-    call: &AgentCall<B>,
+    gateway: Arc<Gateway<B>>,
+    agent: Arc<Agent>,
     parts: &Parts,
     request: RpcRequest,
     only: Option<A2aDialect>,
 ) -> Result<Response, A2aError> {
     let RpcRequest { id, method, params } = request;
     let (dialect, method) = understood(parts, &method, only)?;
+    let call = AgentCall::open(gateway, agent, parts, dialect).await?;
     let shape = RpcShape { id: id.clone(), dialect };
     let result = match method {
         A2aMethod::Send => dialect.reply(&call.send(dialect.params(method, params)?).await?),
         A2aMethod::Get => dialect.task(&call.get(&dialect.params(method, params)?).await?),
-        A2aMethod::List => to_json(&call.list(&dialect.params(method, params)?).await?),
+        A2aMethod::List => dialect.page(&call.list(&dialect.params(method, params)?).await?),
         A2aMethod::Cancel => dialect.task(&call.cancel(&dialect.params(method, params)?).await?),
         A2aMethod::Stream => {
             let permit = call.permit()?;
@@ -153,27 +151,20 @@ async fn perform<B: Backend>(
             let stream = call.subscribe(&asked, since, shape).await?;
             return Ok(stream_reply(stream.frames(), permit));
         }
-        A2aMethod::PushCreate => to_json(&call.push_create(dialect.params(method, params)?).await?),
-        A2aMethod::PushGet => to_json(&call.push_get(&dialect.params(method, params)?).await?),
-        A2aMethod::PushList => to_json(&call.push_list(&dialect.params(method, params)?).await?),
+        A2aMethod::PushCreate => {
+            dialect.push(&call.push_create(dialect.params(method, params)?).await?)
+        }
+        A2aMethod::PushGet => dialect.push(&call.push_get(&dialect.params(method, params)?).await?),
+        A2aMethod::PushList => {
+            dialect.pushes(&call.push_list(&dialect.params(method, params)?).await?)
+        }
         A2aMethod::PushDelete => {
             call.push_delete(&dialect.params(method, params)?).await?;
-            json!({})
+            dialect.deleted()
         }
-        A2aMethod::NoPush => return Err(no_push()),
-        A2aMethod::ExtendedCard => return Err(no_extended_card()),
+        A2aMethod::ExtendedCard => call.extended_card(parts)?,
     };
     Ok(json_reply(StatusCode::OK, &succeeded(&id, result)))
-}
-
-/// The refusal of everything that has to do with callbacks in 0.3.
-fn no_push() -> A2aError {
-    A2aError::new(A2aReason::PushNotSupported, "this agent calls back in 1.0 alone")
-}
-
-/// The refusal of an extended card, which no agent has.
-pub(super) fn no_extended_card() -> A2aError {
-    A2aError::new(A2aReason::UnsupportedOperation, "this agent has one card for all")
 }
 
 fn succeeded(id: &Json, result: Json) -> Json {

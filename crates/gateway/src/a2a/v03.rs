@@ -9,8 +9,12 @@ use tenure_core::view::gateway::A2aState;
 use super::dialect::json;
 use super::map::is_settled;
 use super::wire::{
-    A2aArtifact, A2aContent, A2aMessage, A2aPart, A2aRole, A2aTask, A2aTaskStatus, A2aUpdate,
+    A2aArtifact, A2aContent, A2aMessage, A2aPart, A2aPushConfig, A2aRole, A2aTask, A2aTaskStatus,
+    A2aUpdate,
 };
+
+/// What a configuration of callbacks is called that its caller has not named.
+const ONLY_CONFIG: &str = "default";
 
 /// The parameters of `message/send` and `message/stream`, as 1.0 has them.
 pub(super) fn send_in(mut params: Json) -> Json {
@@ -22,9 +26,62 @@ pub(super) fn send_in(mut params: Json) -> Json {
         // Here a caller says that it waits; in 1.0 it says that it does not.
         let waits = options.remove("blocking").and_then(|blocking| blocking.as_bool());
         options.insert("returnImmediately".into(), (waits != Some(true)).into());
-        options.remove("pushNotificationConfig");
+        if let Some(config) = options.remove("pushNotificationConfig") {
+            options.insert("taskPushNotificationConfig".into(), config_in(config));
+        }
     }
     params
+}
+
+/// The parameters of `tasks/pushNotificationConfig/set`, as 1.0 has them.
+pub(super) fn push_in(mut params: Json) -> Json {
+    let mut config = config_in(taken(&mut params, "pushNotificationConfig"));
+    if let Some(config) = config.as_object_mut() {
+        config.insert("taskId".into(), taken(&mut params, "taskId"));
+    }
+    config
+}
+
+/// The parameters of the other methods of callbacks, as 1.0 has them.
+pub(super) fn push_name_in(mut params: Json) -> Json {
+    let id = match taken(&mut params, "pushNotificationConfigId") {
+        Json::Null => ONLY_CONFIG.into(),
+        id => id,
+    };
+    json!({ "taskId": taken(&mut params, "id"), "id": id })
+}
+
+/// A field, taken out; null if there is none.
+fn taken(params: &mut Json, name: &str) -> Json {
+    params.get_mut(name).map(Json::take).unwrap_or_default()
+}
+
+/// A configuration without an id is the only one of its task.
+fn config_in(mut config: Json) -> Json {
+    let Some(fields) = config.as_object_mut() else { return config };
+    fields.entry("id").or_insert_with(|| ONLY_CONFIG.into());
+    if let Some(Json::Object(login)) = fields.get_mut("authentication") {
+        let schemes = login.remove("schemes").unwrap_or_default();
+        let first = schemes.get(0).cloned();
+        login.insert("scheme".into(), first.unwrap_or_default());
+    }
+    config
+}
+
+/// Where a caller is called back.
+pub(super) fn push(config: &A2aPushConfig) -> Json {
+    let mut out = Map::new();
+    out.insert("id".into(), (&*config.id).into());
+    out.insert("url".into(), (&*config.url).into());
+    add(&mut out, "token", config.token.as_deref().map(Json::from));
+    let login = config.authentication.as_ref().map(|login| {
+        let mut out = Map::new();
+        out.insert("schemes".into(), json!([login.scheme]));
+        add(&mut out, "credentials", login.credentials.as_deref().map(Json::from));
+        out.into()
+    });
+    add(&mut out, "authentication", login);
+    json!({ "taskId": config.task_id, "pushNotificationConfig": out })
 }
 
 fn message_in(message: &mut Json) {
@@ -211,6 +268,30 @@ mod tests {
         let asked: A2aSend = serde_json::from_value(asked).unwrap();
         assert_eq!(self::message(&asked.message), message);
         assert_eq!(asked.message.parts[1].filename.as_deref(), Some("hi.txt"));
+    }
+
+    /// A configuration stands in an object of its own, with a list of schemes; without an id it is the only one.
+    #[test]
+    fn configurations_come_and_go_unchanged() {
+        let login = json!({"schemes": ["Bearer"], "credentials": "abc"});
+        let config = json!({"id": "c", "url": "https://a", "token": "t", "authentication": login});
+        let given = json!({"taskId": "t1", "pushNotificationConfig": config});
+        let read: A2aPushConfig = serde_json::from_value(push_in(given.clone())).unwrap();
+        assert_eq!((&*read.task_id, &*read.id), ("t1", "c"));
+        assert_eq!(push(&read), given);
+        let unnamed = push_in(json!({"taskId": "t1", "pushNotificationConfig": {"url": "u"}}));
+        assert_eq!(unnamed, json!({"taskId": "t1", "id": "default", "url": "u"}));
+        assert_eq!(push_name_in(json!({"id": "t1"})), json!({"taskId": "t1", "id": "default"}));
+        let named = push_name_in(json!({"id": "t1", "pushNotificationConfigId": "c"}));
+        assert_eq!(named, json!({"taskId": "t1", "id": "c"}));
+        let inline = json!({"message": {}, "configuration": {"pushNotificationConfig": config}});
+        let inline = send_in(inline)["configuration"]["taskPushNotificationConfig"].take();
+        assert_eq!(inline["authentication"]["scheme"], "Bearer");
+        for wrong in
+            [json!({}), json!([]), json!({"pushNotificationConfig": 1}), json!({"taskId": "t"})]
+        {
+            assert!(serde_json::from_value::<A2aPushConfig>(push_in(wrong)).is_err());
+        }
     }
 
     /// In 0.3 a caller does not wait unless it says so.

@@ -26,6 +26,21 @@ name = "Act"
 description = "Does what it is told."
 tags = ["test"]
 
+[[agents.skills]]
+id = "hold"
+name = "Hold"
+description = "Holds on until it is let go."
+extended = true
+
+[[agents]]
+name = "strict"
+description = "Speaks to those who know what it needs."
+handler = "act"
+
+[[agents.extensions]]
+uri = "https://example.org/needed"
+required = true
+
 [[agents]]
 name = "oracle"
 description = "Answers with messages alone."
@@ -49,7 +64,7 @@ pub(crate) fn agents_that_call_back() -> Agents {
     read(&format!("[push]\nallow = [\"127.0.0.1\"]\n{FILE}"))
 }
 
-fn read(text: &str) -> Agents {
+pub(crate) fn read(text: &str) -> Agents {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agents.toml");
     std::fs::write(&path, text).unwrap();

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::status::Role;
-use tenure_gateway::a2a::Agents;
+use tenure_gateway::a2a::{Agents, ServedAgents};
 use tenure_gateway::identity::{Allowed, Identity};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
@@ -67,6 +67,19 @@ impl House {
         serve(tenure_gateway::routes(Gateway::new(backend, settings)).layer(Extension(who))).await
     }
 
+    /// A gateway that serves these agents, and on which a stream ends when it is quiet for so long.
+    pub(crate) async fn gateway_of(
+        &self,
+        served: ServedAgents,
+        stream_idle_max: Duration,
+    ) -> SocketAddr {
+        let usual = settings(Agents::default());
+        let settings = GatewaySettings { agents: served, stream_idle_max, ..usual };
+        let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
+        let routes = tenure_gateway::routes(Gateway::new(backend, settings));
+        serve(routes.layer(Extension(Identity::local()))).await
+    }
+
     /// A gateway that calls back for as long as the handle is kept, and a conversation with an agent there.
     pub(crate) async fn talk_with_calls(&self, agent: &str) -> (Talk, AbortOnDropHandle<()>) {
         let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
@@ -86,7 +99,10 @@ impl House {
 }
 
 fn settings(agents: Agents) -> GatewaySettings {
-    GatewaySettings { agents, ..GatewaySettings::new(SessionId::new("main").unwrap()) }
+    GatewaySettings {
+        agents: agents.into(),
+        ..GatewaySettings::new(SessionId::new("main").unwrap())
+    }
 }
 
 /// A caller of this name that is let into the session of one agent.

@@ -14,5 +14,6 @@ mod push;
 mod rest;
 mod seeds;
 mod sends;
+mod served;
 mod streams;
 mod talk;

@@ -44,7 +44,8 @@ async fn tasks_are_written_as_0_3_has_them() {
         ("tasks/cancel", json!({"id": task["id"]}), -32002),
         ("tasks/get", json!({}), -32602),
         ("SendMessage", json!({}), -32601),
-        ("tasks/pushNotificationConfig/set", json!({}), -32003),
+        ("tasks/pushNotificationConfig/list", json!({"id": task["id"]}), -32003),
+        ("tasks/pushNotificationConfig/set", json!({}), -32602),
     ] {
         assert_eq!(ask(&talk, method, params).await["error"]["code"], code, "{method}");
     }
@@ -65,4 +66,32 @@ async fn streams_end_with_final() {
         let ends = told.iter().filter(|told| told["final"] == true).count();
         assert_eq!(ends, 1, "{told:?}");
     }
+}
+
+/// HTTP+JSON has the objects of JSON-RPC, without its envelope.
+#[tokio::test]
+async fn http_says_the_same_as_json_rpc() {
+    let talk = House::open().await.talk("echo").await;
+    let at = |method: Method, path: &str| {
+        Exchange::new(talk.to, method, &format!("{}/v0.3/v1{path}", talk.path()))
+    };
+    let params = said("ask where to?", json!({}));
+    let task = send(at(Method::POST, "/message:send").json(&params)).await.json();
+    assert_eq!(
+        (&task["kind"], &task["status"]["state"]),
+        (&json!("task"), &json!("input-required"))
+    );
+    let id = task["id"].as_str().unwrap();
+    assert_eq!(send(at(Method::GET, &format!("/tasks/{id}"))).await.json(), task);
+    assert_eq!(send(at(Method::GET, "/tasks")).await.json()["tasks"][0]["kind"], "task");
+    let canceled = send(at(Method::POST, &format!("/tasks/{id}:cancel"))).await.json();
+    assert_eq!(canceled["status"]["state"], "canceled");
+    let path = format!("{}/v0.3/v1/message:stream", talk.path());
+    let frames = Updates::open(talk.to, &path, said("echo a", json!({})), None).await.rest().await;
+    assert_eq!(
+        (&frames[0].1["kind"], &frames.last().unwrap().1["final"]),
+        (&json!("task"), &json!(true))
+    );
+    let wrong = send(at(Method::POST, "/tasks/x/pushNotificationConfigs").json(&json!([]))).await;
+    assert_eq!(wrong.status.as_u16(), 400);
 }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
 use tokio::net::TcpListener;
@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
 use crate::house::House;
+use crate::http::{Exchange, send};
 use crate::talk::{in_short, message, with};
 
 /// Whatever a test waits for comes sooner than this.
@@ -173,4 +174,83 @@ async fn inner_addresses_are_not_called() {
         let config = json!({"taskId": asks["id"], "url": url});
         assert_eq!(talk.refusal("CreateTaskPushNotificationConfig", config).await, -32602, "{url}");
     }
+}
+
+/// FACT-01, TERM-21: a configuration of a task that has ended is kept, read and deleted like any other, as a caller
+/// cannot know when a task ends. Nothing is sent, and there are not too many.
+#[tokio::test]
+async fn configurations_of_an_ended_task_are_kept() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let mut receiver = Receiver::open().await;
+    let ended = talk.say(message("echo a")).await;
+    let of_task = json!({"taskId": ended["id"]});
+    let given = with(receiver.config(), &of_task);
+    for _ in 0..2 {
+        let made = talk.result("CreateTaskPushNotificationConfig", given.clone()).await;
+        assert_eq!(made, given);
+    }
+    let named = with(json!({"id": "hook"}), &of_task);
+    assert_eq!(talk.result("GetTaskPushNotificationConfig", named.clone()).await, given);
+    for number in 1..16 {
+        let another = with(given.clone(), &json!({"id": format!("hook-{number}")}));
+        talk.result("CreateTaskPushNotificationConfig", another).await;
+    }
+    let one_more = with(given.clone(), &json!({"id": "more"}));
+    assert_eq!(talk.refusal("CreateTaskPushNotificationConfig", one_more).await, -32004);
+    for _ in 0..2 {
+        talk.result("DeleteTaskPushNotificationConfig", named.clone()).await;
+    }
+    assert_eq!(talk.refusal("GetTaskPushNotificationConfig", named).await, -32001);
+    let all = talk.result("ListTaskPushNotificationConfigs", of_task).await;
+    assert_eq!(all["configs"].as_array().unwrap().len(), 15);
+    assert!(receiver.taken.try_recv().is_err());
+    assert_eq!(talk.get(&ended["id"]).await, ended, "nothing else of the task has changed");
+}
+
+/// What cannot stand in a header is refused before a message begins anything.
+#[tokio::test]
+async fn a_token_that_cannot_be_sent_is_refused() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let receiver = Receiver::open().await;
+    let forged = with(receiver.config(), &json!({"token": "a\r\nx: y"}));
+    let configuration = json!({"taskPushNotificationConfig": forged});
+    let params = json!({"message": message("echo a"), "configuration": configuration});
+    assert_eq!(talk.refusal("SendMessage", params).await, -32602);
+    assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
+}
+
+/// In 0.3 the task is sent as it then is.
+#[tokio::test]
+async fn callers_of_0_3_get_tasks() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let mut receiver = Receiver::open().await;
+    let path = format!("{}/v0.3", talk.path());
+    let ask = async |method: &str, params: Json| {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        send(Exchange::new(talk.to, Method::POST, &path).json(&request)).await.json()["result"]
+            .take()
+    };
+    let login = json!({"schemes": ["Bearer"], "credentials": "secret"});
+    let url = format!("http://{}/hook", receiver.address);
+    let config = json!({"url": url, "token": "t1", "authentication": login});
+    let said = json!({
+        "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "ask where to?"}],
+    });
+    let options = json!({"blocking": true, "pushNotificationConfig": config});
+    let asks = ask("message/send", json!({"message": said, "configuration": options})).await;
+    assert_eq!(asks["status"]["state"], "input-required");
+    let (came_with, first) = receiver.next().await;
+    assert_eq!(came_with, "Bearer secret, t1, application/json");
+    assert_eq!((&first["kind"], &first["id"]), (&json!("task"), &asks["id"]));
+    let kept = json!({"taskId": asks["id"], "pushNotificationConfig": with(config, &json!({"id": "default"}))});
+    let named = json!({"id": asks["id"]});
+    assert_eq!(ask("tasks/pushNotificationConfig/get", named.clone()).await, kept);
+    assert_eq!(ask("tasks/pushNotificationConfig/list", named.clone()).await, json!([kept]));
+    assert_eq!(ask("tasks/pushNotificationConfig/set", kept.clone()).await, kept);
+    let named = with(named, &json!({"pushNotificationConfigId": "default"}));
+    assert_eq!(ask("tasks/pushNotificationConfig/delete", named.clone()).await, json!(null));
+    assert_eq!(ask("tasks/pushNotificationConfig/get", named).await, json!(null), "it is refused");
 }

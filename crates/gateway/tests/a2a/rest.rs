@@ -71,7 +71,6 @@ async fn errors_have_a_status_and_a_reason() {
             400,
             "PUSH_NOTIFICATION_NOT_SUPPORTED",
         ),
-        (Method::GET, "/extendedAgentCard", None, 400, "UNSUPPORTED_OPERATION"),
     ] {
         let answer = ask(&talk, method, path, body).await;
         assert_eq!((answer.status.as_u16(), &*reason(&answer)), (status, expected), "{path}");

@@ -138,5 +138,4 @@ async fn what_is_no_request_is_refused() {
     for method in ["CreateTaskPushNotificationConfig", "ListTaskPushNotificationConfigs"] {
         assert_eq!(talk.refusal(method, json!({"taskId": "t"})).await, -32003);
     }
-    assert_eq!(talk.refusal("GetExtendedAgentCard", json!({})).await, -32004);
 }

@@ -4,10 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::{ServerError, ServerSettings, TlsFiles};
 
-use crate::cli::agent::read_agents;
+use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure};
 
 /// Where the HTTP API listens if nobody says it.
@@ -52,8 +51,8 @@ pub(crate) struct HttpArgs {
 
 impl HttpArgs {
     /// The agents that speak A2A.
-    pub(crate) fn agents(&self) -> Result<Agents, Failure> {
-        self.agents.as_deref().map_or(Ok(Agents::default()), read_agents)
+    pub(crate) fn agents(&self) -> Result<AgentsOnFile, Failure> {
+        AgentsOnFile::read(self.agents.clone())
     }
 
     /// The settings of the server.

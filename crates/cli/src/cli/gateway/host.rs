@@ -9,7 +9,6 @@ use std::thread;
 
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
-use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerSettings};
 use tenure_gateway::{Backend, Gateway, GatewaySettings};
 use tenure_ports::supervise::guard;
@@ -18,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::runtime::{START, StopSignals, one_thread};
 
@@ -38,8 +38,34 @@ pub(crate) struct HttpHost {
 struct Listening {
     addresses: Vec<SocketAddr>,
     /// Those that can be read again, if it has any.
-    files: Option<ServerFiles>,
+    files: Option<HostFiles>,
     is_tls: bool,
+}
+
+/// What a running HTTP API reads again when it is told to.
+#[derive(Debug)]
+struct HostFiles {
+    server: ServerFiles,
+    agents: AgentsOnFile,
+}
+
+impl HostFiles {
+    /// Reads everything again. What is wrong stays as it was, and does not hinder the rest.
+    fn reload(&self) {
+        say_if_wrong("callers and certificates", self.server.reload().map_err(Failure::from));
+        if self.agents.has_file() {
+            say_if_wrong("agents", self.agents.reload());
+        }
+    }
+}
+
+fn say_if_wrong(what: &str, read: Result<(), Failure>) {
+    match read {
+        Ok(()) => tracing::info!("{what} were read again"),
+        Err(failure) => {
+            tracing::warn!(error = failure.message, "{what} that were read before count on");
+        }
+    }
 }
 
 impl HttpHost {
@@ -47,7 +73,7 @@ impl HttpHost {
     pub(crate) async fn start<B: Backend>(
         backend: B,
         settings: ServerSettings,
-        agents: Agents,
+        agents: AgentsOnFile,
         threads: usize,
     ) -> Result<Self, Failure> {
         let session = SessionId::new(SESSION).map_err(Rejection::from)?;
@@ -65,15 +91,17 @@ impl HttpHost {
             runtime.block_on(async {
                 let is_tls = settings.tls.is_some();
                 let asks_for_login = settings.identities.is_some();
-                let has_files = is_tls || asks_for_login;
+                let has_files = is_tls || asks_for_login || agents.has_file();
                 let server = match bind(settings).await {
                     Ok(server) => server,
                     Err(error) => return drop(tell.send(Err(error.into()))),
                 };
-                let (addresses, files) = (server.addresses(), has_files.then(|| server.files()));
+                let served = agents.served();
+                let files = has_files.then(|| HostFiles { server: server.files(), agents });
+                let addresses = server.addresses();
                 let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
-                let settings =
-                    GatewaySettings { agents, asks_for_login, ..GatewaySettings::new(session) };
+                let usual = GatewaySettings::new(session);
+                let settings = GatewaySettings { agents: served, asks_for_login, ..usual };
                 let gateway = Gateway::new(backend, settings);
                 guard("the HTTP API", server.serve(gateway, shutdown)).await;
             });
@@ -100,8 +128,8 @@ impl HttpHost {
         }
     }
 
-    /// Reads callers and certificates again at each SIGHUP, and ends only if it cannot listen for that signal.
-    /// Without such files SIGHUP ends the process, as it does when a terminal is closed.
+    /// Reads callers, certificates and agents again at each SIGHUP, and ends only if it cannot listen for that
+    /// signal. Without such files SIGHUP ends the process, as it does when a terminal is closed.
     pub(crate) async fn reads_again(&self) -> Failure {
         let Some(files) = &self.listening.files else { return pending().await };
         let mut again = match signal(SignalKind::hangup()) {
@@ -109,7 +137,7 @@ impl HttpHost {
             Err(error) => return Failure::cannot("listen for signals")(error),
         };
         while again.recv().await.is_some() {
-            reload(files);
+            files.reload();
         }
         pending().await
     }
@@ -119,16 +147,6 @@ impl HttpHost {
     pub(crate) async fn stop(self) {
         drop(self.stop);
         let _ = self.ended.await; // It is closed and never says anything.
-    }
-}
-
-fn reload(files: &ServerFiles) {
-    match files.reload() {
-        Ok(()) => tracing::info!("callers and certificates were read again"),
-        Err(error) => {
-            let error = Failure::caused(Exit::Usage, &error).message;
-            tracing::warn!(error, "what was read before counts on");
-        }
     }
 }
 

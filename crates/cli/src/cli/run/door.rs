@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tenure_gateway::EmbeddedBackend;
-use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::{ServerLimits, ServerSettings};
 use tokio::task::JoinHandle;
 
 use super::host::RunHost;
+use crate::cli::agent::AgentsOnFile;
 use crate::cli::gateway::HttpHost;
 use crate::cli::place::{FILES, socket_of};
 
@@ -39,7 +39,7 @@ impl RunDoor {
             let unix = vec![socket_of(&data)];
             let backend = EmbeddedBackend::new(scheduler, Some(data.join(FILES)));
             let settings = ServerSettings { unix, limits, ..ServerSettings::default() };
-            match HttpHost::start(backend, settings, Agents::default(), 1).await {
+            match HttpHost::start(backend, settings, AgentsOnFile::default(), 1).await {
                 Ok(opened) => Some(opened),
                 Err(failure) => {
                     tracing::debug!(why = failure.message, "other commands do not reach this run");

@@ -1,12 +1,12 @@
 //! The HTTP API of a node: a gateway in the same process, which goes over NATS as any other.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tenure_gateway::a2a::Agents;
 use tenure_gateway::server::ServerSettings;
 use tenure_node::{Login, Settings};
 use tenure_sdk::nats::NatsSettings;
 use tenure_wire::bus::address::servers;
 
+use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::Failure;
 use crate::cli::gateway::{HttpHost, cluster};
 
@@ -16,7 +16,7 @@ pub(crate) struct NodeHttp {
     /// Where it listens, and for whom.
     pub(super) server: ServerSettings,
     /// The agents that speak A2A there.
-    pub(super) agents: Agents,
+    pub(super) agents: AgentsOnFile,
     /// The user of NATS for its callers.
     pub(super) login: Login,
 }
@@ -25,7 +25,7 @@ pub(crate) struct NodeHttp {
 #[derive(Debug)]
 pub(super) struct GatewayOfNode {
     server: ServerSettings,
-    agents: Agents,
+    agents: AgentsOnFile,
     nats: NatsSettings,
 }
 

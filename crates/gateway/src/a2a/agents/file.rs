@@ -11,7 +11,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{BadId, HandlerName, PoolId, SessionId, StepId};
 
 use super::super::push::PushRules;
-use super::super::wire::{A2aProvider, A2aSkill};
+use super::super::wire::{A2aExtension, A2aProvider, A2aSkill};
 use super::{
     AGENTS_MAX, Agent, AgentAbout, AgentAnswers, AgentTable, AgentWork, AgentsError, ReadTemplate,
 };
@@ -61,6 +61,8 @@ struct AgentEntry {
     output_modes: Vec<String>,
     #[serde(default)]
     skills: Vec<SkillEntry>,
+    #[serde(default)]
+    extensions: Vec<A2aExtension>,
 }
 
 /// A skill as the file describes it.
@@ -78,6 +80,8 @@ struct SkillEntry {
     input_modes: Vec<String>,
     #[serde(default)]
     output_modes: Vec<String>,
+    #[serde(default)]
+    extended: bool,
 }
 
 fn first_version() -> String {
@@ -139,6 +143,8 @@ impl AgentEntry {
         let session = session.unwrap_or_else(|| format!("{SESSION_PREFIX}{}", self.name));
         let session = SessionId::new(session).map_err(|bad| bad.to_string())?;
         let work = self.work(beside, read_template)?;
+        let (extended, open): (Vec<_>, Vec<_>) =
+            self.skills.into_iter().partition(|it| it.extended);
         let about = AgentAbout {
             title: self.title.unwrap_or_else(|| self.name.clone()),
             description: self.description,
@@ -148,7 +154,9 @@ impl AgentEntry {
             icon_url: self.icon_url,
             input_modes: self.input_modes,
             output_modes: self.output_modes,
-            skills: self.skills.into_iter().map(SkillEntry::into_skill).collect(),
+            skills: open.into_iter().map(SkillEntry::into_skill).collect(),
+            extended_skills: extended.into_iter().map(SkillEntry::into_skill).collect(),
+            extensions: self.extensions,
         };
         let (name, answers, shared) = (self.name, self.answers, self.shared);
         Ok(Agent { name, about, session, answers, shared, work })
@@ -193,7 +201,7 @@ fn step_for_message(task: &CreateTask, named: Option<StepId>) -> Result<StepId, 
 
 impl SkillEntry {
     fn into_skill(self) -> A2aSkill {
-        let Self { id, name, description, tags, examples, input_modes, output_modes } = self;
+        let Self { id, name, description, tags, examples, input_modes, output_modes, .. } = self;
         A2aSkill { id, name, description, tags, examples, input_modes, output_modes }
     }
 }

@@ -2,6 +2,7 @@
 //! ([`file`]), which stands beside each gateway.
 
 mod file;
+mod served;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +15,9 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{HandlerName, PoolId, SessionId, StepId};
 
 use self::file::AgentsFile;
+pub use self::served::ServedAgents;
 use super::push::PushRules;
-use super::wire::{A2aProvider, A2aSkill};
+use super::wire::{A2aExtension, A2aProvider, A2aSkill};
 
 /// The most agents of a gateway.
 pub const AGENTS_MAX: usize = 1_000;
@@ -174,6 +176,16 @@ pub(crate) struct AgentAbout {
     pub(crate) input_modes: Vec<String>,
     pub(crate) output_modes: Vec<String>,
     pub(crate) skills: Vec<A2aSkill>,
+    /// Skills of which only callers that are let in learn.
+    pub(crate) extended_skills: Vec<A2aSkill>,
+    pub(crate) extensions: Vec<A2aExtension>,
+}
+
+impl AgentAbout {
+    /// Whether those who are let in get more of the card.
+    pub(crate) fn is_extended(&self) -> bool {
+        !self.extended_skills.is_empty()
+    }
 }
 
 /// What becomes of a message that begins a task.

@@ -137,6 +137,11 @@ impl TaskFold {
         self.task.durable().version()
     }
 
+    /// The version that changes with what orchestrators change alone (OCC-07).
+    pub(crate) fn spec_version(&self) -> u64 {
+        self.task.durable().spec_version()
+    }
+
     /// Whether the task has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.task.durable().is_terminal()

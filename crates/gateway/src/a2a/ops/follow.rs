@@ -55,7 +55,7 @@ impl<P: ClientPort> TaskFollower<P> {
     }
 
     /// The task so far; none before the first commit.
-    pub(super) const fn fold(&self) -> Option<&TaskFold> {
+    pub(crate) const fn fold(&self) -> Option<&TaskFold> {
         self.fold.as_ref()
     }
 

@@ -11,10 +11,14 @@ mod updates;
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use serde_json::Value as Json;
 use tenure_sdk::client::Client;
 
 use super::agents::Agent;
+use super::card::whole_card;
+use super::dialect::A2aDialect;
 use super::error::{A2aError, A2aReason};
 use crate::identity::Identity;
 use crate::live::{EventPlace, StreamPermit};
@@ -29,17 +33,20 @@ pub(crate) struct AgentCall<B: Backend> {
     agent: Arc<Agent>,
     who: Identity,
     client: Client<B::Client>,
+    /// The version of the protocol that the caller speaks.
+    dialect: A2aDialect,
 }
 
 impl<B: Backend> AgentCall<B> {
     /// Lets the caller of a request in, if it may enter the session of the agent.
     ///
     /// # Errors
-    /// It may not, or there is no way to the scheduler now.
+    /// It may not, it does not know an extension that the agent requires, or there is no way to the scheduler now.
     pub(crate) async fn open(
         gateway: Arc<Gateway<B>>,
         agent: Arc<Agent>,
         parts: &Parts,
+        dialect: A2aDialect,
     ) -> Result<Self, A2aError> {
         let who = parts.extensions.get::<Identity>().cloned();
         let nobody = || A2aError::new(A2aReason::Denied, "the caller is not known");
@@ -48,8 +55,20 @@ impl<B: Backend> AgentCall<B> {
             let message = format!("this login is not let into session {}", agent.session);
             return Err(A2aError::new(A2aReason::Denied, message));
         }
+        check_extensions(&agent, &parts.headers)?;
         let client = gateway.backend.client(&who, &agent.session).await?;
-        Ok(Self { gateway, agent, who, client })
+        Ok(Self { gateway, agent, who, client, dialect })
+    }
+
+    /// The whole card of the agent, for callers that were let in.
+    ///
+    /// # Errors
+    /// Everybody may read all of it.
+    pub(crate) fn extended_card(&self, parts: &Parts) -> Result<Json, A2aError> {
+        if !self.agent.about.is_extended() {
+            return Err(self.dialect.no_extended_card());
+        }
+        Ok(whole_card(&self.agent, &self.gateway.settings, parts, self.dialect))
     }
 
     /// The right to one more stream.
@@ -63,6 +82,25 @@ impl<B: Backend> AgentCall<B> {
     /// The name under which the caller acts.
     fn caller(&self) -> &str {
         self.who.principal.as_str()
+    }
+}
+
+/// The headers in which a caller says which extensions it knows: that of 1.0, and that of 0.3.
+const EXTENSIONS: [&str; 2] = ["a2a-extensions", "x-a2a-extensions"];
+
+/// Refuses a caller that does not know an extension without which it cannot speak to the agent.
+fn check_extensions(agent: &Agent, headers: &HeaderMap) -> Result<(), A2aError> {
+    let named = EXTENSIONS.iter().flat_map(|name| headers.get_all(*name));
+    let named = named.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let known: Vec<&str> = named.map(str::trim).collect();
+    let mut required = agent.about.extensions.iter().filter(|extension| extension.required);
+    match required.find(|extension| !known.contains(&&*extension.uri)) {
+        None => Ok(()),
+        Some(missing) => {
+            let message =
+                format!("this agent needs callers that know the extension {}", missing.uri);
+            Err(A2aError::new(A2aReason::ExtensionRequired, message).with("uri", &missing.uri))
+        }
     }
 }
 

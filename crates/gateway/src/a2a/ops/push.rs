@@ -18,24 +18,26 @@ use super::AgentCall;
 use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::bare_step;
-use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget};
+use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget, check_headers};
 use crate::a2a::wire::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
 
 /// The labels of a courier: the task that it follows, and its configuration.
 const FOLLOWS: &str = "a2a-push-task";
 const CONFIG: &str = "a2a-push-config";
 
-/// How many configurations a task has at most.
-const CONFIGS_MAX: usize = 100;
+/// How many configurations a task has at most. Each of a live task has a courier, of which a gateway runs a limited
+/// number.
+const CONFIGS_MAX: usize = 16;
 
 /// How many bytes the id of a configuration has at most.
 const ID_MAX: usize = 63;
 
 impl<B: Backend> AgentCall<B> {
-    /// Sends updates of a task to an address from now on. A configuration of the same id is replaced.
+    /// Sends updates of a task to an address from now on. A configuration of the same id is replaced. Of a task that
+    /// has ended it is kept alone, as no updates will come: a caller cannot know when that happens.
     ///
     /// # Errors
-    /// There is no such task, it has ended, or nothing is sent to the address.
+    /// There is no such task, it has as many configurations as it may have, or nothing is sent to the address.
     pub(crate) async fn push_create(
         &self,
         config: A2aPushConfig,
@@ -43,8 +45,10 @@ impl<B: Backend> AgentCall<B> {
         let config = self.checked(config)?;
         let (task, fold) = self.find(&config.task_id).await?;
         if fold.has_ended() {
-            let message = "the task has ended: there will be no updates";
-            return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
+            let config = A2aPushConfig { task_id: task.to_string(), ..config };
+            self.check_room(&task, &config.id).await?;
+            self.keep_config(&task, &config).await?;
+            return Ok(config);
         }
         self.keep_push(&task, fold.version(), config).await
     }
@@ -68,12 +72,30 @@ impl<B: Backend> AgentCall<B> {
     pub(crate) async fn push_list(&self, asked: &A2aPushList) -> Result<A2aPushPage, A2aError> {
         self.push_rules()?;
         let (task, _) = self.find(&asked.task_id).await?;
+        let configs = self.configs(&task).await?;
+        Ok(A2aPushPage { configs, next_page_token: String::new() })
+    }
+
+    async fn configs(&self, task: &TaskId) -> Result<Vec<A2aPushConfig>, A2aError> {
         let (kind, limit) = (Some(FactKind::A2aPushConfig), Some(CONFIGS_MAX));
         let input = FactsInput { kind, limit, ..FactsInput::default() };
-        let facts = self.client.facts(&task, input).await?.facts;
+        let facts = self.client.facts(task, input).await?.facts;
         let read = |value: &Value| serde_json::from_slice(value.data()?).ok();
-        let configs = facts.iter().filter_map(|fact| read(&fact.payload)).collect();
-        Ok(A2aPushPage { configs, next_page_token: String::new() })
+        Ok(facts.iter().filter_map(|fact| read(&fact.payload)).collect())
+    }
+
+    /// Refuses one configuration too many. Of several that come at once a few more may get in.
+    async fn check_room(&self, task: &TaskId, id: &str) -> Result<(), A2aError> {
+        let all = self.configs(task).await?;
+        let is_full = all.len() >= CONFIGS_MAX && all.iter().all(|config| config.id != id);
+        let message = format!("a task has at most {CONFIGS_MAX} configurations");
+        if is_full { Err(A2aError::new(A2aReason::UnsupportedOperation, message)) } else { Ok(()) }
+    }
+
+    async fn keep_config(&self, task: &TaskId, config: &A2aPushConfig) -> Result<(), A2aError> {
+        let json = serde_json::to_vec(config).unwrap_or_default(); // It came as JSON.
+        self.client.keep_fact(task, fact(&config.id, json)).await?;
+        Ok(())
     }
 
     /// Sends no more updates. It does not matter whether there was such a configuration.
@@ -82,20 +104,18 @@ impl<B: Backend> AgentCall<B> {
     /// There is no such task.
     pub(crate) async fn push_delete(&self, asked: &A2aPushName) -> Result<(), A2aError> {
         self.push_rules()?;
-        let (task, fold) = self.find(&asked.task_id).await?;
-        if !fold.has_ended() {
-            let fact = fact(&asked.id, b"null".as_slice().into());
-            match self.client.keep_fact(&task, fact).await {
-                Err(refused) if refused.code == Code::TaskTerminal => {} // It has just ended.
-                kept => drop(kept?),
-            }
+        let (task, _) = self.find(&asked.task_id).await?;
+        let is_there = self.configs(&task).await?.iter().any(|config| config.id == asked.id);
+        if is_there {
+            self.client.keep_fact(&task, fact(&asked.id, b"null".to_vec())).await?;
         }
         self.dismiss(&task, &asked.id).await
     }
 
     /// What is to be kept for a message that asks for callbacks, checked before the message begins anything.
     pub(super) fn checked(&self, config: A2aPushConfig) -> Result<A2aPushConfig, A2aError> {
-        PushTarget::read(&config.url, self.push_rules()?)?;
+        PushTarget::read(&config.url, &self.push_rules()?)?;
+        check_headers(&config)?;
         let id = match config.id.len() {
             0 => Uuid::now_v7().to_string(),
             length if length <= ID_MAX => config.id,
@@ -112,17 +132,18 @@ impl<B: Backend> AgentCall<B> {
         config: A2aPushConfig,
     ) -> Result<A2aPushConfig, A2aError> {
         let config = A2aPushConfig { task_id: task.to_string(), ..config };
+        self.check_room(task, &config.id).await?;
         self.dismiss(task, &config.id).await?;
         let order = PushOrder {
             task_id: task.clone(),
             caller: self.caller().to_owned(),
             since,
+            dialect: self.dialect,
             config: config.clone(),
         };
         let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
         self.client.create_under(Context::new(command), courier(order)?).await?;
-        let json = serde_json::to_vec(&config).unwrap_or_default(); // It came as JSON.
-        self.client.keep_fact(task, fact(&config.id, json)).await?;
+        self.keep_config(task, &config).await?;
         Ok(config)
     }
 
@@ -140,7 +161,7 @@ impl<B: Backend> AgentCall<B> {
         Ok(())
     }
 
-    fn push_rules(&self) -> Result<&PushRules, A2aError> {
+    fn push_rules(&self) -> Result<PushRules, A2aError> {
         let message = "this agent does not call back";
         let none = || A2aError::new(A2aReason::PushNotSupported, message);
         self.gateway.settings.agents.push().ok_or_else(none)

@@ -94,8 +94,8 @@ impl<B: Backend> AgentCall<B> {
         Ok(delivered)
     }
 
-    /// Keeps a configuration that came with a message. A task that has ended meanwhile takes none, and its courier
-    /// sends what there was.
+    /// Keeps a configuration that came with a message. A task that is being canceled meanwhile takes none, and its
+    /// courier sends what there is all the same.
     async fn keep_inline(
         &self,
         task: &TaskId,
@@ -198,8 +198,12 @@ impl<B: Backend> AgentCall<B> {
         let reference = self.keep(&task, &message).await?;
         let asks = is_interrupted(fold.shown().status.state);
         match fold.asking().into_iter().next().filter(|_| asks) {
-            // A2A-10, A2A-11: of two answers to one question the second meets no question any more.
-            Some(step) => drop(self.client.update(&task, vec![answer(step, reference)]).await?),
+            // A2A-10, A2A-11: of two answers to one question the second is refused, also if the agent has asked
+            // another question meanwhile.
+            Some(step) => {
+                let client = self.client.expecting_spec(fold.spec_version());
+                client.update(&task, vec![answer(step, reference)]).await?;
+            }
             // A2A-21: nobody has asked, and nothing is interrupted.
             None => {
                 let late = AppendProgress { input_refs: vec![reference], ..Default::default() };

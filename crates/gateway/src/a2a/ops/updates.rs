@@ -5,11 +5,14 @@
 //! whichever gateway: A2A itself says nothing of that.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
 use serde_json::Value as Json;
+use tenure_core::id::TaskId;
 use tenure_ports::ClientPort;
+use tokio::time::timeout;
 
 use super::AgentCall;
 use super::follow::{CommitUpdates, TaskFollower, load};
@@ -50,6 +53,8 @@ pub(crate) struct UpdateStream<P> {
     start: StreamStart,
     ready: VecDeque<Bytes>,
     shape: Box<dyn StreamShape>,
+    /// After how long without an update the stream ends.
+    idle_max: Duration,
 }
 
 impl<B: Backend> AgentCall<B> {
@@ -72,13 +77,11 @@ impl<B: Backend> AgentCall<B> {
         let DeliveredMessage { task, is_new } = self.deliver(asked).await?;
         if is_new {
             let follower = TaskFollower::from_start(self.client.clone(), task);
-            return Ok(UpdateStream::new(follower, StreamStart::First, shape));
+            let stream = UpdateStream::new(follower, StreamStart::First, shape);
+            return Ok(stream.ending_after(self.stream_idle_max()));
         }
         let fold = load(&self.client, &task).await?;
-        let stream = UpdateStream::from_now(fold, shape, |fold| {
-            TaskFollower::behind(self.client.clone(), task, fold)
-        });
-        Ok(stream)
+        Ok(self.from_now(task, fold, shape))
     }
 
     /// Tells what happens to a task from now on, or from the place on that the reader has reached.
@@ -98,35 +101,48 @@ impl<B: Backend> AgentCall<B> {
                 return Err(A2aError::invalid("Last-Event-ID", message));
             }
             let follower = TaskFollower::from_start(self.client.clone(), task);
-            return Ok(UpdateStream::new(follower, StreamStart::Behind(since), shape));
+            let stream = UpdateStream::new(follower, StreamStart::Behind(since), shape);
+            return Ok(stream.ending_after(self.stream_idle_max()));
         }
         if fold.has_ended() {
             let message = "the task has ended: nothing more will happen to it";
             return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
         }
-        let stream = UpdateStream::from_now(fold, shape, |fold| {
-            TaskFollower::behind(self.client.clone(), task, fold)
-        });
-        Ok(stream)
+        Ok(self.from_now(task, fold, shape))
+    }
+
+    /// The stream of a task as it stands, and what happens to it from now on.
+    fn from_now(
+        &self,
+        task: TaskId,
+        fold: TaskFold,
+        shape: impl StreamShape,
+    ) -> UpdateStream<B::Client> {
+        let follow = |fold| TaskFollower::behind(self.client.clone(), task, fold);
+        UpdateStream::from_now(fold, shape, follow).ending_after(self.stream_idle_max())
+    }
+
+    fn stream_idle_max(&self) -> Duration {
+        self.gateway.settings.stream_idle_max
     }
 }
 
 impl<P: ClientPort> UpdateStream<P> {
     fn new(follower: TaskFollower<P>, start: StreamStart, shape: impl StreamShape) -> Self {
-        let (follower, shape) = (Some(follower), Box::new(shape));
-        Self { follower, start, ready: VecDeque::new(), shape }
+        Self { follower: Some(follower), ..Self::without_follower(start, shape) }
     }
 
     /// A stream of one update.
     fn of_one(update: &A2aUpdate, shape: impl StreamShape) -> Self {
-        let mut stream = Self::without_follower(EventPlace::default(), shape);
+        let start = StreamStart::Behind(EventPlace::default());
+        let mut stream = Self::without_follower(start, shape);
         stream.write(None, update);
         stream
     }
 
-    fn without_follower(place: EventPlace, shape: impl StreamShape) -> Self {
-        let (start, shape) = (StreamStart::Behind(place), Box::new(shape));
-        Self { follower: None, start, ready: VecDeque::new(), shape }
+    fn without_follower(start: StreamStart, shape: impl StreamShape) -> Self {
+        let (ready, shape, idle_max) = (VecDeque::new(), Box::new(shape), Duration::MAX);
+        Self { follower: None, start, ready, shape, idle_max }
     }
 
     /// A stream that begins with a task as it stands.
@@ -136,12 +152,17 @@ impl<P: ClientPort> UpdateStream<P> {
         follow: impl FnOnce(TaskFold) -> TaskFollower<P>,
     ) -> Self {
         let place = EventPlace::behind(fold.version());
-        let mut stream = Self::without_follower(place, shape);
+        let mut stream = Self::without_follower(StreamStart::Behind(place), shape);
         stream.write(Some(place), &A2aUpdate::Task(fold.shown().clone()));
         if !stream.shape.ends(&fold) {
             stream.follower = Some(follow(fold));
         }
         stream
+    }
+
+    /// The same stream, which ends when nothing happens for so long. Its reader may subscribe again.
+    fn ending_after(self, idle_max: Duration) -> Self {
+        Self { idle_max, ..self }
     }
 
     /// The frames, to the end of the stream.
@@ -157,7 +178,8 @@ impl<P: ClientPort> UpdateStream<P> {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
-            match self.follower.as_mut()?.next().await? {
+            let next = timeout(self.idle_max, self.follower.as_mut()?.next()).await;
+            match next.ok().flatten()? {
                 Ok(told) => self.take(told),
                 Err(error) => {
                     tracing::debug!(message = %error.message, "a stream of updates breaks off");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure_core::Rejection;
-use tenure_core::id::{HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::id::{HandlerName, PoolId, Ref, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::boot;
@@ -17,12 +17,14 @@ use tenure_wire::bus::subject::Token;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 
-use super::post::{connector, post};
-use super::{PushRules, PushTarget};
+use super::PushTarget;
+use super::post::{UpdateBody, connector, post};
 use crate::Backend;
+use crate::a2a::ServedAgents;
 use crate::a2a::dialect::A2aDialect;
+use crate::a2a::map::TaskFold;
 use crate::a2a::ops::{CommitUpdates, TaskFollower};
-use crate::a2a::wire::A2aPushConfig;
+use crate::a2a::wire::{A2aPushConfig, A2aUpdate};
 use crate::identity::{Allowed, Identity};
 use crate::live::EventPlace;
 
@@ -54,6 +56,9 @@ pub(crate) struct PushOrder {
     pub(crate) caller: String,
     /// The version of the task behind which updates are sent.
     pub(crate) since: u64,
+    /// The version of the protocol in which to write them.
+    #[serde(default)]
+    pub(crate) dialect: A2aDialect,
     /// Where to send them.
     pub(crate) config: A2aPushConfig,
 }
@@ -61,15 +66,17 @@ pub(crate) struct PushOrder {
 /// What all couriers of a gateway share.
 struct CourierShared<B> {
     backend: B,
-    rules: PushRules,
+    agents: ServedAgents,
     tls: TlsConnector,
 }
 
-/// Runs the couriers of a gateway for as long as it is polled. Without a way to the scheduler it tries again.
-pub(crate) async fn run_couriers<B: Backend>(backend: B, rules: PushRules) {
+/// Runs the couriers of a gateway for as long as it is polled, as soon as a file of agents allows that updates are
+/// sent. Without a way to the scheduler it tries again.
+pub(crate) async fn run_couriers<B: Backend>(backend: B, agents: ServedAgents) {
+    agents.until_push().await;
     match tokio::task::spawn_blocking(connector).await {
         Ok(Ok(tls)) => {
-            let _couriers = join_patiently(&Arc::new(CourierShared { backend, rules, tls })).await;
+            let _couriers = join_patiently(&Arc::new(CourierShared { backend, agents, tls })).await;
             std::future::pending().await
         }
         Ok(Err(error)) => tracing::error!(%error, "no updates are sent: there is no TLS"),
@@ -114,29 +121,24 @@ async fn carry<B: Backend>(
     shared: Arc<CourierShared<B>>,
 ) -> Result<(), HandlerError> {
     let order: PushOrder = step.input_json()?;
-    let target = match PushTarget::read(&order.config.url, &shared.rules) {
-        Ok(target) => target,
-        Err(error) => return Ok(step.reject(&error.message)?), // The rules have changed.
-    };
-    let since = reached(&step).unwrap_or(EventPlace::behind(order.since));
+    let since = reached(step.checkpoint_refs()).unwrap_or(EventPlace::behind(order.since));
     let client = reader(&step, &order, &shared.backend).await?;
     let mut follower = TaskFollower::from_start(client, order.task_id.clone());
     while let Some(Some(next)) = unless_stopped(&step, follower.next()).await {
         let CommitUpdates { seq, updates } = next.map_err(|error| error.message)?;
         let mut place = EventPlace::default();
-        for update in &updates {
+        for body in bodies(order.dialect, &updates, follower.fold()) {
             place = place.next(seq);
             if place <= since {
                 continue;
             }
-            let body = A2aDialect::V1.update(update).to_string();
-            let sent = deliver(&target, &order.config, body, &shared.tls);
-            match unless_stopped(&step, sent).await {
+            match unless_stopped(&step, deliver(&shared, &order.config, &body)).await {
                 None => return Ok(()), // The configuration was deleted, or the gateway stops.
                 Some(DeliveryEnd::Taken) => {
                     step.checkpoint(&format!("{CHECKPOINT}{place}")).await?
                 }
                 Some(DeliveryEnd::Unwanted) => return Ok(step.complete(None)?),
+                Some(DeliveryEnd::Forbidden(why)) => return Ok(step.reject(&why)?),
                 Some(DeliveryEnd::GivenUp) => {
                     return Ok(step.reject("the receiver has taken no update for a day")?);
                 }
@@ -149,10 +151,23 @@ async fn carry<B: Backend>(
     }
 }
 
-/// Up to which place an earlier courier has come.
-fn reached(step: &StepContext) -> Option<EventPlace> {
-    let newest = step.checkpoint_refs().first()?;
-    newest.as_str().strip_prefix(CHECKPOINT)?.parse().ok()
+/// What is sent of the updates of a commit: in 1.0 each of them, and in 0.3 the task as it then is.
+fn bodies(dialect: A2aDialect, updates: &[A2aUpdate], fold: Option<&TaskFold>) -> Vec<UpdateBody> {
+    let media_type = dialect.push_media_type();
+    let write = |json: serde_json::Value| UpdateBody { media_type, text: json.to_string() };
+    match dialect {
+        A2aDialect::V1 => updates.iter().map(|update| write(dialect.update(update))).collect(),
+        A2aDialect::V03 => {
+            let task = fold.filter(|_| !updates.is_empty()).map(|fold| dialect.task(fold.shown()));
+            task.map(write).into_iter().collect()
+        }
+    }
+}
+
+/// Up to which place earlier couriers have come.
+fn reached(checkpoints: &[Ref]) -> Option<EventPlace> {
+    let places = checkpoints.iter().filter_map(|it| it.as_str().strip_prefix(CHECKPOINT));
+    places.filter_map(|place| place.parse().ok()).max()
 }
 
 /// A client that reads the task as its caller may.
@@ -179,18 +194,26 @@ enum DeliveryEnd {
     Unwanted,
     /// The receiver did not answer for too long.
     GivenUp,
+    /// Nothing is sent to the address any more, for this reason.
+    Forbidden(String),
 }
 
-/// Sends an update until it is taken.
-async fn deliver(
-    target: &PushTarget,
+/// Sends an update until it is taken. The file of agents may say at any time that nothing is sent there any more.
+async fn deliver<B: Backend>(
+    shared: &CourierShared<B>,
     config: &A2aPushConfig,
-    body: String,
-    tls: &TlsConnector,
+    body: &UpdateBody,
 ) -> DeliveryEnd {
     let (begun, mut wait) = (Instant::now(), WAIT_FIRST);
     loop {
-        match post(target, config, body.clone(), tls).await {
+        let rules = shared.agents.push();
+        let target = rules.map(|rules| PushTarget::read(&config.url, &rules));
+        let target = match target {
+            Some(Ok(target)) => target,
+            Some(Err(refused)) => return DeliveryEnd::Forbidden(refused.message),
+            None => return DeliveryEnd::Forbidden("updates are not sent any more".into()),
+        };
+        match post(&target, config, body, &shared.tls).await {
             Ok(status) if status.is_success() => return DeliveryEnd::Taken,
             Ok(StatusCode::GONE) => return DeliveryEnd::Unwanted,
             Ok(status) => tracing::debug!(%status, host = target.host, "an update is refused"),
@@ -209,5 +232,22 @@ async fn unless_stopped<T>(step: &StepContext, does: impl Future<Output = T>) ->
     tokio::select! {
         done = does => Some(done),
         () = step.cancellation().cancelled() => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A courier goes on behind the last update that any earlier one has brought, in whatever order they are told.
+    #[test]
+    fn a_courier_goes_on_behind_all_earlier_ones() {
+        let at = |places: &[&str]| {
+            let told: Vec<Ref> = places.iter().map(|place| place.parse().unwrap()).collect();
+            reached(&told).map(|place| place.to_string())
+        };
+        assert_eq!(at(&[]), None);
+        let all = ["a2a-place:9.1", "a2a-place:9.2", "a2a-place:10.1", "a2a-place:7", "other:12"];
+        assert_eq!(at(&all).as_deref(), Some("10.1"));
     }
 }

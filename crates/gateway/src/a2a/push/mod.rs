@@ -15,6 +15,7 @@ mod target;
 use serde::Deserialize;
 
 pub(crate) use self::courier::{COURIERS, PushOrder, run_couriers};
+pub(crate) use self::post::check_headers;
 pub(crate) use self::target::PushTarget;
 
 /// To which addresses the gateway may send updates, beside `https` to public ones.

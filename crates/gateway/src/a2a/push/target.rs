@@ -60,16 +60,18 @@ impl PushTarget {
         }
     }
 
-    /// An IP address of the host to which updates may be sent.
+    /// The IP addresses of the host to which updates may be sent, at least one.
     ///
     /// # Errors
     /// The name is not known, or all its addresses are such that nothing is sent there.
-    pub(super) async fn resolve(&self) -> io::Result<SocketAddr> {
+    pub(super) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found = lookup_host((&*self.host, self.port)).await?;
-        let mut admitted = found.filter(|address| self.admits(address.ip()));
-        admitted.next().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::PermissionDenied, "the host has no public address")
-        })
+        let admitted: Vec<_> = found.filter(|address| self.admits(address.ip())).collect();
+        if admitted.is_empty() {
+            let why = "the host has no public address";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(admitted)
     }
 
     fn admits(&self, ip: IpAddr) -> bool {
@@ -190,6 +192,7 @@ mod tests {
             |allow: &[&str]| PushTarget::read("https://localhost:9/", &rules(allow)).unwrap();
         let refused = target(&[]).resolve().await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        assert!(target(&["localhost"]).resolve().await.unwrap().ip().is_loopback());
+        let admitted = target(&["localhost"]).resolve().await.unwrap();
+        assert!(!admitted.is_empty() && admitted.iter().all(|it| it.ip().is_loopback()));
     }
 }

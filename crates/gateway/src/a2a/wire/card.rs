@@ -71,9 +71,29 @@ pub(crate) struct A2aCapabilities {
     pub(crate) streaming: bool,
     /// Whether it calls back.
     pub(crate) push_notifications: bool,
+    /// Extensions of the protocol.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) extensions: Vec<A2aExtension>,
     /// Whether callers that have proved who they are get more of a card.
     #[serde(skip_serializing_if = "is_off")]
     pub(crate) extended_agent_card: bool,
+}
+
+/// An extension of the protocol that an agent knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct A2aExtension {
+    /// Its name.
+    pub(crate) uri: String,
+    /// How the agent uses it, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) description: String,
+    /// Whether callers have to know it.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub(crate) required: bool,
+    /// Anything beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) params: Option<A2aMetadata>,
 }
 
 /// Something that an agent does.

@@ -12,7 +12,9 @@ mod time;
 
 use serde_json::{Map, Value as Json};
 
-pub(crate) use self::card::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aProvider, A2aSkill};
+pub(crate) use self::card::{
+    A2aAgentCard, A2aCapabilities, A2aExtension, A2aInterface, A2aProvider, A2aSkill,
+};
 pub(crate) use self::message::{A2aContent, A2aMessage, A2aPart, A2aRole};
 pub(crate) use self::push::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
 pub(crate) use self::request::{A2aCancel, A2aGet, A2aList, A2aSend, A2aSubscribe, A2aTaskPage};
