@@ -18,6 +18,7 @@ pub(crate) use self::counters::CountedIn;
 pub use self::counters::Counters;
 use self::text::{Exposition, MEDIA_TYPE, MetricKind};
 use crate::Gateway;
+use crate::a2a::Agents;
 use crate::api::bytes_reply;
 use crate::backend::{Backend, NodeAnswers};
 use crate::health::ShortCache;
@@ -59,6 +60,7 @@ async fn page<B: Backend>(
     let heard = cache.get(|| hear(gateway, who)).await;
     let mut out = Exposition::default();
     gateway.counters.write(&mut out);
+    write_agents(&gateway.settings.agents.now(), &mut out);
     write_backend(heard.as_deref(), &mut out);
     if let Some(heard) = &heard {
         nodes::write(&heard.nodes, &mut out);
@@ -71,6 +73,15 @@ async fn hear<B: Backend>(gateway: &Gateway<B>, who: &Identity) -> Option<Arc<No
     let asked = gateway.backend.nodes(who, &gateway.settings.session);
     let heard = tokio::time::timeout(PATIENCE, asked).await.ok()?;
     heard.ok().map(Arc::new)
+}
+
+/// Gateways of a cluster that do not say the same have other files of agents. Without a file there is nothing to say.
+fn write_agents(agents: &Agents, out: &mut Exposition) {
+    const AGENTS: &str = "tenure_gateway_agents";
+    if !agents.digest().is_empty() {
+        out.family(AGENTS, MetricKind::Gauge, "How many agents speak A2A, by the file that says so.");
+        out.sample(AGENTS, &[("digest", agents.digest())], agents.names().count());
+    }
 }
 
 fn write_backend(heard: Option<&NodeAnswers>, out: &mut Exposition) {

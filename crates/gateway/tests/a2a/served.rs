@@ -34,6 +34,9 @@ async fn agents_become_others_while_they_are_served() {
     assert_eq!(get(&talk, "/tasks").await.status, StatusCode::NOT_FOUND);
     let new = Talk::new(talk.to, "new");
     assert_eq!(get(&new, "/.well-known/agent-card.json").await.json()["name"], "new");
+    let metrics = send(Exchange::new(talk.to, Method::GET, "/metrics")).await;
+    let told = format!("tenure_gateway_agents{{digest=\"{}\"}} 1", served.now().digest());
+    assert!(String::from_utf8_lossy(&metrics.body).contains(&told), "{:?}", metrics.body);
     served.replace(agents());
     assert_eq!(talk.get(&task["id"]).await, task);
 }
