@@ -79,7 +79,11 @@ async fn hear<B: Backend>(gateway: &Gateway<B>, who: &Identity) -> Option<Arc<No
 fn write_agents(agents: &Agents, out: &mut Exposition) {
     const AGENTS: &str = "tenure_gateway_agents";
     if !agents.digest().is_empty() {
-        out.family(AGENTS, MetricKind::Gauge, "How many agents speak A2A, by the file that says so.");
+        out.family(
+            AGENTS,
+            MetricKind::Gauge,
+            "How many agents speak A2A, by the file that says so.",
+        );
         out.sample(AGENTS, &[("digest", agents.digest())], agents.names().count());
     }
 }

@@ -38,6 +38,24 @@ async fn tasks_are_listed_from_the_newest_on() {
     assert_eq!(listed, made);
 }
 
+/// A page is not longer than its readers can bear: large tasks come on several.
+#[tokio::test]
+async fn a_page_of_large_tasks_is_short() {
+    let talk = House::open().await.talk("echo").await;
+    let large = "a".repeat(9 << 20);
+    for _ in 0..3 {
+        talk.say(message(&format!("echo {large}"))).await;
+    }
+    let list = async |token: &Json| {
+        let params = json!({"pageToken": token, "historyLength": 0, "includeArtifacts": true});
+        talk.result("ListTasks", params).await
+    };
+    let first = list(&json!("")).await;
+    assert_eq!((ids(&first).len(), &first["totalSize"]), (2, &json!(3)));
+    let second = list(&first["nextPageToken"]).await;
+    assert_eq!((ids(&second).len(), &second["nextPageToken"]), (1, &json!("")));
+}
+
 /// A list has the tasks of a context, or those in a state.
 #[tokio::test]
 async fn a_list_is_of_a_context_or_of_a_state() {

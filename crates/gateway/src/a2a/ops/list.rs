@@ -29,6 +29,9 @@ const STRIDE: usize = 500;
 /// How many Tasks are looked at: a list over more begins with the live ones and the newest of the others.
 const LOOKED_AT_MAX: usize = 10_000;
 
+/// How many bytes the tasks of a page have at most, about. A page has at least one task all the same.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+
 /// How many Tasks are read at a time.
 const LOADS_MAX: usize = 8;
 
@@ -116,11 +119,11 @@ impl<B: Backend> AgentCall<B> {
         places.sort_unstable();
         places.retain(|place| filter.behind.as_ref().is_none_or(|behind| place > behind));
         let size = usize::try_from(filter.page_size).unwrap_or(usize::MAX);
-        let has_more = places.len() > size;
-        places.truncate(size);
-        let last = places.last().filter(|_| has_more);
+        let left = places.split_off(size.min(places.len()));
+        let (tasks, read) = self.shown(&places, asked).await?;
+        let has_more = read < places.len() || !left.is_empty();
+        let last = places[..read].last().filter(|_| has_more);
         let next_page_token = last.map(ListPlace::to_token).unwrap_or_default();
-        let tasks = self.shown(&places, asked).await?;
         Ok(A2aTaskPage { tasks, next_page_token, page_size: filter.page_size, total_size })
     }
 
@@ -162,16 +165,24 @@ impl<B: Backend> AgentCall<B> {
         labels
     }
 
-    /// The tasks at these places, in their order. One that was swept meanwhile is left out.
-    async fn shown(&self, places: &[ListPlace], asked: &A2aList) -> Result<Vec<A2aTask>, A2aError> {
+    /// The tasks at these places, in their order, and at how many of the places they were: the first ones, as long as
+    /// all together are not too large. A task that was swept meanwhile is left out.
+    async fn shown(
+        &self,
+        places: &[ListPlace],
+        asked: &A2aList,
+    ) -> Result<(Vec<A2aTask>, usize), A2aError> {
         let ids: Vec<TaskId> = places.iter().map(|place| place.task_id.clone()).collect();
         let loads = stream::iter(ids).map(|task| {
             let client = self.client.clone();
             async move { load(&client, &task).await }
         });
-        let loaded: Vec<_> = loads.buffered(LOADS_MAX).collect().await;
-        let mut all = Vec::new();
-        for fold in loaded {
+        let mut loads = loads.buffered(LOADS_MAX);
+        let (mut all, mut read, mut bytes) = (Vec::new(), 0, 0);
+        while bytes < PAGE_BYTES_MAX
+            && let Some(fold) = loads.next().await
+        {
+            read += 1;
             let fold = match fold {
                 Ok(fold) => fold,
                 Err(error) if error.reason == A2aReason::TaskNotFound => continue,
@@ -181,9 +192,10 @@ impl<B: Backend> AgentCall<B> {
             if !asked.include_artifacts {
                 task.artifacts.clear();
             }
+            bytes += task.weight();
             all.push(task);
         }
-        Ok(all)
+        Ok((all, read))
     }
 }
 

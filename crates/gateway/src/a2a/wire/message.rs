@@ -131,6 +131,14 @@ impl A2aPart {
         Self { media_type: Some(media_type.into()), ..self }
     }
 
+    /// How many bytes it has, about.
+    pub(crate) fn weight(&self) -> usize {
+        match &self.content {
+            A2aContent::Text(text) | A2aContent::Raw(text) | A2aContent::Url(text) => text.len(),
+            A2aContent::Data(data) => data.to_string().len(),
+        }
+    }
+
     /// Its text, if it is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.content {

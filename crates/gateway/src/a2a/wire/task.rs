@@ -52,6 +52,13 @@ pub(crate) struct A2aTask {
 }
 
 impl A2aTask {
+    /// How many bytes it has, about.
+    pub(crate) fn weight(&self) -> usize {
+        let made = self.artifacts.iter().flat_map(|artifact| &artifact.parts);
+        let said = self.history.iter().chain(&self.status.message).flat_map(|said| &said.parts);
+        made.chain(said).map(A2aPart::weight).sum()
+    }
+
     /// The same task with no more of its history than asked for: none named, all of it.
     pub(crate) fn with_history(mut self, most: Option<u32>) -> Self {
         if let Some(most) = most.and_then(|most| usize::try_from(most).ok()) {
