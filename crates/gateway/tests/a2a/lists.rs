@@ -38,7 +38,7 @@ async fn tasks_are_listed_from_the_newest_on() {
     assert_eq!(listed, made);
 }
 
-/// A page is not longer than its readers can bear: large tasks come on several.
+/// A page is not longer than its readers can bear: large tasks come on several. Nor does a message take so much.
 #[tokio::test]
 async fn a_page_of_large_tasks_is_short() {
     let talk = House::open().await.talk("echo").await;
@@ -54,6 +54,8 @@ async fn a_page_of_large_tasks_is_short() {
     assert_eq!((ids(&first).len(), &first["totalSize"]), (2, &json!(3)));
     let second = list(&first["nextPageToken"]).await;
     assert_eq!((ids(&second).len(), &second["nextPageToken"]), (1, &json!("")));
+    let refers = with(message("echo a"), &json!({"referenceTaskIds": ids(&first)}));
+    assert_eq!(talk.refusal("SendMessage", json!({"message": refers})).await, -32602);
 }
 
 /// A list has the tasks of a context, or those in a state.

@@ -77,7 +77,8 @@ impl<B: Backend> AgentCall<B> {
     }
 
     async fn configs(&self, task: &TaskId) -> Result<Vec<A2aPushConfig>, A2aError> {
-        let (kind, limit) = (Some(FactKind::A2aPushConfig), Some(CONFIGS_MAX));
+        // Twice as many, because more than there may be get in if they come at once.
+        let (kind, limit) = (Some(FactKind::A2aPushConfig), Some(2 * CONFIGS_MAX));
         let input = FactsInput { kind, limit, ..FactsInput::default() };
         let facts = self.client.facts(task, input).await?.facts;
         let read = |value: &Value| serde_json::from_slice(value.data()?).ok();

@@ -27,8 +27,10 @@ const INPUT_RECEIVED: &str = "input_received";
 /// How many characters a context has at most, as it is a label of its Tasks (LABEL-01).
 const CONTEXT_CHARS_MAX: usize = 128;
 
-/// How many tasks a message may refer to.
+/// How many tasks a message may refer to, and how many bytes they may have made together, about: all of it becomes
+/// a part of one input.
 const REFERENCES_MAX: usize = 16;
+const REFERENCED_BYTES_MAX: usize = 12 << 20;
 
 /// What became of a message.
 #[derive(Debug)]
@@ -145,10 +147,16 @@ impl<B: Backend> AgentCall<B> {
 
     /// A2A-12: the tasks that a message refers to, with what they have made.
     async fn referenced(&self, message: &A2aMessage) -> Result<Vec<A2aTask>, A2aError> {
-        let mut all = Vec::new();
+        let (mut all, mut bytes) = (Vec::new(), 0);
         for id in &message.reference_task_ids {
             let (_, fold) = self.find(id).await?;
-            all.push(fold.shown().clone().with_history(Some(0)));
+            let task = fold.shown().clone().with_history(Some(0));
+            bytes += task.weight();
+            if bytes > REFERENCED_BYTES_MAX {
+                let message = "what these tasks have made is too large for a message";
+                return Err(A2aError::invalid("message.referenceTaskIds", message));
+            }
+            all.push(task);
         }
         Ok(all)
     }
