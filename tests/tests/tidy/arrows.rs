@@ -8,6 +8,7 @@ use super::{assert_none, metadata, root, text};
 /// are built with it.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-core", &[]),
+    ("tenure-a2a", &["tenure-core"]),
     ("tenure-wire", &["tenure-core"]),
     ("tenure-ports", &["tenure-core", "tenure-wire"]),
     ("tenure-testkit", &["tenure-core", "tenure-wire", "tenure-ports"]),
@@ -21,7 +22,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
     (
         "tenure-gateway",
-        &["tenure-core", "tenure-wire", "tenure-ports", "tenure-scheduler", "tenure-sdk"],
+        &[
+            "tenure-core",
+            "tenure-a2a",
+            "tenure-wire",
+            "tenure-ports",
+            "tenure-scheduler",
+            "tenure-sdk",
+        ],
     ),
     ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
     ("tenure-taskfile", &[]),

@@ -7,8 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::error::{A2aError, A2aReason};
 use super::map::{TaskFold, is_settled};
-use super::v03;
-use super::wire::{A2aPushConfig, A2aPushPage, A2aReply, A2aTask, A2aTaskPage, A2aUpdate};
+use super::wire::{A2aPushConfig, A2aPushPage, A2aReply, A2aTask, A2aTaskPage, A2aUpdate, v03};
 use crate::api::Parameters;
 
 /// The header, or the parameter, in which a caller says which version it speaks.

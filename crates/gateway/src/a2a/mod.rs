@@ -23,13 +23,12 @@ mod ops;
 mod push;
 mod rest;
 mod rpc;
-mod v03;
-mod wire;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post};
+use tenure_a2a as wire;
 
 pub use self::agents::{
     AGENTS_MAX, Agent, AgentAnswers, Agents, AgentsError, ReadTemplate, ServedAgents,

@@ -21,7 +21,7 @@ use super::parts::parts_of;
 use super::stored::{blob_of, message_of};
 use crate::a2a::wire::{
     A2aArtifact, A2aArtifactUpdate, A2aMessage, A2aMetadata, A2aPart, A2aStatusUpdate, A2aTask,
-    A2aTaskStatus, A2aUpdate, to_timestamp,
+    A2aTaskStatus, A2aUpdate, is_interrupted, is_settled, to_timestamp,
 };
 
 /// What progress is called in the metadata of an update.
@@ -297,16 +297,6 @@ impl TaskFold {
             self.shown.history.extend(before.message);
         }
     }
-}
-
-/// Whether an agent in this state waits for its caller.
-pub(crate) const fn is_interrupted(state: A2aState) -> bool {
-    matches!(state, A2aState::InputRequired | A2aState::AuthRequired)
-}
-
-/// Whether nothing more happens in this state unless the caller says something.
-pub(crate) const fn is_settled(state: A2aState) -> bool {
-    !matches!(state, A2aState::Submitted | A2aState::Working)
 }
 
 /// The input of the Step that takes the message.

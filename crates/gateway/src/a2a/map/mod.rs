@@ -19,9 +19,10 @@ use std::sync::Arc;
 
 use tenure_core::id::BlobHash;
 
-pub(crate) use self::fold::{FoldError, TaskFold, is_interrupted, is_settled};
+pub(crate) use self::fold::{FoldError, TaskFold};
 pub(crate) use self::input::{AGENT, CALLER, CONTEXT, NewTask, bare_step, key_of};
 pub(crate) use self::stored::{StoredMessage, stored};
+pub(crate) use crate::a2a::wire::{is_interrupted, is_settled};
 
 /// The bytes of blobs that were read.
 pub(crate) type BlobBytes = HashMap<BlobHash, Arc<[u8]>>;

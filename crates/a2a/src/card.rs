@@ -7,114 +7,114 @@ use super::{A2aMetadata, is_off};
 /// The card.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aAgentCard {
+pub struct A2aAgentCard {
     /// For people.
-    pub(crate) name: String,
+    pub name: String,
     /// For people.
-    pub(crate) description: String,
+    pub description: String,
     /// Where and how it is reached, the preferred way first.
-    pub(crate) supported_interfaces: Vec<A2aInterface>,
+    pub supported_interfaces: Vec<A2aInterface>,
     /// Who provides it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) provider: Option<A2aProvider>,
+    pub provider: Option<A2aProvider>,
     /// Its version.
-    pub(crate) version: String,
+    pub version: String,
     /// Where it is described.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) documentation_url: Option<String>,
+    pub documentation_url: Option<String>,
     /// What of the protocol it can do.
-    pub(crate) capabilities: A2aCapabilities,
+    pub capabilities: A2aCapabilities,
     /// Ways to prove who one is, by their names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) security_schemes: Option<A2aMetadata>,
+    pub security_schemes: Option<A2aMetadata>,
     /// Which of these ways are asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) security_requirements: Vec<A2aMetadata>,
+    pub security_requirements: Vec<A2aMetadata>,
     /// Media types that it takes.
-    pub(crate) default_input_modes: Vec<String>,
+    pub default_input_modes: Vec<String>,
     /// Media types that it gives.
-    pub(crate) default_output_modes: Vec<String>,
+    pub default_output_modes: Vec<String>,
     /// What it does.
-    pub(crate) skills: Vec<A2aSkill>,
+    pub skills: Vec<A2aSkill>,
     /// Its picture.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) icon_url: Option<String>,
+    pub icon_url: Option<String>,
 }
 
 /// An address, and what is spoken there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aInterface {
+pub struct A2aInterface {
     /// The address.
-    pub(crate) url: String,
+    pub url: String,
     /// `JSONRPC` or `HTTP+JSON`.
-    pub(crate) protocol_binding: String,
+    pub protocol_binding: String,
     /// `1.0`.
-    pub(crate) protocol_version: String,
+    pub protocol_version: String,
 }
 
 /// Who provides an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct A2aProvider {
+pub struct A2aProvider {
     /// The organization.
-    pub(crate) organization: String,
+    pub organization: String,
     /// Its address.
-    pub(crate) url: String,
+    pub url: String,
 }
 
 /// What of the protocol an agent can do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aCapabilities {
+pub struct A2aCapabilities {
     /// Whether it tells what happens while it happens.
-    pub(crate) streaming: bool,
+    pub streaming: bool,
     /// Whether it calls back.
-    pub(crate) push_notifications: bool,
+    pub push_notifications: bool,
     /// Extensions of the protocol.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) extensions: Vec<A2aExtension>,
+    pub extensions: Vec<A2aExtension>,
     /// Whether callers that have proved who they are get more of a card.
     #[serde(skip_serializing_if = "is_off")]
-    pub(crate) extended_agent_card: bool,
+    pub extended_agent_card: bool,
 }
 
 /// An extension of the protocol that an agent knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct A2aExtension {
+pub struct A2aExtension {
     /// Its name.
-    pub(crate) uri: String,
+    pub uri: String,
     /// How the agent uses it, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) description: String,
+    pub description: String,
     /// Whether callers have to know it.
     #[serde(default, skip_serializing_if = "is_off")]
-    pub(crate) required: bool,
+    pub required: bool,
     /// Anything beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) params: Option<A2aMetadata>,
+    pub params: Option<A2aMetadata>,
 }
 
 /// Something that an agent does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aSkill {
+pub struct A2aSkill {
     /// Unique among those of the agent.
-    pub(crate) id: String,
+    pub id: String,
     /// For people.
-    pub(crate) name: String,
+    pub name: String,
     /// For people.
-    pub(crate) description: String,
+    pub description: String,
     /// Words by which it is found.
-    pub(crate) tags: Vec<String>,
+    pub tags: Vec<String>,
     /// What one may say to have it done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) examples: Vec<String>,
+    pub examples: Vec<String>,
     /// Media types that it takes, if others than the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) input_modes: Vec<String>,
+    pub input_modes: Vec<String>,
     /// Media types that it gives, if others than the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) output_modes: Vec<String>,
+    pub output_modes: Vec<String>,
 }

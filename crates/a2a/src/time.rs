@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use tenure_core::id::Millis;
 
 /// A time as text, such as `2026-03-12T08:30:00.250Z`.
-pub(crate) fn to_timestamp(at: Millis) -> String {
+pub fn to_timestamp(at: Millis) -> String {
     let time = Timestamp::from_millisecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{time:.3}")
 }
 
 /// The time in a text, if it is one.
-pub(crate) fn from_timestamp(text: &str) -> Option<Millis> {
+pub fn from_timestamp(text: &str) -> Option<Millis> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 

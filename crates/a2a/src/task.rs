@@ -20,47 +20,63 @@ const STATES: [(A2aState, &str); 8] = [
 ];
 
 /// A state as A2A 1.0 spells it (A2A-17).
-pub(crate) fn state_to_wire(state: A2aState) -> &'static str {
+pub fn state_to_wire(state: A2aState) -> &'static str {
     let found = STATES.iter().find(|(known, _)| *known == state);
     found.map_or("TASK_STATE_UNSPECIFIED", |(_, name)| name)
 }
 
 /// The state that A2A 1.0 spells so.
-pub(crate) fn state_from_wire(name: &str) -> Option<A2aState> {
+pub fn state_from_wire(name: &str) -> Option<A2aState> {
     STATES.iter().find(|(_, known)| *known == name).map(|(state, _)| *state)
+}
+
+/// Whether an agent in this state waits for its caller.
+pub const fn is_interrupted(state: A2aState) -> bool {
+    matches!(state, A2aState::InputRequired | A2aState::AuthRequired)
+}
+
+/// Whether nothing more happens in this state unless the caller says something.
+pub const fn is_settled(state: A2aState) -> bool {
+    !matches!(state, A2aState::Submitted | A2aState::Working)
+}
+
+/// Whether a task in this state has ended.
+pub const fn has_ended(state: A2aState) -> bool {
+    is_settled(state) && !is_interrupted(state)
 }
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aTask {
+pub struct A2aTask {
     /// Its id, which the server has made.
-    pub(crate) id: String,
-    /// Its context.
-    pub(crate) context_id: String,
+    pub id: String,
+    /// Its context; empty: its server does not say.
+    #[serde(default)]
+    pub context_id: String,
     /// How it stands.
-    pub(crate) status: A2aTaskStatus,
+    pub status: A2aTaskStatus,
     /// What it has made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) artifacts: Vec<A2aArtifact>,
+    pub artifacts: Vec<A2aArtifact>,
     /// What was said, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) history: Vec<A2aMessage>,
+    pub history: Vec<A2aMessage>,
     /// Anything beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) metadata: Option<A2aMetadata>,
+    pub metadata: Option<A2aMetadata>,
 }
 
 impl A2aTask {
     /// How many bytes it has, about.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         let made = self.artifacts.iter().flat_map(|artifact| &artifact.parts);
         let said = self.history.iter().chain(&self.status.message).flat_map(|said| &said.parts);
         made.chain(said).map(A2aPart::weight).sum()
     }
 
     /// The same task with no more of its history than asked for: none named, all of it.
-    pub(crate) fn with_history(mut self, most: Option<u32>) -> Self {
+    pub fn with_history(mut self, most: Option<u32>) -> Self {
         if let Some(most) = most.and_then(|most| usize::try_from(most).ok()) {
             let left_out = self.history.len().saturating_sub(most);
             self.history.drain(..left_out);
@@ -72,15 +88,16 @@ impl A2aTask {
 /// How a task stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aTaskStatus {
+pub struct A2aTaskStatus {
     /// Its state.
     #[serde(serialize_with = "write_state", deserialize_with = "read_state")]
-    pub(crate) state: A2aState,
+    pub state: A2aState,
     /// What the agent says about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) message: Option<A2aMessage>,
-    /// Since when it is so.
-    pub(crate) timestamp: String,
+    pub message: Option<A2aMessage>,
+    /// Since when it is so; empty: its server does not say.
+    #[serde(default)]
+    pub timestamp: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
@@ -96,62 +113,64 @@ fn read_state<'de, D: Deserializer<'de>>(d: D) -> Result<A2aState, D::Error> {
 /// Something that a task has made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aArtifact {
+pub struct A2aArtifact {
     /// Unique in its task.
-    pub(crate) artifact_id: String,
+    pub artifact_id: String,
     /// The same over all versions of it, in this task and others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) description: Option<String>,
+    pub description: Option<String>,
     /// At least one.
-    pub(crate) parts: Vec<A2aPart>,
+    pub parts: Vec<A2aPart>,
     /// Anything beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) metadata: Option<A2aMetadata>,
+    pub metadata: Option<A2aMetadata>,
     /// Extensions that it uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) extensions: Vec<String>,
+    pub extensions: Vec<String>,
 }
 
 /// The status of a task has changed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aStatusUpdate {
+pub struct A2aStatusUpdate {
     /// The task.
-    pub(crate) task_id: String,
+    pub task_id: String,
     /// Its context.
-    pub(crate) context_id: String,
+    #[serde(default)]
+    pub context_id: String,
     /// Its new status.
-    pub(crate) status: A2aTaskStatus,
+    pub status: A2aTaskStatus,
     /// Anything beside it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) metadata: Option<A2aMetadata>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<A2aMetadata>,
 }
 
 /// A task has made an artifact, or more of one.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aArtifactUpdate {
+pub struct A2aArtifactUpdate {
     /// The task.
-    pub(crate) task_id: String,
+    pub task_id: String,
     /// Its context.
-    pub(crate) context_id: String,
+    #[serde(default)]
+    pub context_id: String,
     /// The artifact, or its next parts.
-    pub(crate) artifact: A2aArtifact,
+    pub artifact: A2aArtifact,
     /// Whether the parts go behind those that are there, and do not replace them.
-    #[serde(skip_serializing_if = "is_off")]
-    pub(crate) append: bool,
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub append: bool,
     /// Whether the artifact is whole now.
-    #[serde(skip_serializing_if = "is_off")]
-    pub(crate) last_chunk: bool,
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub last_chunk: bool,
 }
 
 /// What a stream tells.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum A2aUpdate {
+pub enum A2aUpdate {
     /// The task as it stands.
     Task(A2aTask),
     /// An answer without a task.
@@ -163,9 +182,9 @@ pub(crate) enum A2aUpdate {
 }
 
 /// The answer to a message.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum A2aReply {
+pub enum A2aReply {
     /// A task.
     Task(A2aTask),
     /// A message, and no task.

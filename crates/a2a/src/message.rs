@@ -7,7 +7,7 @@ use super::A2aMetadata;
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum A2aRole {
+pub enum A2aRole {
     /// Nobody in particular.
     #[default]
     #[serde(rename = "ROLE_UNSPECIFIED")]
@@ -23,28 +23,28 @@ pub(crate) enum A2aRole {
 /// A message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aMessage {
+pub struct A2aMessage {
     /// Its id, which its sender has made.
-    pub(crate) message_id: String,
+    pub message_id: String,
     /// The context to which it belongs.
     #[serde(default, skip_serializing_if = "is_empty")]
-    pub(crate) context_id: Option<String>,
+    pub context_id: Option<String>,
     /// The task to which it belongs.
     #[serde(default, skip_serializing_if = "is_empty")]
-    pub(crate) task_id: Option<String>,
+    pub task_id: Option<String>,
     /// Who says it.
-    pub(crate) role: A2aRole,
+    pub role: A2aRole,
     /// What it says, at least one part.
-    pub(crate) parts: Vec<A2aPart>,
+    pub parts: Vec<A2aPart>,
     /// Anything beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) metadata: Option<A2aMetadata>,
+    pub metadata: Option<A2aMetadata>,
     /// Extensions that it uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) extensions: Vec<String>,
+    pub extensions: Vec<String>,
     /// Other tasks that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) reference_task_ids: Vec<String>,
+    pub reference_task_ids: Vec<String>,
 }
 
 /// In ProtoJSON an empty text is one that is not there.
@@ -55,7 +55,7 @@ fn is_empty(text: &Option<String>) -> bool {
 
 impl A2aMessage {
     /// What the agent says in a task.
-    pub(crate) fn of_agent(id: String, context: &str, task: &str, parts: Vec<A2aPart>) -> Self {
+    pub fn of_agent(id: String, context: &str, task: &str, parts: Vec<A2aPart>) -> Self {
         Self {
             message_id: id,
             context_id: Some(context.to_owned()),
@@ -67,17 +67,17 @@ impl A2aMessage {
     }
 
     /// Its context, if it names one.
-    pub(crate) fn context(&self) -> Option<&str> {
+    pub fn context(&self) -> Option<&str> {
         self.context_id.as_deref().filter(|id| !id.is_empty())
     }
 
     /// Its task, if it names one.
-    pub(crate) fn task(&self) -> Option<&str> {
+    pub fn task(&self) -> Option<&str> {
         self.task_id.as_deref().filter(|id| !id.is_empty())
     }
 
     /// The texts in it, one a line.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(A2aPart::as_text);
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -86,25 +86,25 @@ impl A2aMessage {
 /// A part of a message or of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aPart {
+pub struct A2aPart {
     /// What it holds.
     #[serde(flatten)]
-    pub(crate) content: A2aContent,
+    pub content: A2aContent,
     /// Anything beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) metadata: Option<A2aMetadata>,
+    pub metadata: Option<A2aMetadata>,
     /// The name of the file that it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) filename: Option<String>,
+    pub filename: Option<String>,
     /// Its media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) media_type: Option<String>,
+    pub media_type: Option<String>,
 }
 
 /// What a part holds: exactly one of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum A2aContent {
+pub enum A2aContent {
     /// Text.
     Text(String),
     /// Bytes in base64.
@@ -117,22 +117,22 @@ pub(crate) enum A2aContent {
 
 impl A2aPart {
     /// A part of this content alone.
-    pub(crate) const fn of(content: A2aContent) -> Self {
+    pub const fn of(content: A2aContent) -> Self {
         Self { content, metadata: None, filename: None, media_type: None }
     }
 
     /// A text.
-    pub(crate) fn text(text: impl Into<String>) -> Self {
+    pub fn text(text: impl Into<String>) -> Self {
         Self::of(A2aContent::Text(text.into()))
     }
 
     /// The same part with a media type.
-    pub(crate) fn typed(self, media_type: impl Into<String>) -> Self {
+    pub fn typed(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
 
     /// How many bytes it has, about.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         match &self.content {
             A2aContent::Text(text) | A2aContent::Raw(text) | A2aContent::Url(text) => text.len(),
             A2aContent::Data(data) => data.to_string().len(),
@@ -140,7 +140,7 @@ impl A2aPart {
     }
 
     /// Its text, if it is one.
-    pub(crate) fn as_text(&self) -> Option<&str> {
+    pub fn as_text(&self) -> Option<&str> {
         match &self.content {
             A2aContent::Text(text) => Some(text),
             A2aContent::Raw(_) | A2aContent::Url(_) | A2aContent::Data(_) => None,

@@ -5,55 +5,55 @@ use serde::{Deserialize, Serialize};
 /// Where a caller wants to be told of changes of a task (`TaskPushNotificationConfig`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct A2aPushConfig {
+pub struct A2aPushConfig {
     /// Its id, which the server makes if the caller does not.
-    pub(crate) id: String,
+    pub id: String,
     /// The task.
-    pub(crate) task_id: String,
+    pub task_id: String,
     /// The address to which updates are sent.
-    pub(crate) url: String,
+    pub url: String,
     /// What goes with each update, so that the receiver knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) token: Option<String>,
+    pub token: Option<String>,
     /// How the server proves who it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) authentication: Option<A2aAuthentication>,
+    pub authentication: Option<A2aAuthentication>,
 }
 
 /// How the server proves who it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct A2aAuthentication {
+pub struct A2aAuthentication {
     /// The scheme of HTTP, such as `Bearer`.
-    pub(crate) scheme: String,
+    pub scheme: String,
     /// What follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) credentials: Option<String>,
+    pub credentials: Option<String>,
 }
 
 /// Which configuration is meant.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aPushName {
+pub struct A2aPushName {
     /// The task.
-    pub(crate) task_id: String,
+    pub task_id: String,
     /// The configuration.
-    pub(crate) id: String,
+    pub id: String,
 }
 
 /// Of which task the configurations are meant.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aPushList {
+pub struct A2aPushList {
     /// The task.
-    pub(crate) task_id: String,
+    pub task_id: String,
 }
 
 /// The configurations of a task, all at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct A2aPushPage {
+pub struct A2aPushPage {
     /// The configurations.
-    pub(crate) configs: Vec<A2aPushConfig>,
+    pub configs: Vec<A2aPushConfig>,
     /// Where to go on: always empty.
-    pub(crate) next_page_token: String,
+    pub next_page_token: String,
 }

@@ -6,18 +6,16 @@
 use serde_json::{Map, Value as Json, json};
 use tenure_core::view::gateway::A2aState;
 
-use super::dialect::json;
-use super::map::is_settled;
-use super::wire::{
-    A2aArtifact, A2aContent, A2aMessage, A2aPart, A2aPushConfig, A2aRole, A2aTask, A2aTaskStatus,
-    A2aUpdate,
+use super::{
+    A2aArtifact, A2aContent, A2aMessage, A2aMetadata, A2aPart, A2aPushConfig, A2aRole, A2aTask,
+    A2aTaskStatus, A2aUpdate, is_settled,
 };
 
 /// What a configuration of callbacks is called that its caller has not named.
 const ONLY_CONFIG: &str = "default";
 
 /// The parameters of `message/send` and `message/stream`, as 1.0 has them.
-pub(super) fn send_in(mut params: Json) -> Json {
+pub fn send_in(mut params: Json) -> Json {
     if let Some(message) = params.get_mut("message") {
         message_in(message);
     }
@@ -34,7 +32,7 @@ pub(super) fn send_in(mut params: Json) -> Json {
 }
 
 /// The parameters of `tasks/pushNotificationConfig/set`, as 1.0 has them.
-pub(super) fn push_in(mut params: Json) -> Json {
+pub fn push_in(mut params: Json) -> Json {
     let mut config = config_in(taken(&mut params, "pushNotificationConfig"));
     if let Some(config) = config.as_object_mut() {
         config.insert("taskId".into(), taken(&mut params, "taskId"));
@@ -43,7 +41,7 @@ pub(super) fn push_in(mut params: Json) -> Json {
 }
 
 /// The parameters of the other methods of callbacks, as 1.0 has them.
-pub(super) fn push_name_in(mut params: Json) -> Json {
+pub fn push_name_in(mut params: Json) -> Json {
     let id = match taken(&mut params, "pushNotificationConfigId") {
         Json::Null => ONLY_CONFIG.into(),
         id => id,
@@ -69,7 +67,7 @@ fn config_in(mut config: Json) -> Json {
 }
 
 /// Where a caller is called back.
-pub(super) fn push(config: &A2aPushConfig) -> Json {
+pub fn push(config: &A2aPushConfig) -> Json {
     let mut out = Map::new();
     out.insert("id".into(), (&*config.id).into());
     out.insert("url".into(), (&*config.url).into());
@@ -114,7 +112,7 @@ fn part_in(part: &mut Json) {
 }
 
 /// What a stream tells.
-pub(super) fn update(update: &A2aUpdate) -> Json {
+pub fn update(update: &A2aUpdate) -> Json {
     match update {
         A2aUpdate::Task(it) => task(it),
         A2aUpdate::Message(it) => message(it),
@@ -125,7 +123,7 @@ pub(super) fn update(update: &A2aUpdate) -> Json {
             out.insert("contextId".into(), (&*it.context_id).into());
             out.insert("status".into(), status(&it.status));
             out.insert("final".into(), is_settled(it.status.state).into());
-            add(&mut out, "metadata", it.metadata.as_ref().map(json));
+            add(&mut out, "metadata", it.metadata.as_ref().map(object));
             out.into()
         }
         A2aUpdate::ArtifactUpdate(it) => json!({
@@ -140,7 +138,7 @@ pub(super) fn update(update: &A2aUpdate) -> Json {
 }
 
 /// A task.
-pub(super) fn task(task: &A2aTask) -> Json {
+pub fn task(task: &A2aTask) -> Json {
     let mut out = Map::new();
     out.insert("kind".into(), "task".into());
     out.insert("id".into(), (&*task.id).into());
@@ -148,12 +146,12 @@ pub(super) fn task(task: &A2aTask) -> Json {
     out.insert("status".into(), status(&task.status));
     add(&mut out, "artifacts", list(&task.artifacts, artifact));
     add(&mut out, "history", list(&task.history, message));
-    add(&mut out, "metadata", task.metadata.as_ref().map(json));
+    add(&mut out, "metadata", task.metadata.as_ref().map(object));
     out.into()
 }
 
 /// A message.
-pub(super) fn message(message: &A2aMessage) -> Json {
+pub fn message(message: &A2aMessage) -> Json {
     let mut out = Map::new();
     out.insert("kind".into(), "message".into());
     out.insert("messageId".into(), (&*message.message_id).into());
@@ -162,7 +160,7 @@ pub(super) fn message(message: &A2aMessage) -> Json {
     out.insert("parts".into(), message.parts.iter().map(part).collect());
     add(&mut out, "contextId", message.context().map(Json::from));
     add(&mut out, "taskId", message.task().map(Json::from));
-    add(&mut out, "metadata", message.metadata.as_ref().map(json));
+    add(&mut out, "metadata", message.metadata.as_ref().map(object));
     add(&mut out, "extensions", list(&message.extensions, |it| Json::from(&**it)));
     add(&mut out, "referenceTaskIds", list(&message.reference_task_ids, |it| Json::from(&**it)));
     out.into()
@@ -187,7 +185,7 @@ fn artifact(artifact: &A2aArtifact) -> Json {
     add(&mut out, "name", artifact.name.as_deref().map(Json::from));
     add(&mut out, "description", artifact.description.as_deref().map(Json::from));
     out.insert("parts".into(), artifact.parts.iter().map(part).collect());
-    add(&mut out, "metadata", artifact.metadata.as_ref().map(json));
+    add(&mut out, "metadata", artifact.metadata.as_ref().map(object));
     add(&mut out, "extensions", list(&artifact.extensions, |it| Json::from(&**it)));
     out.into()
 }
@@ -208,7 +206,7 @@ fn part(part: &A2aPart) -> Json {
         A2aContent::Raw(bytes) => file(&mut out, "bytes", bytes, part),
         A2aContent::Url(uri) => file(&mut out, "uri", uri, part),
     }
-    add(&mut out, "metadata", part.metadata.as_ref().map(json));
+    add(&mut out, "metadata", part.metadata.as_ref().map(object));
     out.into()
 }
 
@@ -219,6 +217,10 @@ fn file(out: &mut Map<String, Json>, holds: &str, value: &str, part: &A2aPart) {
     add(&mut file, "mimeType", part.media_type.as_deref().map(Json::from));
     out.insert("kind".into(), "file".into());
     out.insert("file".into(), file.into());
+}
+
+fn object(metadata: &A2aMetadata) -> Json {
+    metadata.clone().into()
 }
 
 fn add(out: &mut Map<String, Json>, name: &str, value: Option<Json>) {
@@ -234,7 +236,7 @@ fn list<T>(all: &[T], of: impl Fn(&T) -> Json) -> Option<Json> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{A2aSend, A2aStatusUpdate};
+    use super::super::{A2aSend, A2aStatusUpdate};
     use super::*;
 
     /// A2A-17: 0.3 spells the states in lower case, with `-`.
