@@ -3,6 +3,8 @@
 //! It marks what a union holds by `kind`, spells states in lower case, puts files into an object of their
 //! own, and says with `final` that a stream ends.
 
+mod client;
+
 use serde_json::{Map, Value as Json, json};
 use tenure_core::view::gateway::A2aState;
 
@@ -10,6 +12,8 @@ use super::{
     A2aArtifact, A2aContent, A2aMessage, A2aMetadata, A2aPart, A2aPushConfig, A2aRole, A2aTask,
     A2aTaskStatus, A2aUpdate, is_settled,
 };
+
+pub use self::client::{reply_in, send_out, task_in, update_in};
 
 /// What a configuration of callbacks is called that its caller has not named.
 const ONLY_CONFIG: &str = "default";

@@ -10,11 +10,15 @@
 //! [`Client::connect`](client::Client::connect) and
 //! [`WorkerPool::connect`](worker::WorkerPool::connect) are all that a program needs to join a
 //! cluster. With the feature `http`, the module `http` implements both over HTTP, for programs that
-//! reach a gateway and nothing else: `Client::over_http` and `WorkerPool::over_http`.
+//! reach a gateway and nothing else: `Client::over_http` and `WorkerPool::over_http`. With the feature `a2a`,
+//! the module `a2a` has a client of agents elsewhere that speak A2A, and workers a handler that hands a Step to
+//! such an agent.
 //!
 //! Requests and answers use types of the core, which this crate exports too: ids, records, states,
 //! inputs of commands and operations of patches, views.
 
+#[cfg(feature = "a2a")]
+pub mod a2a;
 mod answer;
 pub mod client;
 mod clock;

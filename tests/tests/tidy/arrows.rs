@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "tenure-node",
         &["tenure-core", "tenure-wire", "tenure-ports", "tenure-cluster", "tenure-scheduler"],
     ),
-    ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    ("tenure-sdk", &["tenure-core", "tenure-a2a", "tenure-wire", "tenure-ports"]),
     (
         "tenure-gateway",
         &[

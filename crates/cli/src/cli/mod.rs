@@ -8,6 +8,7 @@
 //! shows a running Task, [`request`] reads a task file, [`runtime`] and [`telemetry`] belong to the
 //! process.
 
+mod a2a;
 mod agent;
 mod answer;
 mod attempt;
@@ -114,6 +115,9 @@ enum CliCommand {
     /// Look at the agents that a gateway lets speak A2A
     #[command(subcommand)]
     Agent(agent::AgentCommand),
+    /// Speak to an agent elsewhere over A2A
+    #[command(subcommand)]
+    A2a(a2a::A2aCommand),
     /// Look at what a cluster runs on, and say what to change
     Doctor(Box<doctor::DoctorArgs>),
     /// Watch a cluster: nodes, pools, workers, and what has run longest
@@ -159,6 +163,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Pool(command) => pool::run(command),
         CliCommand::Lease(command) => lease::run(command),
         CliCommand::Agent(command) => agent::run(&command),
+        CliCommand::A2a(command) => a2a::run(&command),
         CliCommand::Doctor(args) => doctor::run(*args),
         CliCommand::Top(args) => top::run(&args),
         CliCommand::Schema { of } => schema::run(of),

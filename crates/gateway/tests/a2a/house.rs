@@ -17,7 +17,7 @@ use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
-use tenure_sdk::worker::{Options, WorkerPool};
+use tenure_sdk::worker::{DelegationSettings, Options, WorkerPool};
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -25,6 +25,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::agents::{agents, agents_that_call_back, handlers};
 use crate::talk::Talk;
+
+/// A client in this process.
+pub(crate) type LocalClient = Client<ClientLink<MemoryJournal, MemoryLeases>>;
 
 /// Everything in one process.
 pub(crate) struct House {
@@ -46,7 +49,8 @@ impl House {
         let id = AgentId::new("ant.b1").unwrap();
         let (link, deliveries) = scheduler.join(id, pool, None).unwrap();
         let options = Options::new(NonZeroUsize::new(8).unwrap());
-        let workers = WorkerPool::start(link, deliveries, handlers(&gate), options);
+        let handlers = handlers(&gate).with_a2a(DelegationSettings::default()).unwrap();
+        let workers = WorkerPool::start(link, deliveries, handlers, options);
         Self { scheduler, gate, _workers: workers }
     }
 
@@ -91,7 +95,7 @@ impl House {
     }
 
     /// The local user, in the session of an agent.
-    pub(crate) fn client(&self, agent: &str) -> Client<ClientLink<MemoryJournal, MemoryLeases>> {
+    pub(crate) fn client(&self, agent: &str) -> LocalClient {
         let session = SessionId::new(format!("a2a-{agent}")).unwrap();
         let local = AgentId::new("local").unwrap();
         Client::new(self.scheduler.client(Role::Orchestrator, local, session))

@@ -3,6 +3,7 @@
 
 mod agents;
 mod callers;
+mod delegation;
 mod house;
 #[allow(dead_code)] // This binary uses its part.
 #[path = "../api/http.rs"]

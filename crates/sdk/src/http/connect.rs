@@ -130,15 +130,15 @@ pub enum HttpConnectError {
 }
 
 /// The bytes of a connection.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// A connection, whatever it runs over.
-pub(super) type AnyStream = Box<dyn ByteStream>;
+pub(crate) type AnyStream = Box<dyn ByteStream>;
 
 /// Where a gateway is, and what each request to it carries.
-pub(super) struct GatewayAddress {
+pub(crate) struct GatewayAddress {
     way: GatewayRoute,
     /// The address as errors show it.
     shown: String,
@@ -163,19 +163,20 @@ impl fmt::Debug for GatewayAddress {
 impl GatewayAddress {
     /// Reads the addresses, the token and the certificates. There is one address at least.
     pub(super) async fn all(settings: &HttpSettings) -> Result<Vec<Self>, HttpConnectError> {
-        let bearer = settings.token.as_deref().map(bearer).transpose()?;
         let mut all = Vec::new();
         for url in settings.urls() {
-            all.push(Self::of(url, settings.ca.as_ref(), bearer.clone()).await?);
+            all.push(Self::of(url, settings.token.as_deref(), settings.ca.as_ref()).await?);
         }
         Ok(all)
     }
 
-    async fn of(
+    /// Reads one address, with the token and the certificates for it.
+    pub(crate) async fn of(
         url: &str,
+        token: Option<&str>,
         ca: Option<&PathBuf>,
-        bearer: Option<HeaderValue>,
     ) -> Result<Self, HttpConnectError> {
+        let bearer = token.map(bearer).transpose()?;
         if let Some(path) = url.strip_prefix("unix:") {
             return Self::of_socket(path, bearer);
         }
@@ -216,12 +217,12 @@ impl GatewayAddress {
     }
 
     /// The `Host` of each request.
-    pub(super) fn host(&self) -> &HeaderValue {
+    pub(crate) fn host(&self) -> &HeaderValue {
         &self.host
     }
 
     /// The `Authorization` of each request.
-    pub(super) fn bearer(&self) -> Option<&HeaderValue> {
+    pub(crate) fn bearer(&self) -> Option<&HeaderValue> {
         self.bearer.as_ref()
     }
 
@@ -229,7 +230,7 @@ impl GatewayAddress {
     ///
     /// # Errors
     /// `unavailable` if nobody answers there now; `validation_error` if the two sides do not agree on TLS.
-    pub(super) async fn open(&self, within: Duration) -> Result<AnyStream, Rejection> {
+    pub(crate) async fn open(&self, within: Duration) -> Result<AnyStream, Rejection> {
         match timeout(within.min(LET_IN), self.dial()).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {

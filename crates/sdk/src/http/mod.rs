@@ -23,7 +23,7 @@ pub mod client;
 pub mod connect;
 mod gateways;
 mod link;
-mod sse;
+pub(crate) mod sse;
 mod streams;
 pub mod worker;
 

@@ -3,22 +3,24 @@
 /// The longest line, and the longest data of an event. What is longer comes from no gateway.
 const LENGTH_MAX: usize = 1 << 20;
 
-/// An event.
+/// An event of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SseEvent {
+pub(crate) struct SseEvent {
     /// Its name; empty: it has none.
-    pub(super) name: String,
+    pub(crate) name: String,
+    /// Its place in the stream, if it names one.
+    pub(crate) id: Option<String>,
     /// What it says: the `data` lines, with line breaks between them.
-    pub(super) data: String,
+    pub(crate) data: String,
 }
 
 /// A line or an event is too long.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 /// Puts events together from bytes, however these are cut.
 #[derive(Debug, Default)]
-pub(super) struct SseReader {
+pub(crate) struct SseReader {
     /// The beginning of a line.
     line: Vec<u8>,
     event: SseEvent,
@@ -27,7 +29,7 @@ pub(super) struct SseReader {
 
 impl SseReader {
     /// Takes the next bytes, and returns the events that end in them.
-    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, TooLong> {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, TooLong> {
         let mut events = Vec::new();
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
@@ -58,6 +60,7 @@ impl SseReader {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
+            "id" => self.event.id = Some(value.to_owned()),
             "event" => value.clone_into(&mut self.event.name),
             "data" => {
                 if self.event.data.len() + value.len() >= LENGTH_MAX {
@@ -68,7 +71,7 @@ impl SseReader {
                 }
                 self.event.data.push_str(value);
             }
-            _ => {} // Comments, places and pauses.
+            _ => {} // Comments and pauses.
         }
         Ok(None)
     }
@@ -79,10 +82,10 @@ mod tests {
     use super::*;
 
     const STREAM: &str = "retry: 2000\nid: 4\n\n:\n\nevent: hint\ndata: {\"a\":1}\n\n\
-        event: hint\r\ndata: one\r\ndata:  two\r\n\r\ndata: h\u{e4}user\n\nevent: none\n\ndata\n\n";
+        event: hint\r\ndata: one\r\ndata:  two\r\n\r\ndata: h\u{e4}user\nid: 5\n\nevent: none\n\ndata\n\n";
 
     fn event(name: &str, data: &str) -> SseEvent {
-        SseEvent { name: name.into(), data: data.into() }
+        SseEvent { name: name.into(), data: data.into(), id: None }
     }
 
     /// However a network cuts the bytes, the same events come out.
@@ -91,7 +94,7 @@ mod tests {
         let expected = [
             event("hint", "{\"a\":1}"),
             event("hint", "one\n two"),
-            event("", "h\u{e4}user"),
+            SseEvent { id: Some("5".into()), ..event("", "h\u{e4}user") },
             event("", ""),
         ];
         for size in 1..=STREAM.len() {

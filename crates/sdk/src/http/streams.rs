@@ -433,7 +433,8 @@ mod tests {
 
     #[test]
     fn an_event_of_another_kind_is_passed_over() {
-        let event = |name: &str, data: &str| SseEvent { name: name.into(), data: data.into() };
+        let event =
+            |name: &str, data: &str| SseEvent { name: name.into(), data: data.into(), id: None };
         let told = SessionNews::of(&event(
             "task",
             r#"{"task_id":"t","version":3,"ended":"completed","new":1}"#,

@@ -9,6 +9,8 @@ mod attempt_files;
 pub mod builtin;
 mod capacity;
 pub mod context;
+#[cfg(feature = "a2a")]
+pub mod delegate;
 mod ending;
 pub mod exec;
 pub mod handler;
@@ -28,6 +30,8 @@ mod words;
 
 pub use attempt_files::AttemptDir;
 pub use context::StepContext;
+#[cfg(feature = "a2a")]
+pub use delegate::DelegationSettings;
 pub use handler::{HandlerError, Handlers};
 pub use outputs::{open_log, read_output_page};
 pub use past::PastAttempts;

@@ -10,7 +10,7 @@ use tenure_core::view::View;
 use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::ServerSettings;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::worker::{Handlers, Options, StepContext};
+use tenure_sdk::worker::{DelegationSettings, Handlers, Options, StepContext};
 use tenure_telemetry::Telemetry;
 
 use super::DevArgs;
@@ -70,6 +70,7 @@ fn hire(tenure: &Embedded, args: &DevArgs, files: PathBuf) -> Result<LocalWorker
         }
     };
     let handlers = Handlers::new().with_builtins_where(cwd, files).map_err(Rejection::from)?;
+    let handlers = handlers.with_a2a(DelegationSettings::default()).map_err(Rejection::from)?;
     let options = Options::new(args.concurrency());
     Ok(tenure.work_beside_others(args.pool.clone(), handlers, options)?)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure::embedded::{Embedded, LocalScheduler, LocalWorkers};
 use tenure_core::id::PoolId;
-use tenure_sdk::worker::{Handlers, Options};
+use tenure_sdk::worker::{DelegationSettings, Handlers, Options};
 use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::Failure;
@@ -47,6 +47,7 @@ impl RunHost {
         for pool in pools {
             let (cwd, files) = (self.cwd.clone(), self.data.join(FILES));
             let handlers = Handlers::new().with_builtins_in(cwd, files);
+            let handlers = handlers.and_then(|it| it.with_a2a(DelegationSettings::default()));
             let handlers = handlers.map_err(tenure::embedded::Error::from)?;
             let workers = self.tenure.work_in(pool, handlers, Options::new(concurrency))?;
             self.workers.push(Arc::new(workers));

@@ -17,6 +17,7 @@ use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
+use crate::cli::a2a::DelegationArgs;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::{GatewayArgs, NatsArgs};
 use crate::cli::runtime::{NO_CWD, StopSignals, one_thread};
@@ -54,6 +55,9 @@ pub(crate) struct RunArgs {
     files: PathBuf,
 
     #[command(flatten)]
+    delegation: DelegationArgs,
+
+    #[command(flatten)]
     pub(super) log: LogArgs,
 
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
@@ -82,8 +86,9 @@ impl RunArgs {
         drain: u64,
     ) -> Result<Self, Failure> {
         let name = Token::new("dev").map_err(Rejection::from)?;
-        let (gateway, log, boot) = (GatewayArgs::default(), LogArgs::default(), boot());
-        Ok(Self { nats, gateway, pool, concurrency, name, files, log, drain, boot })
+        let (gateway, delegation) = (GatewayArgs::default(), DelegationArgs::default());
+        let (log, boot) = (LogArgs::default(), boot());
+        Ok(Self { nats, gateway, pool, concurrency, name, files, delegation, log, drain, boot })
     }
 
     /// The name of this start of the worker.
@@ -229,6 +234,7 @@ fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
     let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
+    let handlers = handlers.with_a2a(args.delegation.settings()?).map_err(Rejection::from)?;
     Ok((files, handlers))
 }
 

@@ -1,0 +1,307 @@
+//! `tenure a2a …`: a small client of agents elsewhere that speak A2A.
+
+mod delegation;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value as Json, json};
+use tenure_core::view::gateway::A2aState;
+use tenure_core::{Code, Rejection};
+use tenure_sdk::a2a::{
+    A2aMessage, A2aPart, A2aReply, A2aRole, A2aSend, A2aSendConfiguration, A2aTask, A2aTaskStatus,
+    A2aUpdate, PeerClient, PeerError, PeerFollower, PeerReason, PeerSettings, PeerVersion,
+    has_ended, is_settled,
+};
+use uuid::Uuid;
+
+pub(crate) use self::delegation::DelegationArgs;
+use super::answer::{Exit, Failure, Format, Shape, Sheet, output};
+use super::runtime::{one_thread, unless_stopped};
+
+/// How much of the history of a task is shown.
+const HISTORY: u32 = 100;
+
+/// Speak to an agent elsewhere.
+#[derive(Debug, Subcommand)]
+pub(crate) enum A2aCommand {
+    /// Show the card of an agent, and how it is spoken to
+    Card(PeerArgs),
+    /// Send a message, and wait for what comes of it
+    Send(SendArgs),
+    /// Show a task of an agent
+    Get(PeerTaskArgs),
+    /// Show what happens to a task of an agent, until it has ended or asks for something
+    Watch(PeerTaskArgs),
+}
+
+/// Which agent, and how to answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PeerArgs {
+    /// Address of the agent, or of its card
+    url: String,
+
+    /// The token that says to the agent who this is; safer in the environment
+    #[arg(long, value_name = "TOKEN", env = "TENURE_A2A_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// The certificate of the authority that signed the agent's own, in PEM
+    #[arg(long, value_name = "FILE", env = "TENURE_A2A_CA")]
+    ca: Option<PathBuf>,
+
+    /// Version of A2A, 1.0 or 0.3; by default the latest that both know
+    #[arg(long, value_name = "VERSION")]
+    a2a_version: Option<PeerVersion>,
+
+    /// Another host to which the card may lead; may be given several times
+    #[arg(long = "host", value_name = "HOST")]
+    hosts: Vec<String>,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+/// What to send.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SendArgs {
+    #[command(flatten)]
+    agent: PeerArgs,
+
+    /// What to say
+    text: String,
+
+    /// Task that the message belongs to, such as one that asks for something
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+
+    /// Context that the message belongs to
+    #[arg(long, value_name = "CONTEXT")]
+    context: Option<String>,
+
+    /// Id of the message: an agent may take the same one only once
+    #[arg(long, value_name = "ID")]
+    message_id: Option<String>,
+
+    /// Do not wait for what comes of it
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Which task.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PeerTaskArgs {
+    #[command(flatten)]
+    agent: PeerArgs,
+
+    /// Id of the task
+    task: String,
+}
+
+pub(crate) fn run(command: &A2aCommand) -> Result<Exit, Failure> {
+    let works = async {
+        match command {
+            A2aCommand::Card(args) => card(args).await,
+            A2aCommand::Send(args) => send(args).await,
+            A2aCommand::Get(args) => {
+                let client = args.agent.connect().await?;
+                args.agent.show(&client.get(&args.task, Some(HISTORY)).await?)
+            }
+            A2aCommand::Watch(args) => watch(args).await,
+        }
+    };
+    let left = || "what the agent has begun goes on".to_owned();
+    one_thread()?.block_on(unless_stopped(left, works))
+}
+
+impl PeerArgs {
+    async fn connect(&self) -> Result<PeerClient, Failure> {
+        let settings = PeerSettings {
+            token: self.token.clone(),
+            ca: self.ca.clone(),
+            version: self.a2a_version,
+            hosts: self.hosts.clone(),
+            ..PeerSettings::new(&*self.url)
+        };
+        Ok(PeerClient::connect(&settings).await?)
+    }
+
+    /// Shows a task.
+    fn show(&self, task: &A2aTask) -> Result<Exit, Failure> {
+        self.output.answer(task, Shape::one("id"), || {
+            let mut sheet = Sheet::bare();
+            sheet.field("task", &task.id);
+            sheet.field("context", &task.context_id);
+            sheet.field("state", task.status.state.as_str());
+            if let Some(said) = said(&task.status) {
+                sheet.field("says", &said);
+            }
+            for artifact in &task.artifacts {
+                let name = artifact.name.as_deref().unwrap_or(&artifact.artifact_id);
+                sheet.field(name, &in_short(&artifact.parts));
+            }
+            sheet.print()
+        })
+    }
+
+    /// Shows a task that nothing more happens to for now, and says in the exit code how it stands.
+    fn settle(&self, task: &A2aTask) -> Result<Exit, Failure> {
+        self.show(task)?;
+        let state = task.status.state;
+        if is_settled(state) && !has_ended(state) {
+            let (url, id) = (&self.url, &task.id);
+            output::say(format_args!("the agent asks: tenure a2a send {url} --task {id} TEXT"));
+        }
+        Ok(exit_of(state))
+    }
+}
+
+/// The exit code for a task in this state.
+const fn exit_of(state: A2aState) -> Exit {
+    match state {
+        A2aState::Failed | A2aState::Canceled | A2aState::Rejected => Exit::TaskFailed,
+        _ => Exit::Ok,
+    }
+}
+
+async fn card(args: &PeerArgs) -> Result<Exit, Failure> {
+    let client = args.connect().await?;
+    let card = client.card();
+    let shown = json!({"url": card.url, "interface": card.interface, "card": card.text});
+    args.output.answer(&shown, Shape::one("url"), || {
+        let mut sheet = Sheet::bare();
+        sheet.field("agent", &card.name);
+        sheet.field("card", &card.url);
+        sheet.field("address", &card.interface.url);
+        sheet.field("speaks", shown["interface"]["binding"].as_str().unwrap_or_default());
+        sheet.field("version", card.interface.version.as_str());
+        sheet.field("streams", if card.streams { "yes" } else { "no" });
+        sheet.print()
+    })
+}
+
+async fn send(args: &SendArgs) -> Result<Exit, Failure> {
+    let client = args.agent.connect().await?;
+    let message = A2aMessage {
+        message_id: args.message_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string()),
+        task_id: args.task.clone(),
+        context_id: args.context.clone(),
+        role: A2aRole::User,
+        parts: vec![A2aPart::text(&*args.text)],
+        ..A2aMessage::default()
+    };
+    let options =
+        A2aSendConfiguration { return_immediately: true, ..A2aSendConfiguration::default() };
+    let asked = A2aSend { message, configuration: Some(options), metadata: None };
+    match client.send(&asked).await? {
+        A2aReply::Message(message) => {
+            args.agent.output.answer(&message, Shape::one("messageId"), || {
+                output::print(format!("{}\n", message.text()))
+            })
+        }
+        A2aReply::Task(task) if args.no_wait => args.agent.show(&task),
+        A2aReply::Task(task) => {
+            let mut follower = PeerFollower::new(client, &*task.id);
+            while !matches!(status_of(&follower.next().await?), Some(status) if is_settled(status.state))
+            {
+            }
+            args.agent.settle(&follower.task().await?)
+        }
+    }
+}
+
+async fn watch(args: &PeerTaskArgs) -> Result<Exit, Failure> {
+    let client = args.agent.connect().await?;
+    let mut follower = PeerFollower::new(client, &*args.task);
+    let mut last: Option<A2aUpdate> = None;
+    loop {
+        let update = follower.next().await?;
+        if last.as_ref() != Some(&update) {
+            tell(args.agent.output, &update)?;
+        }
+        if let Some(status) = status_of(&update).filter(|status| is_settled(status.state)) {
+            return Ok(exit_of(status.state));
+        }
+        last = Some(update);
+    }
+}
+
+/// The state of the task, if an update says it.
+const fn status_of(update: &A2aUpdate) -> Option<&A2aTaskStatus> {
+    match update {
+        A2aUpdate::Task(task) => Some(&task.status),
+        A2aUpdate::StatusUpdate(update) => Some(&update.status),
+        A2aUpdate::ArtifactUpdate(_) | A2aUpdate::Message(_) => None,
+    }
+}
+
+/// One update, as a line.
+fn tell(format: Format, update: &A2aUpdate) -> Result<(), Failure> {
+    if format.is_json() {
+        return output::print(format!("{}\n", json!(update)));
+    }
+    let line = match update {
+        A2aUpdate::Message(message) => message.text(),
+        A2aUpdate::ArtifactUpdate(update) => {
+            format!(
+                "artifact {}: {}",
+                update.artifact.artifact_id,
+                in_short(&update.artifact.parts)
+            )
+        }
+        A2aUpdate::Task(_) | A2aUpdate::StatusUpdate(_) => {
+            status_of(update).map_or_else(String::new, |status| match said(status) {
+                Some(said) => format!("{}: {said}", status.state),
+                None => status.state.to_string(),
+            })
+        }
+    };
+    match format {
+        Format::Quiet => Ok(()),
+        _ => output::print(format!("{line}\n")),
+    }
+}
+
+/// What an agent says about the state of its task.
+fn said(status: &A2aTaskStatus) -> Option<String> {
+    status.message.as_ref().map(A2aMessage::text).filter(|text| !text.is_empty())
+}
+
+/// Parts as one line: texts as they are, everything else as JSON.
+fn in_short(parts: &[A2aPart]) -> String {
+    let each = parts.iter().map(|part| match part.as_text() {
+        Some(text) => text.to_owned(),
+        None => serde_json::to_value(part).unwrap_or(Json::Null).to_string(),
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+const ADDRESS: &str =
+    "URL is the address of an agent, such as https://HOST/a2a/NAME, or of its card";
+
+const HOST: &str = "if you trust it, allow it with --host";
+
+const LOGIN: &str = "--token, or TENURE_A2A_TOKEN, is the token that the agent knows you by";
+
+impl From<PeerError> for Failure {
+    fn from(error: PeerError) -> Self {
+        let failed = |exit| Self::caused(exit, &error);
+        match &error {
+            PeerError::Address { .. } => failed(Exit::Usage).help(ADDRESS),
+            PeerError::Host(_) => failed(Exit::NotAllowed).help(HOST),
+            PeerError::Card { .. } => failed(Exit::NotFound).help(ADDRESS),
+            PeerError::Unreachable(_) | PeerError::Lost { .. } => {
+                Rejection::new(Code::Unavailable, error.to_string()).into()
+            }
+            PeerError::Redirect { .. } => failed(Exit::Usage).help(ADDRESS),
+            PeerError::Malformed { .. } => failed(Exit::Unavailable),
+            PeerError::Refused { reason, .. } => match reason {
+                PeerReason::TaskNotFound => failed(Exit::NotFound),
+                PeerReason::Denied => failed(Exit::NotAllowed).help(LOGIN),
+                PeerReason::Busy => failed(Exit::Unavailable),
+                PeerReason::TaskNotCancelable | PeerReason::Unsupported => failed(Exit::Conflict),
+                PeerReason::VersionNotSupported | PeerReason::Other => failed(Exit::Usage),
+            },
+        }
+    }
+}

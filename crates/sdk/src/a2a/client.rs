@@ -1,0 +1,283 @@
+//! A client of one agent.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value as Json, json};
+use tenure_a2a::{
+    A2aCancel, A2aGet, A2aList, A2aReply, A2aSend, A2aSubscribe, A2aTask, A2aTaskPage, A2aUpdate,
+    v03,
+};
+use uuid::Uuid;
+
+use super::address::PeerUrl;
+use super::ask::PeerAsk;
+use super::card::{PeerBinding, PeerCard, PeerInterface, PeerVersion};
+use super::error::{PeerError, PeerReason};
+use super::exchange::{JSON, PeerAccess, PeerLink, PeerRequest, STREAM};
+use super::follow::PeerUpdates;
+
+/// How many tasks of a context are looked through for one, and how many messages of each.
+const LOOKED_THROUGH: u32 = 100;
+
+/// How to reach an agent.
+#[derive(Debug, Clone)]
+pub struct PeerSettings {
+    /// The address of the agent or of its card.
+    pub url: String,
+    /// The token that says who the caller is.
+    pub token: Option<String>,
+    /// The certificate of the authority that signed the agent's own, if the machine does not know it.
+    pub ca: Option<PathBuf>,
+    /// The version to speak; none: the latest one that both know.
+    pub version: Option<PeerVersion>,
+    /// Hosts to which the card may lead, beside its own.
+    pub hosts: Vec<String>,
+    /// How long one request waits for its answer.
+    pub request_timeout: Duration,
+}
+
+impl PeerSettings {
+    /// The defaults for this agent: no token, and 90 s for a request, as an agent may answer only when it has done
+    /// what it was asked for.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            token: None,
+            ca: None,
+            version: None,
+            hosts: Vec::new(),
+            request_timeout: Duration::from_secs(90),
+        }
+    }
+
+    /// The host of the agent, in lower case.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub fn host(&self) -> Result<String, PeerError> {
+        Ok(PeerUrl::read(&self.url)?.host)
+    }
+}
+
+/// A client of one agent. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct PeerClient {
+    shared: Arc<PeerShared>,
+}
+
+#[derive(Debug)]
+struct PeerShared {
+    card: PeerCard,
+    /// The address of the interface.
+    url: PeerUrl,
+    link: PeerLink,
+    request_timeout: Duration,
+}
+
+impl PeerClient {
+    /// Reads the card of an agent, and chooses how to speak to it.
+    ///
+    /// # Errors
+    /// There is no card, nothing in it is spoken here, or it leads to a host that is not its own and not among
+    /// those in the settings.
+    pub async fn connect(settings: &PeerSettings) -> Result<Self, PeerError> {
+        let access = PeerAccess { token: settings.token.clone(), ca: settings.ca.clone() };
+        let card = find_card(settings, &access).await?;
+        let url = PeerUrl::read(&card.interface.url)?;
+        let own = PeerUrl::read(&settings.url)?.host;
+        if url.host != own && !settings.hosts.iter().any(|it| it.eq_ignore_ascii_case(&url.host)) {
+            return Err(PeerError::Host(url.host));
+        }
+        let link = PeerLink::new(&url, &access).await?;
+        let request_timeout = settings.request_timeout;
+        Ok(Self { shared: Arc::new(PeerShared { card, url, link, request_timeout }) })
+    }
+
+    /// The card of the agent.
+    pub fn card(&self) -> &PeerCard {
+        &self.shared.card
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The agent refuses it, cannot be reached, or its answer is lost.
+    pub async fn send(&self, asked: &A2aSend) -> Result<A2aReply, PeerError> {
+        let answer = self.ask(&PeerAsk::Send(asked)).await?;
+        match self.interface().version {
+            PeerVersion::V1 => self.read(answer),
+            PeerVersion::V03 => v03::reply_in(answer).map_err(|error| self.malformed(error)),
+        }
+    }
+
+    /// A task, with so much of its history.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn get(&self, id: &str, history: Option<u32>) -> Result<A2aTask, PeerError> {
+        let asked = A2aGet { id: id.to_owned(), history_length: history };
+        self.task(&PeerAsk::Get(&asked)).await
+    }
+
+    /// Asks that a task be canceled.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); the task has ended.
+    pub async fn cancel(&self, id: &str) -> Result<A2aTask, PeerError> {
+        self.task(&PeerAsk::Cancel(&A2aCancel { id: id.to_owned() })).await
+    }
+
+    /// The task of a context that this message has begun, or to which it has come. Version 0.3 has no lists, so
+    /// nothing is found there.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn find(&self, context: &str, message: &str) -> Result<Option<A2aTask>, PeerError> {
+        if self.interface().version == PeerVersion::V03 {
+            return Ok(None);
+        }
+        let asked = A2aList {
+            context_id: Some(context.to_owned()),
+            page_size: Some(LOOKED_THROUGH),
+            history_length: Some(LOOKED_THROUGH),
+            ..A2aList::default()
+        };
+        let page: A2aTaskPage = match self.ask(&PeerAsk::List(&asked)).await {
+            Ok(page) => self.read(page)?,
+            // An agent that keeps no lists has no answer, and that is one.
+            Err(error)
+                if matches!(error.reason(), Some(PeerReason::Unsupported | PeerReason::Other)) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let has_it = |task: &A2aTask| task.history.iter().any(|said| said.message_id == message);
+        Ok(page.tasks.into_iter().find(has_it))
+    }
+
+    /// Tells what happens to a task, from this event of an earlier stream on if there was one.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); the task has ended, or the agent has no streams.
+    pub async fn subscribe(&self, id: &str, last: Option<&str>) -> Result<PeerUpdates, PeerError> {
+        let asked = A2aSubscribe { id: id.to_owned() };
+        let mut request = self.request(&PeerAsk::Subscribe(&asked));
+        request.accept = STREAM;
+        request.last_event_id = last.map(str::to_owned);
+        let opened = self.shared.link.stream(&request, self.shared.request_timeout).await?;
+        match opened {
+            Ok(body) => Ok(PeerUpdates::new(self.clone(), body)),
+            Err((status, answer)) => {
+                let result = self.result(status, answer);
+                Err(result.err().unwrap_or_else(|| self.malformed("it is no stream")))
+            }
+        }
+    }
+
+    fn interface(&self) -> &PeerInterface {
+        &self.card().interface
+    }
+
+    async fn task(&self, asked: &PeerAsk<'_>) -> Result<A2aTask, PeerError> {
+        let answer = self.ask(asked).await?;
+        match self.interface().version {
+            PeerVersion::V1 => self.read(answer),
+            PeerVersion::V03 => v03::task_in(answer).map_err(|error| self.malformed(error)),
+        }
+    }
+
+    async fn ask(&self, asked: &PeerAsk<'_>) -> Result<Json, PeerError> {
+        let request = self.request(asked);
+        let (status, answer) = self.shared.link.json(&request, self.shared.request_timeout).await?;
+        self.result(status, answer)
+    }
+
+    fn request(&self, asked: &PeerAsk<'_>) -> PeerRequest {
+        let PeerInterface { binding, version, tenant, .. } = self.interface();
+        let tenant = tenant.as_deref();
+        match binding {
+            PeerBinding::JsonRpc => PeerRequest {
+                method: hyper::Method::POST,
+                path: self.shared.url.path.clone(),
+                body: Some(json!({
+                    "jsonrpc": "2.0",
+                    "id": Uuid::now_v7().to_string(),
+                    "method": asked.method(*version),
+                    "params": asked.params(*version, tenant),
+                })),
+                accept: JSON,
+                version: Some(*version),
+                last_event_id: None,
+            },
+            PeerBinding::HttpJson => {
+                let (method, path, body) = asked.rest(tenant);
+                let path = self.shared.url.below(&path);
+                let (version, last_event_id) = (Some(*version), None);
+                PeerRequest { method, path, accept: JSON, version, last_event_id, body }
+            }
+        }
+    }
+
+    /// What an answer says, whichever binding it comes over.
+    fn result(&self, status: u16, mut answer: Json) -> Result<Json, PeerError> {
+        if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
+            return Err(PeerError::refused(error));
+        }
+        if status >= 400 {
+            return Err(self.shared.link.refused_by(status));
+        }
+        match self.interface().binding {
+            PeerBinding::HttpJson => Ok(answer),
+            PeerBinding::JsonRpc => match answer.get_mut("result") {
+                Some(result) => Ok(result.take()),
+                None => Err(self.malformed("an answer of JSON-RPC has a result or an error")),
+            },
+        }
+    }
+
+    /// What an event of a stream says.
+    pub(super) fn update(&self, data: &str) -> Result<A2aUpdate, PeerError> {
+        let event = serde_json::from_str(data).map_err(|error| self.malformed(error))?;
+        let event = self.result(200, event)?;
+        match self.interface().version {
+            PeerVersion::V1 => self.read(event),
+            PeerVersion::V03 => v03::update_in(event).map_err(|error| self.malformed(error)),
+        }
+    }
+
+    pub(super) fn lost(&self, why: String) -> PeerError {
+        self.shared.link.lost(why)
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Json) -> Result<T, PeerError> {
+        serde_json::from_value(answer).map_err(|error| self.malformed(error))
+    }
+
+    fn malformed(&self, why: impl ToString) -> PeerError {
+        self.shared.link.malformed(why)
+    }
+}
+
+/// The card of an agent: the first that is found at the places where it may be.
+async fn find_card(settings: &PeerSettings, access: &PeerAccess) -> Result<PeerCard, PeerError> {
+    let url = PeerUrl::read(&settings.url)?;
+    let link = PeerLink::new(&url, access).await?;
+    let mut last = 0;
+    for place in url.cards() {
+        let found = link.json(&PeerRequest::get(&place.path), settings.request_timeout).await;
+        let (status, text) = found?;
+        match status {
+            200..=299 => {
+                let at = format!("{}{}", place.origin, place.path);
+                return PeerCard::read(&at, text, settings.version);
+            }
+            404 | 405 | 410 => last = status,
+            status => return Err(link.refused_by(status)),
+        }
+    }
+    Err(PeerError::Card { address: settings.url.clone(), why: format!("its host answers {last}") })
+}
