@@ -135,8 +135,9 @@ impl PeerCard {
     /// It is no card, or nothing in it is spoken here. A card that came over TLS leads to no address without it.
     pub fn read(url: &str, text: Json, wanted: Option<PeerVersion>) -> Result<Self, PeerError> {
         let refused = |why: String| PeerError::Card { address: url.to_owned(), why };
-        let card: CardFields =
+        let mut card: CardFields =
             serde_json::from_value(text.clone()).map_err(|error| refused(error.to_string()))?;
+        let (name, streams) = (std::mem::take(&mut card.name), card.capabilities.streaming);
         let is_secret = PeerUrl::read(url)?.is_tls();
         let mut interface: Option<PeerInterface> = None;
         for offered in card.interfaces() {
@@ -153,13 +154,7 @@ impl PeerCard {
                 "it names no address at which {versions} is spoken over JSON-RPC or HTTP+JSON"
             ))
         })?;
-        Ok(Self {
-            url: url.to_owned(),
-            name: card.name,
-            interface,
-            streams: card.capabilities.streaming,
-            text,
-        })
+        Ok(Self { url: url.to_owned(), name, interface, streams, text })
     }
 }
 
