@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::DelegationSettings;
 use super::input::{Delegation, PersonsAnswer, StepIds, answers};
-use super::mark::{Mark, PriorWork};
+use super::mark::{PriorWork, WorkMark};
 use crate::a2a::follow::with_patience;
 use crate::a2a::{PeerClient, PeerError, PeerFollower, PeerReason, PeerSettings};
 use crate::worker::context::StepContext;
@@ -169,7 +169,7 @@ impl Errand {
                 let address = client.card().interface.url.clone();
                 return Err(PeerError::Malformed { address, why }.into());
             }
-            self.mark(&Mark::Begun { round: self.work.round, task: task.id.clone() }).await?;
+            self.mark(&WorkMark::Begun { round: self.work.round, task: task.id.clone() }).await?;
             self.work.task = Some(task.id.clone());
         }
         Ok(reply)
@@ -215,12 +215,12 @@ impl Errand {
             Err(error) => return Err(error.into()),
         }
         let sent: Vec<String> = open.into_iter().map(|it| it.id).collect();
-        self.mark(&Mark::Sent(sent.clone())).await?;
+        self.mark(&WorkMark::Sent(sent.clone())).await?;
         self.work.sent.extend(sent);
         Ok(true)
     }
 
-    pub(super) async fn mark(&self, mark: &Mark) -> Result<(), Rejection> {
+    pub(super) async fn mark(&self, mark: &WorkMark) -> Result<(), Rejection> {
         self.ctx.checkpoint(&mark.to_text()).await
     }
 

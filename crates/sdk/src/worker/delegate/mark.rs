@@ -12,7 +12,7 @@ const PREFIX: &str = "tenure-a2a:";
 /// A checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Mark {
+pub(super) enum WorkMark {
     /// The agent has begun a task.
     Begun {
         /// How often the work has begun before.
@@ -26,7 +26,7 @@ pub(super) enum Mark {
     Ended(u32),
 }
 
-impl Mark {
+impl WorkMark {
     /// The checkpoint as a reference.
     pub(super) fn to_text(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default(); // It has texts as keys, and so a form.
@@ -52,16 +52,17 @@ pub(super) struct PriorWork {
 impl PriorWork {
     /// What the checkpoints say, in any order.
     pub(super) fn of(checkpoints: &[Ref]) -> Self {
-        let marks: Vec<Mark> = checkpoints.iter().filter_map(Mark::of).collect();
-        let ended =
-            |mark: &Mark| if let Mark::Ended(round) = mark { Some(round + 1) } else { None };
+        let marks: Vec<WorkMark> = checkpoints.iter().filter_map(WorkMark::of).collect();
+        let ended = |mark: &WorkMark| {
+            if let WorkMark::Ended(round) = mark { Some(round + 1) } else { None }
+        };
         let mut work =
             Self { round: marks.iter().filter_map(ended).max().unwrap_or(0), ..Self::default() };
         for mark in marks {
             match mark {
-                Mark::Begun { round, task } if round == work.round => work.task = Some(task),
-                Mark::Sent(answers) => work.sent.extend(answers),
-                Mark::Begun { .. } | Mark::Ended(_) => {}
+                WorkMark::Begun { round, task } if round == work.round => work.task = Some(task),
+                WorkMark::Sent(answers) => work.sent.extend(answers),
+                WorkMark::Begun { .. } | WorkMark::Ended(_) => {}
             }
         }
         work
@@ -72,7 +73,7 @@ impl PriorWork {
 mod tests {
     use super::*;
 
-    fn work(marks: &[Mark]) -> PriorWork {
+    fn work(marks: &[WorkMark]) -> PriorWork {
         let refs: Vec<Ref> = marks.iter().map(|mark| Ref::new(mark.to_text()).unwrap()).collect();
         let mut backwards = refs.clone();
         backwards.reverse();
@@ -84,14 +85,14 @@ mod tests {
     /// Another Attempt goes on with the task of the one before, and begins another one only after a failure.
     #[test]
     fn work_goes_on_with_its_task_until_that_has_failed() {
-        let begun = |round, task: &str| Mark::Begun { round, task: task.into() };
+        let begun = |round, task: &str| WorkMark::Begun { round, task: task.into() };
         assert_eq!(work(&[]), PriorWork::default());
-        let sent = Mark::Sent(vec!["a".into()]);
+        let sent = WorkMark::Sent(vec!["a".into()]);
         let goes_on = work(&[begun(0, "t"), sent.clone()]);
         assert_eq!((goes_on.task.as_deref(), goes_on.sent.len()), (Some("t"), 1));
-        let anew = work(&[begun(0, "t"), sent.clone(), Mark::Ended(0)]);
+        let anew = work(&[begun(0, "t"), sent.clone(), WorkMark::Ended(0)]);
         assert_eq!((anew.round, anew.task, anew.sent.len()), (1, None, 1));
-        let second = work(&[begun(0, "t"), Mark::Ended(0), begun(1, "u")]);
+        let second = work(&[begun(0, "t"), WorkMark::Ended(0), begun(1, "u")]);
         assert_eq!((second.round, second.task.as_deref()), (1, Some("u")));
     }
 

@@ -10,7 +10,7 @@ use tenure_core::view::gateway::A2aState;
 use tenure_core::{Limits, Rejection};
 
 use super::errand::{Errand, ErrandEnd, ErrandError};
-use super::mark::Mark;
+use super::mark::WorkMark;
 use crate::a2a::{PeerError, PeerReason};
 use crate::worker::words::cut;
 
@@ -43,7 +43,7 @@ impl Errand {
             PeerError::Refused { reason: PeerReason::TaskNotFound, .. }
                 if self.work.task.is_some() =>
             {
-                self.mark(&Mark::Ended(self.work.round)).await?;
+                self.mark(&WorkMark::Ended(self.work.round)).await?;
                 self.ctx.fail("a2a_task_gone", &message, None)
             }
             PeerError::Malformed { .. } => self.ctx.fail("a2a_malformed", &message, None),
@@ -65,7 +65,7 @@ impl Errand {
         if task.status.state == A2aState::Completed {
             return self.complete(task).await;
         }
-        self.mark(&Mark::Ended(self.work.round)).await?;
+        self.mark(&WorkMark::Ended(self.work.round)).await?;
         let why = said(&task.status);
         match task.status.state {
             A2aState::Rejected => {
