@@ -27,7 +27,10 @@ mod rpc;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::request::Parts;
 use axum::routing::{get, post};
+use bytes::Bytes;
 use tenure_a2a as wire;
 
 pub use self::agents::{
@@ -36,7 +39,10 @@ pub use self::agents::{
 pub use self::card::card;
 pub(crate) use self::card::is_card;
 pub(crate) use self::push::run_couriers;
+use crate::api::json_body;
+use crate::guard::BodyShare;
 use crate::problem::HttpProblem;
+use crate::workers::memory_of;
 use crate::{Backend, Gateway};
 
 /// The address of an agent in 1.0, below that of the gateway.
@@ -69,4 +75,16 @@ fn agent_of<B: Backend>(gateway: &Gateway<B>, name: &str) -> Result<Arc<Agent>, 
         let short: String = name.chars().take(80).collect();
         HttpProblem::not_found(format!("there is no agent {short:?}"))
     })
+}
+
+/// The text of a body, with memory for what it becomes once it is read.
+///
+/// # Errors
+/// It is no JSON by its media type, too long, or the bodies of other requests take all the memory that there is.
+async fn body_text(parts: &Parts, body: Body) -> Result<Bytes, HttpProblem> {
+    let text = json_body(&parts.headers, body, BODY_MAX).await?;
+    if let Some(share) = parts.extensions.get::<BodyShare>() {
+        share.grow(memory_of(&text))?;
+    }
+    Ok(text)
 }

@@ -21,8 +21,8 @@ use super::error::{A2aError, A2aReason};
 use super::map::TaskFold;
 use super::ops::{AgentCall, StreamShape, last_event_id};
 use super::wire::{A2aCancel, A2aGet, A2aList, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate};
-use super::{BASE, BASE_V03, BODY_MAX, agent_of};
-use crate::api::{Parameters, bytes_reply, json_body};
+use super::{BASE, BASE_V03, agent_of, body_text};
+use crate::api::{Parameters, bytes_reply};
 use crate::live::stream_reply;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
@@ -82,7 +82,7 @@ impl<B: Backend> RestRequest<B> {
         method: A2aMethod,
         body: Body,
     ) -> Result<T, A2aError> {
-        self.dialect.params(method, read_body(&self.parts.headers, body).await?)
+        self.dialect.params(method, read_body(&self.parts, body).await?)
     }
 
     fn query(&self) -> Result<Parameters, A2aError> {
@@ -103,8 +103,8 @@ impl<B: Backend> RestRequest<B> {
 }
 
 /// The body of a request, read.
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Json, A2aError> {
-    let text = json_body(headers, body, BODY_MAX).await?;
+async fn read_body(parts: &Parts, body: Body) -> Result<Json, A2aError> {
+    let text = body_text(parts, body).await?;
     serde_json::from_slice(&text)
         .map_err(|_| A2aError::new(A2aReason::Parse, "the body is no JSON"))
 }
@@ -212,7 +212,7 @@ async fn create_push<B: Backend>(
     request: Request,
 ) -> Answer {
     let create = |open: RestRequest<B>, body: Body| async move {
-        let mut body = read_body(&open.parts.headers, body).await?;
+        let mut body = read_body(&open.parts, body).await?;
         if let Some(fields) = body.as_object_mut() {
             fields.insert("taskId".into(), task_id.into());
         }

@@ -14,8 +14,8 @@ use super::error::{A2aError, A2aReason};
 use super::map::TaskFold;
 use super::ops::{AgentCall, StreamShape, last_event_id};
 use super::wire::A2aUpdate;
-use super::{BODY_MAX, agent_of};
-use crate::api::{json_body, json_reply};
+use super::{agent_of, body_text};
+use crate::api::json_reply;
 use crate::live::stream_reply;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
@@ -60,7 +60,7 @@ async fn answer<B: Backend>(
 ) -> Result<Response, HttpProblem> {
     let agent = agent_of(&gateway, agent)?;
     let (parts, body) = request.into_parts();
-    let refused = match json_body(&parts.headers, body, BODY_MAX).await {
+    let refused = match body_text(&parts, body).await {
         Err(problem) => RpcRefusal { id: Json::Null, error: problem.into() },
         Ok(text) => match read(&text) {
             Err(refused) => refused,

@@ -168,7 +168,7 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
 }
 
 /// About how many bytes a text of JSON takes once it is read, at most. It counts what stands in strings, too.
-fn memory_of(json: &[u8]) -> usize {
+pub(crate) fn memory_of(json: &[u8]) -> usize {
     let of = |byte: &u8| match byte {
         b'{' => MAP_BYTES,
         b'[' | b',' => VALUE_BYTES,

@@ -45,6 +45,7 @@ use tenure_core::{Code, Rejection};
 use crate::Gateway;
 use crate::backend::Backend;
 
+pub(crate) use self::asked::memory_of;
 pub(crate) use self::described::described;
 pub(crate) use self::table::HttpWorkers;
 

@@ -110,7 +110,7 @@ fn check_extensions(agent: &Agent, headers: &HeaderMap) -> Result<(), A2aError> 
 /// The header says something else.
 pub(crate) fn last_event_id(parts: &Parts) -> Result<Option<EventPlace>, A2aError> {
     let Some(given) = parts.headers.get("last-event-id") else { return Ok(None) };
-    let text = given.to_str().unwrap_or_default();
+    let text = String::from_utf8_lossy(given.as_bytes()); // What is no text is refused as no place.
     if text.is_empty() {
         return Ok(None);
     }
