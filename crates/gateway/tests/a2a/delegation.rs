@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tenure_core::id::{StepId, TaskId};
+use tenure_core::record::RetryPolicy;
+use tenure_core::retry_policy::Limit;
 use tenure_core::status::TaskStatus;
 use tenure_gateway::GatewaySettings;
 use tenure_gateway::identity::Identity;
@@ -37,11 +39,12 @@ impl Errands {
         format!("http://{}/a2a/{path}", self.to)
     }
 
-    /// A Task whose one Step says this to an agent.
+    /// A Task whose one Step says this to an agent, and may fail once.
     async fn say(&self, path: &str, text: &str) -> TaskId {
         let input = json!({"card": self.card(path), "message": text});
         let step = Step::new("ask").handler("a2a").input_json(&input).unwrap();
-        self.client.create(Task::new("errand").step(step)).await.unwrap()
+        let once = RetryPolicy { max_attempts: Some(Limit::Of(1)), ..RetryPolicy::default() };
+        self.client.create(Task::new("errand").step(step).retry(once)).await.unwrap()
     }
 
     /// The Step of a Task as JSON, when it is in this state.

@@ -1,5 +1,6 @@
 //! A scheduler in memory, a worker, and gateways for several callers.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tenure_gateway::a2a::{Agents, ServedAgents};
 use tenure_gateway::identity::{Allowed, Identity};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
-use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
+use tenure_scheduler::{ClientLink, Config, Scheduler};
 use tenure_sdk::client::Client;
 use tenure_sdk::worker::{DelegationSettings, Options, WorkerPool};
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
@@ -29,12 +30,11 @@ use crate::talk::Talk;
 /// A client in this process.
 pub(crate) type LocalClient = Client<ClientLink<MemoryJournal, MemoryLeases>>;
 
-/// Everything in one process.
+/// Everything in one process. The worker and the gateways go on to the end of the test, also without this.
 pub(crate) struct House {
     scheduler: Scheduler<MemoryJournal, MemoryLeases>,
     /// Lets as many Steps end that were told `hold` as it has permits.
     pub(crate) gate: Arc<Semaphore>,
-    _workers: WorkerPool<WorkerLink<MemoryJournal, MemoryLeases>>,
 }
 
 impl House {
@@ -51,7 +51,11 @@ impl House {
         let options = Options::new(NonZeroUsize::new(8).unwrap());
         let handlers = handlers(&gate).with_a2a(DelegationSettings::default()).unwrap();
         let workers = WorkerPool::start(link, deliveries, handlers, options);
-        Self { scheduler, gate, _workers: workers }
+        tokio::spawn(async move {
+            let _works_on = workers;
+            pending::<()>().await;
+        });
+        Self { scheduler, gate }
     }
 
     /// A gateway of its own for this caller, and a conversation with an agent there.
