@@ -58,8 +58,10 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     tasks: Mutex<HashMap<TaskKey, Watched>>,
-    /// A caller has asked for a Task.
-    asked: Notify,
+    /// Tasks of which something is to be published that came while their logs were read.
+    late: Mutex<Vec<TaskKey>>,
+    /// A caller has asked for a Task, or there are such Tasks.
+    woken: Notify,
 }
 
 #[derive(Debug)]
@@ -94,7 +96,7 @@ impl Followed {
             }
             Entry::Vacant(here) if has_capacity => {
                 // The entry is there before the woken loop can look: the lock is still held.
-                self.asked.notify_one();
+                self.woken.notify_one();
                 let what = FollowState::Waiting(Vec::new());
                 here.insert(Watched { until, is_news: true, untold: Vec::new(), what });
                 false
@@ -110,6 +112,21 @@ impl Followed {
         let FollowState::Waiting(commits) = what else { return };
         untold.extend(commits.iter().filter_map(|commit| follower.publish(commit)));
         *what = FollowState::Known(Box::new(follower));
+        if !untold.is_empty() {
+            self.late.lock().push(key.clone());
+            self.woken.notify_one();
+        }
+    }
+
+    /// What came while logs were read, and was not published with a later commit.
+    fn untold(&self) -> Vec<(TaskKey, Published)> {
+        let late = std::mem::take(&mut *self.late.lock());
+        let (mut followed, mut told) = (self.tasks.lock(), Vec::new());
+        for key in late {
+            let Some(watched) = followed.get_mut(&key) else { continue };
+            told.extend(watched.untold.drain(..).map(|published| (key.clone(), published)));
+        }
+        told
     }
 
     /// What to publish when a commit comes.
@@ -136,9 +153,8 @@ impl Followed {
     /// Drops Tasks that no caller has asked for lately. Answers what to publish without a commit: what
     /// came while a log was read, and how far those Tasks have come that callers asked for.
     fn sweep(&self) -> Vec<(TaskKey, Published)> {
-        let (now, mut told) = (Instant::now(), Vec::new());
+        let (now, mut told) = (Instant::now(), self.untold());
         self.tasks.lock().retain(|key, watched| {
-            told.extend(watched.untold.drain(..).map(|published| (key.clone(), published)));
             if let (true, FollowState::Known(follower)) = (watched.is_news, &watched.what) {
                 watched.is_news = false;
                 told.push((key.clone(), follower.stands()));
@@ -185,7 +201,10 @@ pub(crate) async fn publish(
                 news.tell_recent().await;
                 continue;
             }
-            () = followed.asked.notified() => continue, // From now on the ticks run.
+            () = followed.woken.notified() => { // From now on the ticks run.
+                news.tell_untold().await;
+                continue;
+            }
             Some(reply) = asked.recv() => {
                 let missed = news.tell_all(&mut commits).await;
                 let _ = reply.send(missed); // The receiver may have gone.
@@ -265,12 +284,25 @@ impl<'a> Publication<'a> {
         }
     }
 
+    /// Sends what came while logs were read.
+    async fn tell_untold(&mut self) {
+        for (task, published) in self.gate.followed.untold() {
+            self.gather(&task, published).await;
+        }
+        self.tell_of_followed().await;
+    }
+
+    /// Adds to what is to be sent now.
+    async fn gather(&mut self, task: &TaskKey, published: Published) {
+        let told = self.told.entry(task.clone()).or_default();
+        if let Some(before) = gather(told, published) {
+            tell(self.gate, task, before).await;
+        }
+    }
+
     async fn note(&mut self, task: TaskKey, commit: &Arc<Commit>) {
         for published in self.gate.followed.commit(&task, commit) {
-            let told = self.told.entry(task.clone()).or_default();
-            if let Some(before) = gather(told, published) {
-                tell(self.gate, &task, before).await;
-            }
+            self.gather(&task, published).await;
         }
         let change = Changed::of(&task.task_id, commit);
         if change.ended.is_some() {
@@ -414,6 +446,11 @@ mod tests {
             follower.take(&created).unwrap();
             assert!(followed.sweep().is_empty(), "it is not known how far it goes");
             followed.know(&key, follower);
+            assert_eq!(
+                followed.late.lock()[..],
+                [key.clone()],
+                "it is told without a further commit"
+            );
             let waited = (created.last_seq(), second.last_seq());
             let next = (second.last_seq(), third.last_seq());
             if tells_at_a_commit {
