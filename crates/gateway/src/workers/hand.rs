@@ -77,6 +77,11 @@ impl WorkInHand {
         self.ended.has(attempt)
     }
 
+    /// Whether the client has sent the final report on an Attempt.
+    pub(super) fn is_ending(&self, attempt: AttemptId) -> bool {
+        self.open.get(&attempt).is_some_and(|one| one.is_said)
+    }
+
     /// Takes an Attempt in hand.
     pub(super) fn take(&mut self, holding: Holding, was_lost: bool, now: Instant) {
         let attempt = holding.attempt_id;

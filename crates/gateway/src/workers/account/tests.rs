@@ -203,6 +203,20 @@ async fn a_client_that_loses_an_attempt_gets_nothing_until_it_asks() {
     assert_eq!(stated(&mut account), Some((2, 1, 0)));
 }
 
+/// The scheduler may say that an Attempt is over before it answers the report that ended it.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_an_attempt_does_not_lose_it() {
+    let mut account = waiting(2);
+    let it = claim("a");
+    grant(&mut account, &it);
+    fetched(&mut account, 1);
+    account.end_fetch(1, Instant::now());
+    account.hand.begin_final(it.attempt_id);
+    let lost = Delivery::Lost(it.attempt_id);
+    assert_eq!(account.arrive(lost, Instant::now()), Arrival::Dropped);
+    assert_eq!(stated(&mut account), Some((2, 1, 0)), "it is there, and gets work");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_takes_the_slot_of_its_offer() {
     let mut account = waiting(1);
