@@ -163,6 +163,18 @@ fn a_node_serves_http_too() {
     node.end().with(0).saying("hands its partitions over");
 }
 
+/// Others take the partitions of a node that cannot listen at once, and not when its leases have ended.
+#[test]
+fn a_node_that_cannot_listen_hands_its_partitions_over() {
+    let mut cluster = Cluster::start();
+    cluster.node = None;
+    let redis = format!("redis://127.0.0.1:{}", cluster.redis.port);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let node = cluster.tenure(&["serve", "--redis", &redis, "--node", "n2", "--http", &at]);
+    node.with(6).saying("cannot listen").saying("hands its partitions over");
+}
+
 /// `tenure dev --nats`: a gateway and a worker of the cluster.
 #[test]
 fn a_worker_and_a_gateway_of_a_cluster_are_one_command() {

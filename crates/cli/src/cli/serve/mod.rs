@@ -7,6 +7,7 @@ use futures::future::OptionFuture;
 use tenure_node::{Fault, Node, StartError};
 use tenure_telemetry::Telemetry;
 
+use self::http::GatewayOfNode;
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::gateway::HttpHost;
@@ -32,30 +33,44 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
         if let Some(telemetry) = telemetry {
             telemetry.sample_from(node.sampler());
         }
-        let http = match http {
-            Some(http) => Some(http.start().await?),
-            None => None,
-        };
-        if let Some(url) = http.as_ref().and_then(HttpHost::url) {
-            output::say(format_args!("node {} listens at {url} too", node.name()));
-        }
-        output::say(format_args!("node {} serves", node.name()));
-        match &http {
-            Some(http) => http.until_stopped(&mut stop).await?,
-            None => stop.asked().await,
-        }
+        let served = serve(&node, http, &mut stop).await;
         output::say(format_args!("node {} hands its partitions over", node.name()));
+        let (http, exit) = match served {
+            Ok(http) => (http, Ok(Exit::Ok)),
+            Err(failure) => (None, Err(failure)),
+        };
         // Callers over HTTP are answered by the nodes that take over.
         let handed_over =
             async { tokio::join!(node.stop(), OptionFuture::from(http.map(HttpHost::stop))) };
         tokio::select! {
-            _ = handed_over => Ok(Exit::Ok),
+            _ = handed_over => exit,
             // A second signal ends the process at once: leases run out by themselves.
             () = stop.asked() => Ok(Exit::Interrupted),
         }
     });
     runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
     ended
+}
+
+/// Serves until a signal asks to stop. Answers with the HTTP API, if the node has one.
+async fn serve(
+    node: &Node,
+    http: Option<GatewayOfNode>,
+    stop: &mut StopSignals,
+) -> Result<Option<HttpHost>, Failure> {
+    let http = match http {
+        Some(http) => Some(http.start().await?),
+        None => None,
+    };
+    if let Some(url) = http.as_ref().and_then(HttpHost::url) {
+        output::say(format_args!("node {} listens at {url} too", node.name()));
+    }
+    output::say(format_args!("node {} serves", node.name()));
+    match &http {
+        Some(http) => http.until_stopped(stop).await?,
+        None => stop.asked().await,
+    }
+    Ok(http)
 }
 
 fn not_started(error: StartError) -> Failure {
