@@ -1,6 +1,6 @@
-//! Caches the frames that a node is reading. If many readers want a frame at a time, it is fetched
-//! and opened once: a new owner of a partition reads thousands of live Tasks, whose commits lie in
-//! a few frames.
+//! Caches the frames that a node is reading, and those that it wrote last. If many readers want a frame at a
+//! time, it is fetched and opened once: a new owner of a partition reads thousands of live Tasks, whose
+//! commits lie in a few frames. Whoever follows a Task reads what was written a moment ago, and fetches nothing.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +18,8 @@ use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::frame::{CommitHead, FrameError, Header, decode};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::written::WrittenFrames;
 
 /// How many frames may be fetched at a time, besides one of each partition. A server that is asked
 /// for all at once answers none in time, and cuts off a client that is too far behind.
@@ -84,6 +86,7 @@ pub(super) struct FrameCache {
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
     kept: Arc<Mutex<CachedFrames>>,
+    written: Arc<WrittenFrames>,
 }
 
 #[derive(Default)]
@@ -109,9 +112,10 @@ impl fmt::Debug for FrameCache {
 }
 
 impl FrameCache {
-    /// A cache for one partition. `shared`: the permits that it shares with other caches.
-    pub(super) fn new(shared: Arc<Semaphore>) -> Self {
-        Self { own: Arc::new(Semaphore::new(1)), shared, kept: Arc::default() }
+    /// A cache for one partition. `shared`: the permits that it shares with other caches. `written`: what its
+    /// writer writes.
+    pub(super) fn new(shared: Arc<Semaphore>, written: Arc<WrittenFrames>) -> Self {
+        Self { own: Arc::new(Semaphore::new(1)), shared, kept: Arc::default(), written }
     }
 
     pub(super) fn reading(&self) -> Reading<'_> {
@@ -129,6 +133,7 @@ impl FrameCache {
         at: u64,
         fetch: impl FnOnce() -> BoxFuture<'static, FrameResult>,
     ) -> FrameResult {
+        self.open_written(at);
         let begin = || self.begin(at, fetch());
         let mut coming = self.kept.lock().frames.entry(at).or_insert_with(begin).clone();
         let answer = coming.wait_for(Option::is_some).await.map(|answer| answer.clone());
@@ -138,7 +143,19 @@ impl FrameCache {
 
     /// Whether a frame is cached or being fetched.
     pub(super) fn has(&self, at: u64) -> bool {
+        self.open_written(at);
         self.kept.lock().frames.contains_key(&at)
+    }
+
+    /// Opens a frame that was written lately, if nobody has yet.
+    fn open_written(&self, at: u64) {
+        if self.kept.lock().frames.contains_key(&at) {
+            return;
+        }
+        let opened = self.written.find(at).map(OpenedFrame::read);
+        if let Some(Ok(frame)) = opened {
+            self.put(at, Arc::new(frame));
+        }
     }
 
     /// Caches a frame that was fetched before anybody asked for it.
@@ -158,6 +175,7 @@ impl FrameCache {
     /// Drops a frame that was found to be damaged: the next request fetches it again, perhaps from
     /// another server.
     pub(super) fn forget(&self, at: u64) {
+        self.written.forget(at);
         let mut kept = self.kept.lock();
         kept.frames.remove(&at);
         if let Some(place) = kept.come.iter().position(|(come, _)| *come == at)
@@ -259,13 +277,14 @@ mod tests {
     use tokio::task::yield_now;
     use tokio::time::timeout;
 
+    use super::super::written::tests::{chunk, frame_of};
     use super::*;
 
     /// Longer than anything takes on a clock that advances whenever nothing else happens.
     const EVER: Duration = Duration::from_secs(3_600);
 
     fn frame_cache() -> FrameCache {
-        FrameCache::new(Arc::new(Semaphore::new(FETCHES)))
+        FrameCache::new(Arc::new(Semaphore::new(FETCHES)), Arc::default())
     }
 
     fn opened(bytes: usize) -> Arc<OpenedFrame> {
@@ -360,6 +379,23 @@ mod tests {
         assert_eq!(asked.all(), 2);
     }
 
+    /// Whoever follows a Task reads what its writer wrote last, and asks no server for it.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_last_is_not_fetched() {
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
+        let written = [frame_of(0), chunk(), frame_of(0)];
+        frame_cache.written.note(7, &written);
+        let _reading = frame_cache.reading();
+        for (at, fetched) in [(7, 0), (9, 0), (8, 1), (10, 2), (7, 2)] {
+            assert_eq!(frame_cache.has(at), !matches!(at, 8 | 10));
+            frame_cache.frame(at, || asked.fetch(Some(1))).await.unwrap();
+            assert_eq!(asked.all(), fetched, "{at}");
+        }
+        frame_cache.forget(9);
+        frame_cache.frame(9, || asked.fetch(Some(1))).await.unwrap();
+        assert_eq!(asked.all(), 3, "a damaged frame is fetched");
+    }
+
     /// The request that began a fetch may have gone: the next one does not wait for ever.
     #[tokio::test(start_paused = true)]
     async fn a_frame_comes_though_nobody_waits() {
@@ -380,8 +416,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_does_not_answer_holds_up_no_other() {
         let shared = Arc::new(Semaphore::new(FETCHES));
-        let (dead, live) =
-            (FrameCache::new(Arc::clone(&shared)), FrameCache::new(Arc::clone(&shared)));
+        let of_partition = || FrameCache::new(Arc::clone(&shared), Arc::default());
+        let (dead, live) = (of_partition(), of_partition());
         let asked = Arc::new(Asked::default());
         for at in 0..100 {
             let waits = dead.frame(at, || pending().boxed());

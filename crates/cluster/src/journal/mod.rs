@@ -29,6 +29,7 @@ mod snapshots;
 mod tail;
 mod take;
 mod writer;
+mod written;
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;

@@ -28,6 +28,7 @@ use super::index::Index;
 use super::read::silence;
 use super::tail::StreamTail;
 use super::writer::Writing;
+use super::written::WrittenFrames;
 use super::{JetStreamJournal, LogSettings, OwnedPartition, REQUESTS_MAX, TakeError};
 use crate::append::{AppendOutcome, Appender};
 use crate::request::within;
@@ -103,11 +104,13 @@ impl JetStreamJournal {
             wants: Arc::clone(&self.wants),
         });
         let last_seq = Arc::new(AtomicU64::new(epoch));
+        let written = Arc::<WrittenFrames>::default();
         let writing = Writing {
             appender,
             epoch,
             index: Arc::clone(&index),
             last_seq: Arc::clone(&last_seq),
+            written: Arc::clone(&written),
             message_bytes: self.message_bytes(),
             name,
             owned: Arc::clone(&self.owned),
@@ -136,7 +139,7 @@ impl JetStreamJournal {
                 closes,
                 writer,
                 checkpoints,
-                frame_cache: FrameCache::new(Arc::clone(&self.fetches)),
+                frame_cache: FrameCache::new(Arc::clone(&self.fetches), written),
             }));
         }
         self.owned.set(partition, Some(epoch));

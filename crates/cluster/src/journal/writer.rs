@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use super::checkpoint::Checkpoints;
 use super::gathered::{EncodedFrames, Gathered, encode_frames};
 use super::index::{Index, IndexLookup, Newest};
+use super::written::WrittenFrames;
 use crate::append::{AppendOutcome, Appender};
 use crate::owned::Owned;
 
@@ -166,6 +167,8 @@ pub(super) struct Writing {
     pub(super) index: Arc<RwLock<Index>>,
     /// The last message of the stream that this writer knows of, as it wrote it.
     pub(super) last_seq: Arc<AtomicU64>,
+    /// Where readers find what was written last.
+    pub(super) written: Arc<WrittenFrames>,
     /// How many bytes a message may have.
     pub(super) message_bytes: usize,
     /// The name of the stream.
@@ -286,6 +289,7 @@ impl Writing {
             AppendOutcome::Stored(seq) => {
                 self.last_seq.store(seq, Ordering::Release);
                 self.acknowledged.fetch_max(seq, Ordering::AcqRel);
+                self.written.note(last_seq + 1, &messages); // Before the index leads readers there.
                 let mut index = self.index.write();
                 for (heads, end) in &placed {
                     for head in heads {
