@@ -39,6 +39,21 @@ pub struct A2aAgentCard {
     /// Its picture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub icon_url: Option<String>,
+    /// Who vouches for the card.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<A2aCardSignature>,
+}
+
+/// A signature of a card (RFC 7515).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct A2aCardSignature {
+    /// The header that is signed with the card: JSON in base64url.
+    pub protected: String,
+    /// The signature in base64url.
+    pub signature: String,
+    /// A header that is not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<A2aMetadata>,
 }
 
 /// An address, and what is spoken there.
@@ -117,4 +132,41 @@ pub struct A2aSkill {
     /// Media types that it gives, if others than the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub output_modes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A card without signatures does not name them, and a signature comes and goes unchanged.
+    #[test]
+    fn a_card_carries_its_signatures() {
+        let card = A2aAgentCard {
+            name: "a".into(),
+            description: "b".into(),
+            supported_interfaces: Vec::new(),
+            provider: None,
+            version: "1".into(),
+            documentation_url: None,
+            capabilities: A2aCapabilities::default(),
+            security_schemes: None,
+            security_requirements: Vec::new(),
+            default_input_modes: Vec::new(),
+            default_output_modes: Vec::new(),
+            skills: Vec::new(),
+            icon_url: None,
+            signatures: Vec::new(),
+        };
+        let written = serde_json::to_value(&card).unwrap();
+        assert!(written.get("signatures").is_none(), "{written}");
+        let given = json!([
+            {"protected": "eyJhbGciOiJFUzI1NiJ9", "signature": "QFdk", "header": {"kid": "k1"}},
+            {"protected": "eyJhbGciOiJFUzI1NiJ9", "signature": "QFdk"},
+        ]);
+        let signatures = serde_json::from_value(given.clone()).unwrap();
+        let signed = serde_json::to_value(A2aAgentCard { signatures, ..card }).unwrap();
+        assert_eq!(signed["signatures"], given);
+    }
 }

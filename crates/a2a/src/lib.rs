@@ -15,7 +15,8 @@ pub mod v03;
 use serde_json::{Map, Value as Json};
 
 pub use self::card::{
-    A2aAgentCard, A2aCapabilities, A2aExtension, A2aInterface, A2aProvider, A2aSkill,
+    A2aAgentCard, A2aCapabilities, A2aCardSignature, A2aExtension, A2aInterface, A2aProvider,
+    A2aSkill,
 };
 pub use self::message::{A2aContent, A2aMessage, A2aPart, A2aRole};
 pub use self::push::{A2aAuthentication, A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};

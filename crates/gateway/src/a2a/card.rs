@@ -169,6 +169,7 @@ fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
         default_output_modes: about.output_modes,
         skills,
         icon_url: about.icon_url,
+        signatures: Vec::new(), // Nobody signs cards here.
     }
 }
 

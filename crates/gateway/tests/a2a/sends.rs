@@ -120,6 +120,27 @@ async fn a_message_without_form_is_refused() {
     assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
 }
 
+/// Bytes of a part are base64 in either alphabet, and a worker gets them in one. What is none is refused by its
+/// name, before it begins anything.
+#[tokio::test]
+async fn bytes_of_a_part_are_base64() {
+    let talk = House::open().await.talk("echo").await;
+    let with_bytes =
+        |text: &str| with(message(""), &json!({"parts": [{"text": "echo a"}, {"raw": text}]}));
+    for wrong in ["not base64!", "cG5nM"] {
+        let answer = talk.ask("SendMessage", json!({"message": with_bytes(wrong)})).await;
+        let error = &answer["error"];
+        assert_eq!(error["code"], -32602, "{answer}");
+        assert_eq!(error["data"][0]["metadata"]["field"], "message.parts[1].raw", "{answer}");
+        assert!(error["message"].as_str().unwrap().contains("message.parts[1].raw"), "{answer}");
+    }
+    assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
+    for given in ["/+8=", "_-8"] {
+        let task = talk.say(with_bytes(given)).await;
+        assert_eq!(task["history"][0]["parts"][1]["raw"], "/+8=", "{task}");
+    }
+}
+
 /// What is no request of JSON-RPC gets an answer that says so.
 #[tokio::test]
 async fn what_is_no_request_is_refused() {

@@ -268,6 +268,19 @@ mod tests {
         assert!(read("http://one/rpc").is_err());
     }
 
+    /// Signatures of a card are not looked at. They stay in its text, for who knows the keys.
+    #[test]
+    fn signatures_of_a_card_are_kept() {
+        let signatures = json!([{"protected": "e30", "signature": "QFdk", "header": {"kid": "k"}}]);
+        let card = json!({
+            "name": "a",
+            "supportedInterfaces": [interface("http://one", "JSONRPC", "1.0")],
+            "signatures": signatures,
+        });
+        let read = PeerCard::read("http://one/a", card.clone(), None).unwrap();
+        assert_eq!(read.text, card);
+    }
+
     #[test]
     fn what_is_no_card_is_refused() {
         for text in [json!([]), json!({}), json!({"name": 7}), json!("a")] {

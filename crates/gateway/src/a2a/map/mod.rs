@@ -21,6 +21,7 @@ use tenure_core::id::BlobHash;
 
 pub(crate) use self::fold::{FoldError, TaskFold};
 pub(crate) use self::input::{AGENT, CALLER, CONTEXT, NewTask, bare_step, key_of};
+pub(crate) use self::parts::standard_base64;
 pub(crate) use self::stored::{StoredMessage, stored};
 pub(crate) use crate::a2a::wire::{is_interrupted, is_settled};
 

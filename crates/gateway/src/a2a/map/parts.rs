@@ -1,7 +1,8 @@
 //! Values of Steps as parts.
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use serde_json::Value as Json;
 use tenure_core::record::{Value, ValueBody};
 
@@ -13,6 +14,23 @@ pub(super) const PARTS: &str = "application/vnd.tenure.a2a-parts+json";
 
 /// The media type of JSON.
 const JSON: &str = Value::JSON;
+
+/// Callers may leave out the padding of base64.
+const ANY_PADDING: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+
+/// The alphabets of base64 in which callers may write bytes, as ProtoJSON has it.
+static ALPHABETS: [GeneralPurpose; 2] = [
+    GeneralPurpose::new(&alphabet::STANDARD, ANY_PADDING),
+    GeneralPurpose::new(&alphabet::URL_SAFE, ANY_PADDING),
+];
+
+/// The bytes of a part as any worker can read them: in the standard alphabet, with padding. None if they are not
+/// base64.
+pub(crate) fn standard_base64(text: &str) -> Option<String> {
+    let bytes = ALPHABETS.iter().find_map(|alphabet| alphabet.decode(text).ok())?;
+    Some(BASE64.encode(bytes))
+}
 
 /// What a value shows. Nothing comes of an empty one.
 pub(super) fn parts_of(value: &Value, blobs: &BlobBytes) -> Vec<A2aPart> {
@@ -107,6 +125,24 @@ mod tests {
             ..Value::inline("text/plain", *b"hi")
         };
         assert_eq!(shown(&encoded, &none), json!([{"raw": "aGk=", "mediaType": "text/plain"}]));
+    }
+
+    /// Both alphabets of base64 are read, with and without padding, and written as one.
+    #[test]
+    fn bytes_of_callers_are_written_in_one_way() {
+        for (given, written) in [
+            ("cG5n", Some("cG5n")),
+            ("cG5nMQ==", Some("cG5nMQ==")),
+            ("cG5nMQ", Some("cG5nMQ==")),
+            ("/+8=", Some("/+8=")),
+            ("_-8", Some("/+8=")),
+            ("", Some("")),
+            ("/_8", None),
+            ("cG5nM", None),
+            ("not base64!", None),
+        ] {
+            assert_eq!(standard_base64(given).as_deref(), written, "{given:?}");
+        }
     }
 
     /// A large value is shown as a small one, and what is elsewhere by its address.

@@ -18,8 +18,12 @@ use super::follow::{TaskFollower, load};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
-use crate::a2a::map::{NewTask, StoredMessage, TaskFold, is_interrupted, key_of, stored};
-use crate::a2a::wire::{A2aMessage, A2aPushConfig, A2aReply, A2aRole, A2aSend, A2aTask};
+use crate::a2a::map::{
+    NewTask, StoredMessage, TaskFold, is_interrupted, key_of, standard_base64, stored,
+};
+use crate::a2a::wire::{
+    A2aContent, A2aMessage, A2aPart, A2aPushConfig, A2aReply, A2aRole, A2aSend, A2aTask,
+};
 
 /// The code of a reopening that brings an answer (A2A-10).
 const INPUT_RECEIVED: &str = "input_received";
@@ -81,8 +85,9 @@ impl<B: Backend> AgentCall<B> {
     }
 
     /// Brings a message to the Task that it is for.
-    pub(super) async fn deliver(&self, asked: A2aSend) -> Result<DeliveredMessage, A2aError> {
+    pub(super) async fn deliver(&self, mut asked: A2aSend) -> Result<DeliveredMessage, A2aError> {
         check(&asked.message)?;
+        unify_bytes(&mut asked.message.parts)?;
         let push = asked.configuration.as_ref();
         let push = push.and_then(|options| options.task_push_notification_config.clone());
         let push = push.map(|config| self.checked(config)).transpose()?;
@@ -257,7 +262,7 @@ impl<B: Backend> AgentCall<B> {
 }
 
 /// What the agent has said at last, or else all that it has made.
-fn said_or_made(fold: &TaskFold) -> Vec<crate::a2a::wire::A2aPart> {
+fn said_or_made(fold: &TaskFold) -> Vec<A2aPart> {
     let shown = fold.shown();
     let said = shown.status.message.as_ref().map(|message| message.parts.clone());
     let made = || shown.artifacts.iter().flat_map(|made| made.parts.clone()).collect();
@@ -320,6 +325,18 @@ fn check(message: &A2aMessage) -> Result<(), A2aError> {
     }
     if message.reference_task_ids.len() > REFERENCES_MAX {
         return wrong("message.referenceTaskIds", "a message refers to at most 16 tasks");
+    }
+    Ok(())
+}
+
+/// Refuses parts whose bytes are not base64, and writes those of the others as any worker can read them.
+fn unify_bytes(parts: &mut [A2aPart]) -> Result<(), A2aError> {
+    for (at, part) in parts.iter_mut().enumerate() {
+        if let A2aContent::Raw(text) = &mut part.content {
+            let field = format!("message.parts[{at}].raw");
+            let wrong = || A2aError::invalid(&field, format!("{field} is not base64"));
+            *text = standard_base64(text).ok_or_else(wrong)?;
+        }
     }
     Ok(())
 }
