@@ -19,11 +19,12 @@ const CONCURRENCY: usize = 4;
 /// How many Steps a Task has.
 const STEPS: usize = 40;
 
-/// A gateway to the cluster, and its port.
-fn gateway(cluster: &Cluster, name: &str) -> Result<(Process, u16)> {
+/// A gateway to the cluster, with more options, and its port.
+pub(crate) fn gateway(cluster: &Cluster, name: &str, more: &[&str]) -> Result<(Process, u16)> {
     let port = free_port();
     let mut command = Command::new(tenure()?);
     command.args(["gateway", "--nats", &cluster.url(), "--http", &format!("127.0.0.1:{port}")]);
+    command.args(more);
     let process = Process::start(name, cluster.dir(), command)?;
     until("the gateway listens", PATIENCE, || Ok(process.has_said("listens at") > 0))?;
     Ok((process, port))
@@ -82,8 +83,8 @@ fn run_through(cluster: &Cluster, urls: &str, breaks: impl FnOnce() -> Result<()
 #[test]
 fn a_gateway_that_dies_costs_no_step() -> Result<()> {
     on_cluster(Plan { workers: 0, ..Plan::default() }, |cluster| {
-        let (mut first, one) = gateway(cluster, "g1")?;
-        let (_second, other) = gateway(cluster, "g2")?;
+        let (mut first, one) = gateway(cluster, "g1", &[])?;
+        let (_second, other) = gateway(cluster, "g2", &[])?;
         run_through(cluster, &both(one, other), || first.kill())
     })
 }
@@ -92,8 +93,8 @@ fn a_gateway_that_dies_costs_no_step() -> Result<()> {
 #[test]
 fn a_gateway_that_nobody_reaches_costs_no_step() -> Result<()> {
     on_cluster(Plan { workers: 0, ..Plan::default() }, |cluster| {
-        let (first, one) = gateway(cluster, "g1")?;
-        let (_second, other) = gateway(cluster, "g2")?;
+        let (first, one) = gateway(cluster, "g1", &[])?;
+        let (_second, other) = gateway(cluster, "g2", &[])?;
         let way = Proxy::before(one)?;
         run_through(cluster, &both(way.port, other), || {
             drop(way);
@@ -113,8 +114,8 @@ fn step_of(line: &str) -> Option<String> {
 #[test]
 fn a_gateway_that_stands_still_is_left() -> Result<()> {
     on_cluster(Plan { workers: 0, lease_ms: 30_000, ..Plan::default() }, |cluster| {
-        let (first, one) = gateway(cluster, "g1")?;
-        let (_second, other) = gateway(cluster, "g2")?;
+        let (first, one) = gateway(cluster, "g1", &[])?;
+        let (_second, other) = gateway(cluster, "g2", &[])?;
         let worker = worker(cluster, &both(one, other))?;
         let client = cluster.client("c")?;
         client.create(&task("stands", &[exec("long", &[], "sleep 20")]))?;

@@ -5,9 +5,11 @@
 
 #![allow(clippy::print_stdout)]
 
+mod agents;
 mod alike;
 mod away;
 mod begin;
+mod caller;
 mod common;
 mod disk;
 mod fleet;
