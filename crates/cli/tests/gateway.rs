@@ -175,6 +175,48 @@ fn a_node_that_cannot_listen_hands_its_partitions_over() {
     node.with(6).saying("cannot listen").saying("hands its partitions over");
 }
 
+/// `tenure doctor` tells gateways apart that serve agents by different files. One that is away hides no other.
+#[test]
+fn agents_of_gateways_are_compared() {
+    let cluster = Cluster::start();
+    let file = |name: &str, agent: &str| {
+        let text = format!("[[agents]]\nname = \"{agent}\"\ndescription = \"Works.\"\n");
+        cluster.place.file(name, text);
+    };
+    file("one.toml", "works");
+    file("two.toml", "works");
+    let (_first, one) = gateway(&cluster, &["--agents", "one.toml"]);
+    let (second, two) = gateway(&cluster, &["--agents", "two.toml"]);
+    let redis = format!("redis://127.0.0.1:{}", cluster.redis.port);
+    let compared = |more: &str| {
+        let urls = format!("{one},{two}{more}");
+        let args = ["doctor", "--redis", &redis, "--gateways", &urls, "-o", "json"];
+        let told = cluster.tenure(&args).json();
+        let findings = told["findings"].as_array().unwrap().iter();
+        let of_gateways = findings.filter(|finding| finding["check"] == "gateways.agents");
+        of_gateways.cloned().collect::<Vec<_>>()
+    };
+    let same = compared("");
+    assert_eq!(same.len(), 1, "{same:#?}");
+    let found = same[0]["found"].as_str().unwrap();
+    assert!(
+        same[0]["verdict"] == "good" && found.contains(&one) && found.contains(&two),
+        "{found}"
+    );
+
+    file("two.toml", "plays");
+    second.signal(Signal::SIGHUP);
+    let begun = Instant::now();
+    while compared("")[0]["verdict"] != "caution" {
+        assert!(begun.elapsed() < PATIENCE, "nobody sees that the files differ");
+    }
+    let away = compared(",http://127.0.0.1:9");
+    let verdicts: Vec<_> = away.iter().map(|finding| &finding["verdict"]).collect();
+    assert_eq!(verdicts, ["unknown", "caution"], "{away:#?}");
+    assert!(away[0]["found"].as_str().unwrap().contains("127.0.0.1:9"), "{away:#?}");
+    cluster.tenure(&["doctor", "--gateways", "nonsense"]).with(2).saying("--gateways");
+}
+
 /// `tenure dev --nats`: a gateway and a worker of the cluster.
 #[test]
 fn a_worker_and_a_gateway_of_a_cluster_are_one_command() {

@@ -7,6 +7,7 @@
 //! | `link` | sends one request over a kept connection, and reads its answer |
 //! | `gateways` | the gateways that a program may use, and which one it uses now |
 //! | [`client`] | [`HttpClient`], a [`ClientPort`](tenure_ports::client::ClientPort) |
+//! | [`metrics`] | reads what gateways count |
 //! | `sse` | reads Server-Sent Events, text alone |
 //! | `streams` | hints and events, read from the gateway's streams |
 //! | [`worker`] | [`HttpWorker`], a [`WorkerPort`](tenure_ports::bus::WorkerPort) |
@@ -23,6 +24,7 @@ pub mod client;
 pub mod connect;
 mod gateways;
 mod link;
+pub mod metrics;
 pub(crate) mod sse;
 mod streams;
 pub mod worker;

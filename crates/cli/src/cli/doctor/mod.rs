@@ -2,9 +2,11 @@
 //! be, and says what to change.
 
 mod audit;
+mod gateways;
 mod judge;
 
 use std::iter;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,10 +15,12 @@ use serde::Serialize;
 use tenure_core::id::SessionId;
 use tenure_node::doctor::{Examination, Finding, Verdict, examine, latency};
 use tenure_sdk::client::Client;
+use tenure_sdk::http::HttpSettings;
 use tenure_sdk::nats::{NatsClient, NatsSettings};
 use tenure_wire::bus::subject::Token;
 
 use self::audit::audit;
+use self::gateways::gateways;
 use self::judge::{AS_WHOM, Holders, SESSIONS, leases, nodes};
 use crate::cli::answer::{
     Exit, Failure, Format, Shape, Sheet, Stream, Tone, human, output, text, toned,
@@ -60,7 +64,19 @@ pub(crate) struct DoctorArgs {
 
     /// A credentials file for it
     #[arg(long, value_name = "FILE", env = "TENURE_CLIENT_CREDS")]
-    client_creds: Option<std::path::PathBuf>,
+    client_creds: Option<PathBuf>,
+
+    /// Gateways to compare, too: http://HOST:PORT, https://HOST:PORT or unix:PATH, separated by commas
+    #[arg(long, value_name = "URL", env = "TENURE_URL", hide_env_values = true)]
+    gateways: Option<String>,
+
+    /// The token that says to the gateways who asks; safer in the environment
+    #[arg(long, value_name = "TOKEN", env = "TENURE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// The certificate of the authority that signed the gateways' own, in PEM
+    #[arg(long, value_name = "FILE", env = "TENURE_HTTP_CA")]
+    http_ca: Option<PathBuf>,
 
     /// Who asks the nodes: what the server lets this in as
     #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
@@ -83,6 +99,14 @@ pub(crate) struct DoctorArgs {
     output: Format,
 }
 
+impl DoctorArgs {
+    /// How to reach the gateways, if any are named.
+    fn of_gateways(&self) -> Option<HttpSettings> {
+        let usual = HttpSettings::new(self.gateways.as_deref()?);
+        Some(HttpSettings { token: self.token.clone(), ca: self.http_ca.clone(), ..usual })
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     /// Nothing is bad.
@@ -97,6 +121,10 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     }
     let runtime = one_thread()?;
     let (findings, is_cut_off) = runtime.block_on(async {
+        let of_gateways = match args.of_gateways() {
+            Some(settings) => gateways(&settings).await?,
+            None => Vec::new(),
+        };
         let Examination { mut findings, sessions, holders, is_cut_off } =
             examine(&settings, &args.nats_monitor).await;
         let others = sessions.into_iter().filter(|session| *session != args.session);
@@ -112,8 +140,9 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             ..NatsSettings::new(url)
         };
         findings.extend(ask(&asking, &args, &sessions, &holders).await);
-        (findings, is_cut_off)
-    });
+        findings.extend(of_gateways);
+        Ok::<_, Failure>((findings, is_cut_off))
+    })?;
     let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
     let report = DoctorReport { ok: !is_bad, findings };
     args.output.answer(&report, Shape::many("findings", "check"), || tell(&report.findings))?;
