@@ -4,6 +4,8 @@
 
 #[path = "support/http.rs"]
 mod http;
+#[path = "support/dev.rs"]
+mod process;
 mod support;
 
 use std::collections::BTreeSet;
@@ -14,28 +16,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use process::Dev;
 use serde_json::{Value, json};
 use support::{Place, Running, wait_until};
-
-/// A process of `tenure dev`, and its address.
-struct Dev {
-    process: Running,
-    url: String,
-}
-
-impl Dev {
-    fn start(place: &Place, more: &[&str]) -> Self {
-        let mut process = place.start(&[&["dev", "--http", "127.0.0.1:0"], more].concat());
-        let said = process.hears("HTTP API at ");
-        let url = said.split_once("HTTP API at ").unwrap().1.split(',').next().unwrap();
-        Self { url: url.to_owned(), process }
-    }
-
-    fn stop(self) {
-        self.process.signal(Signal::SIGINT);
-        self.process.end().with(0);
-    }
-}
 
 /// A Task that runs until it is told to stop.
 const LONG: &str = "

@@ -1,5 +1,7 @@
 //! `tenure agent …`: the agents in a file, as a gateway reads it.
 
+mod add;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -9,11 +11,14 @@ use tenure::taskfile::{self, ReadOptions};
 use tenure_core::command::create::CreateTask;
 use tenure_gateway::a2a::{Agent, Agents, AgentsError, ServedAgents, card};
 
+use self::add::AddAgentArgs;
 use super::answer::{Exit, Failure, Format, Shape, Sheet, Tone, did_you_mean, output, text, toned};
 
 /// Agents.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
+    /// Add an agent to the file, which is made if there is none
+    Add(AddAgentArgs),
     /// List the agents: what runs them, and in which session their tasks are
     List(AgentsArgs),
     /// Show an agent
@@ -79,6 +84,7 @@ impl<'a> ListedAgent<'a> {
 
 pub(crate) fn run(command: &AgentCommand) -> Result<Exit, Failure> {
     match command {
+        AgentCommand::Add(args) => add::add(args),
         AgentCommand::List(args) => list(args),
         AgentCommand::Show(args) => show(args),
         AgentCommand::Card { agent, url } => {
@@ -108,8 +114,12 @@ fn list(args: &AgentsArgs) -> Result<Exit, Failure> {
 fn show(args: &AgentArgs) -> Result<Exit, Failure> {
     let agents = read_agents(&args.of.agents)?;
     let found = agents.find(&args.name).ok_or_else(|| absent(&agents, &args.name))?;
-    let agent = ListedAgent::of(found);
-    args.of.output.answer(&agent, Shape::one("agent"), || {
+    print_agent(args.of.output, found)
+}
+
+fn print_agent(output: Format, agent: &Agent) -> Result<Exit, Failure> {
+    let agent = ListedAgent::of(agent);
+    output.answer(&agent, Shape::one("agent"), || {
         let mut sheet = Sheet::bare();
         sheet.field("agent", agent.agent);
         sheet.field("title", agent.title);
@@ -120,11 +130,9 @@ fn show(args: &AgentArgs) -> Result<Exit, Failure> {
 }
 
 fn absent(agents: &Agents, name: &str) -> Failure {
-    let failure = Failure::new(Exit::NotFound, format!("there is no agent {name}"));
-    match did_you_mean(name, agents.names()) {
-        Some(help) => failure.help(help),
-        None => failure,
-    }
+    let help = did_you_mean(name, agents.names());
+    let help = help.unwrap_or_else(|| "`tenure agent list` names those that there are".to_owned());
+    Failure::new(Exit::NotFound, format!("there is no agent {name}")).help(help)
 }
 
 /// A file of agents, and those of it that a gateway serves. Clones share them.
@@ -167,14 +175,19 @@ fn read_agents(path: &Path) -> Result<Agents, Failure> {
 
 /// The Task of a task file, without an id: each message makes one of its own.
 fn read_template(path: &Path) -> Result<CreateTask, String> {
-    let plan = taskfile::read(path, &ReadOptions::default()).map_err(|error| error.to_string())?;
+    let plan = taskfile::read(path, &ReadOptions::default());
+    let plan = plan.map_err(|error| error.to_string().trim_start_matches("error: ").to_owned())?;
     let task = into_create(plan).map_err(|refused| refused.message)?;
     Ok(CreateTask { task_id: None, ..task })
 }
 
 impl From<AgentsError> for Failure {
     fn from(error: AgentsError) -> Self {
-        Self::caused(Exit::Usage, &error).help("docs/a2a.md says what is in a file of agents")
+        let help = match &error {
+            AgentsError::Read { .. } => "--agents, or TENURE_AGENTS, names the file of agents",
+            _ => "docs/a2a.md says what is in a file of agents",
+        };
+        Self::caused(Exit::Usage, &error).help(help)
     }
 }
 

@@ -279,6 +279,15 @@ fn in_short(parts: &[A2aPart]) -> String {
 const ADDRESS: &str =
     "URL is the address of an agent, such as https://HOST/a2a/NAME, or of its card";
 
+const REACH: &str =
+    "see that the agent runs, and that URL names it; the same command may work later";
+
+const OWN: &str = "see whether the id is right: agents show callers only their own tasks, and --token says who calls";
+
+const ANOTHER: &str = "without --task a message begins a task; --context has it belong to others";
+
+const VERSION: &str = "--a2a-version names the version to speak";
+
 const HOST: &str = "if you trust it, allow it with --host";
 
 const LOGIN: &str = "--token, or TENURE_A2A_TOKEN, is the token that the agent knows you by";
@@ -291,16 +300,19 @@ impl From<PeerError> for Failure {
             PeerError::Host(_) => failed(Exit::NotAllowed).help(HOST),
             PeerError::Card { .. } => failed(Exit::NotFound).help(ADDRESS),
             PeerError::Unreachable(_) | PeerError::Lost { .. } => {
-                Rejection::new(Code::Unavailable, error.to_string()).into()
+                Self::from(Rejection::new(Code::Unavailable, error.to_string())).help(REACH)
             }
             PeerError::Redirect { .. } => failed(Exit::Usage).help(ADDRESS),
-            PeerError::Malformed { .. } => failed(Exit::Unavailable),
+            PeerError::Malformed { .. } => failed(Exit::Unavailable).help(ADDRESS),
             PeerError::Refused { reason, .. } => match reason {
-                PeerReason::TaskNotFound => failed(Exit::NotFound),
+                PeerReason::TaskNotFound => failed(Exit::NotFound).help(OWN),
                 PeerReason::Denied => failed(Exit::NotAllowed).help(LOGIN),
-                PeerReason::Busy => failed(Exit::Unavailable),
-                PeerReason::TaskNotCancelable | PeerReason::Unsupported => failed(Exit::Conflict),
-                PeerReason::VersionNotSupported | PeerReason::Other => failed(Exit::Usage),
+                PeerReason::Busy => failed(Exit::Unavailable).help(REACH),
+                PeerReason::TaskNotCancelable | PeerReason::Unsupported => {
+                    failed(Exit::Conflict).help(ANOTHER)
+                }
+                PeerReason::VersionNotSupported => failed(Exit::Usage).help(VERSION),
+                PeerReason::Other => failed(Exit::Usage),
             },
         }
     }
