@@ -95,3 +95,66 @@ async fn a_wait_ends_with_the_scheduler_of_its_process() {
     assert_eq!(watch.next().await.unwrap().unwrap_err().code, Code::Unavailable);
     assert!(watch.next().await.is_none());
 }
+
+/// A watch of a Task that is still to be made reads nothing before a hint, and then everything up to an end that
+/// closely follows.
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_new_task_reads_once() {
+    let fake = Fake::default();
+    let mut watch = Box::pin(Client::new(fake.clone()).watch_new(&task()).await.unwrap());
+    let makes = async {
+        tokio::time::sleep(GATHERED).await;
+        assert_eq!(fake.0.lock().reads, 0);
+        fake.commit(1, false);
+        fake.hint();
+        tokio::time::sleep(GATHERED / 2).await;
+        fake.commit(1, true);
+        fake.hint();
+    };
+    let (first, ()) = tokio::join!(watch.next(), makes);
+    assert_eq!(first.unwrap().unwrap().first_seq, 1);
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 2);
+    assert!(watch.next().await.is_none());
+    assert_eq!(fake.0.lock().reads, 1);
+}
+
+/// A change that no end follows is read soon, and one of which no hint came is read all the same.
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_new_task_waits_for_no_end() {
+    let fake = Fake::default();
+    let mut watch = Box::pin(Client::new(fake.clone()).watch_new(&task()).await.unwrap());
+    fake.commit(1, false);
+    fake.hint();
+    let begun = tokio::time::Instant::now();
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 1);
+    assert!(begun.elapsed() <= 2 * GATHERED);
+    fake.commit(1, true);
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 2);
+    assert!(watch.next().await.is_none());
+}
+
+/// A live watch hears what is published and needs no hint. It has its owner publish for as long as it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_live_watch_hears_what_is_published() {
+    let fake = Fake::default();
+    fake.commit(1, false);
+    let mut watch = Box::pin(Client::new(fake.clone()).watch_live(&task(), 0));
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 1);
+    assert_eq!(fake.0.lock().reads, 2, "the log is read, and the owner is asked");
+    for seq in 2..=40 {
+        let begun = tokio::time::Instant::now();
+        let publishes = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            fake.commit(1, false);
+            fake.publish(seq - 1);
+        };
+        let (next, ()) = tokio::join!(watch.next(), publishes);
+        assert_eq!(next.unwrap().unwrap().first_seq, seq);
+        assert!(begun.elapsed() < Duration::from_millis(1_100), "{seq}");
+    }
+    let asked = fake.0.lock().reads - 2 - 39;
+    assert!((5..=16).contains(&asked), "{asked}");
+    fake.commit(1, true); // Neither hinted nor published.
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 41);
+    assert!(watch.next().await.is_none());
+}
