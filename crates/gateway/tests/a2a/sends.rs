@@ -39,6 +39,22 @@ async fn a_repeated_message_of_a_context_begins_no_second_task() {
     assert_eq!(first["contextId"], "Our own, with blanks");
 }
 
+/// A repetition that comes while the task is at work waits for the same answer.
+#[tokio::test]
+async fn a_repetition_waits_for_the_same_answer() {
+    let house = House::open().await;
+    let talk = house.talk("echo").await;
+    let said = with(message("hold"), &json!({"contextId": "c"}));
+    let task = talk.tell(said.clone()).await;
+    let lets_go = async {
+        talk.until(&task["id"], "TASK_STATE_WORKING").await;
+        house.gate.add_permits(1);
+    };
+    let (answer, ()) = futures::join!(talk.say(said), lets_go);
+    assert_eq!((&answer["id"], &answer["contextId"]), (&task["id"], &task["contextId"]));
+    assert_eq!(answer["status"]["state"], "TASK_STATE_COMPLETED");
+}
+
 /// Who does not want to wait gets the task at once, and who waits longest gets it as it is.
 #[tokio::test]
 async fn an_answer_comes_at_once_or_when_the_wait_is_over() {

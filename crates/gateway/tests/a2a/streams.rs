@@ -68,6 +68,19 @@ async fn a_reader_goes_on_where_it_was() {
     }
 }
 
+/// The stream of a message begins with the task at its beginning, and that of a repetition with the task as it is.
+#[tokio::test]
+async fn a_stream_of_a_repetition_begins_with_the_task_as_it_is() {
+    let talk = House::open().await.talk("echo").await;
+    let params = json!({"message": with(message("echo a"), &json!({"contextId": "c"}))});
+    let stream = async || {
+        let mut stream = talk.stream("SendStreamingMessage", params.clone(), None).await;
+        results(&stream.rest().await)
+    };
+    assert_eq!(stream().await, ["task submitted", "working", "artifact output", "completed"]);
+    assert_eq!(stream().await, ["task completed"]);
+}
+
 /// A stream over HTTP+JSON tells the same, without an envelope.
 #[tokio::test]
 async fn a_stream_over_http_tells_the_same() {

@@ -41,6 +41,22 @@ impl<P: ClientPort> TaskFollower<P> {
         Self { client, task, commits, fold: Some(fold) }
     }
 
+    /// From the first commit on, or from where a fold stands, and without delay: for somebody who looks on.
+    pub(super) fn live(client: Client<P>, task: TaskId, fold: Option<TaskFold>) -> Self {
+        let after = fold.as_ref().map_or(0, TaskFold::version);
+        let commits = client.watch_live(&task, after).boxed();
+        Self { client, task, commits, fold }
+    }
+
+    /// From the first commit on, of a task that is made after this: for somebody who waits for its end.
+    ///
+    /// # Errors
+    /// There is no way to the scheduler.
+    pub(super) async fn of_new(client: Client<P>, task: TaskId) -> Result<Self, A2aError> {
+        let commits = client.watch_new(&task).await?.boxed();
+        Ok(Self { client, task, commits, fold: None })
+    }
+
     /// Waits for the next commit. None after the end of the task.
     ///
     /// # Errors
@@ -73,12 +89,23 @@ pub(super) async fn load<P: ClientPort>(
     client: &Client<P>,
     task: &TaskId,
 ) -> Result<TaskFold, A2aError> {
-    let (mut fold, mut after) = (None, 0);
+    read_on(client, task, None).await
+}
+
+/// The task as its log stands now, from what was known of it.
+///
+/// # Errors
+/// As those of [`load`].
+pub(super) async fn read_on<P: ClientPort>(
+    client: &Client<P>,
+    task: &TaskId,
+    mut fold: Option<TaskFold>,
+) -> Result<TaskFold, A2aError> {
     loop {
+        let after = fold.as_ref().map_or(0, TaskFold::version);
         let page = client.port().log(task, after).await?;
         for commit in &page.commits {
             tell(&mut fold, client, task, commit).await?;
-            after = commit.last_seq();
         }
         if !page.more || page.commits.is_empty() {
             return fold.ok_or_else(|| broken(task, "it is empty"));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::AgentCall;
-use super::follow::{TaskFollower, load};
+use super::follow::{TaskFollower, read_on};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
@@ -37,12 +37,31 @@ const REFERENCES_MAX: usize = 16;
 const REFERENCED_BYTES_MAX: usize = 12 << 20;
 
 /// What became of a message.
-#[derive(Debug)]
-pub(super) struct DeliveredMessage {
+pub(super) struct DeliveredMessage<P> {
     /// The Task that has it.
     pub(super) task: TaskId,
-    /// Whether nothing but this message can have made anything of the Task yet.
-    pub(super) is_new: bool,
+    /// What is known of the Task.
+    pub(super) known: KnownTask<P>,
+}
+
+/// What is known of the Task to which a message came.
+pub(super) enum KnownTask<P> {
+    /// The message has made it. If somebody waits for the answer, its commits are heard since before that.
+    New(Option<Box<TaskFollower<P>>>),
+    /// It was there, and stood like this before the message.
+    Before(Box<TaskFold>),
+    /// The same message has made it before.
+    Repeated,
+}
+
+impl<P> KnownTask<P> {
+    /// How it stood before the message.
+    pub(super) fn fold(self) -> Option<TaskFold> {
+        match self {
+            Self::Before(fold) => Some(*fold),
+            Self::New(_) | Self::Repeated => None,
+        }
+    }
 }
 
 impl<B: Backend> AgentCall<B> {
@@ -53,21 +72,33 @@ impl<B: Backend> AgentCall<B> {
     /// The message is not well formed, or its task does not take it.
     pub(crate) async fn send(&self, asked: A2aSend) -> Result<A2aReply, A2aError> {
         let options = asked.configuration.clone().unwrap_or_default();
-        let DeliveredMessage { task, is_new } = self.deliver(asked).await?;
-        let wait = self.gateway.settings.wait_max;
         let shows_tasks = self.agent.answers == AgentAnswers::Task;
-        let fold = if options.return_immediately && shows_tasks {
-            load(&self.client, &task).await?
-        } else if is_new {
-            let follower = TaskFollower::from_start(self.client.clone(), task.clone());
-            follow(follower, wait).await?.ok_or_else(too_slow)?
-        } else {
-            self.settle(task.clone(), load(&self.client, &task).await?, wait).await?
-        };
+        let waits = !(options.return_immediately && shows_tasks);
+        let DeliveredMessage { task, known } = self.deliver(asked, waits).await?;
+        let fold = self.answered(&task, known, waits).await?;
         if shows_tasks {
             return Ok(shown(&fold, options.history_length));
         }
         self.message_alone(&task, &fold).await.map(A2aReply::Message)
+    }
+
+    /// The task with which a message is answered.
+    async fn answered(
+        &self,
+        task: &TaskId,
+        known: KnownTask<B::Client>,
+        waits: bool,
+    ) -> Result<TaskFold, A2aError> {
+        let wait = self.gateway.settings.wait_max;
+        let known = match known {
+            KnownTask::New(Some(follower)) => match follow(*follower, wait).await? {
+                Some(fold) => return Ok(fold),
+                None => return read_on(&self.client, task, None).await, // Nothing was heard of it.
+            },
+            known => known.fold(),
+        };
+        let fold = read_on(&self.client, task, known).await?;
+        if waits { self.settle(task.clone(), fold, wait).await } else { Ok(fold) }
     }
 
     /// Waits until a task has ended or asks for something, at most so long.
@@ -84,18 +115,26 @@ impl<B: Backend> AgentCall<B> {
         follow(follower, wait).await?.ok_or_else(too_slow)
     }
 
-    /// Brings a message to the Task that it is for.
-    pub(super) async fn deliver(&self, mut asked: A2aSend) -> Result<DeliveredMessage, A2aError> {
+    /// Brings a message to the Task that it is for. `waits`: somebody waits until a new Task has an answer.
+    pub(super) async fn deliver(
+        &self,
+        mut asked: A2aSend,
+        waits: bool,
+    ) -> Result<DeliveredMessage<B::Client>, A2aError> {
         check(&asked.message)?;
         unify_bytes(&mut asked.message.parts)?;
         let push = asked.configuration.as_ref();
         let push = push.and_then(|options| options.task_push_notification_config.clone());
         let push = push.map(|config| self.checked(config)).transpose()?;
-        let (delivered, since) = match asked.message.task().map(str::to_owned) {
+        let delivered = match asked.message.task().map(str::to_owned) {
             Some(id) => self.follow_up(&id, asked.message).await?,
-            None => (self.begin(asked).await?, 0),
+            None => self.begin(asked, waits).await?,
         };
         if let Some(config) = push {
+            let since = match &delivered.known {
+                KnownTask::Before(fold) => fold.version(),
+                KnownTask::New(_) | KnownTask::Repeated => 0,
+            };
             self.keep_inline(&delivered.task, since, config).await?;
         }
         Ok(delivered)
@@ -116,7 +155,11 @@ impl<B: Backend> AgentCall<B> {
     }
 
     /// A2A-05: a message without a task begins one.
-    async fn begin(&self, asked: A2aSend) -> Result<DeliveredMessage, A2aError> {
+    async fn begin(
+        &self,
+        asked: A2aSend,
+        waits: bool,
+    ) -> Result<DeliveredMessage<B::Client>, A2aError> {
         let A2aSend { mut message, configuration, metadata } = asked;
         let key = message.context().map(|context| self.key(context, &message.message_id));
         message.context_id.get_or_insert_with(String::new);
@@ -129,7 +172,6 @@ impl<B: Backend> AgentCall<B> {
         };
         let referenced_tasks = self.referenced(&message).await?;
         let referenced: Vec<String> = referenced_tasks.iter().map(|it| it.id.clone()).collect();
-        let is_new = key.is_none();
         let new = NewTask {
             agent: &self.agent,
             caller: self.caller(),
@@ -140,10 +182,19 @@ impl<B: Backend> AgentCall<B> {
             task_id: task.clone(),
             idempotency_key: key,
         };
+        let follower = match waits {
+            true => {
+                let follower = TaskFollower::of_new(self.client.clone(), task.clone()).await?;
+                Some(Box::new(follower))
+            }
+            false => None,
+        };
         let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
-        self.client.create_under(Context::new(command), new.into_create()?).await?;
+        let made = self.client.create_under(Context::new(command), new.into_create()?).await?;
         self.relate(&task, &referenced).await?;
-        Ok(DeliveredMessage { task, is_new })
+        let is_new = made.spec_version.is_some(); // A repetition does not have it.
+        let known = if is_new { KnownTask::New(follower) } else { KnownTask::Repeated };
+        Ok(DeliveredMessage { task, known })
     }
 
     fn key(&self, context: &str, message_id: &str) -> SmolStr {
@@ -189,12 +240,12 @@ impl<B: Backend> AgentCall<B> {
         }
     }
 
-    /// A2A-06: a message with a task goes on with it. The number is the version of the task before.
+    /// A2A-06: a message with a task goes on with it.
     async fn follow_up(
         &self,
         id: &str,
         mut message: A2aMessage,
-    ) -> Result<(DeliveredMessage, u64), A2aError> {
+    ) -> Result<DeliveredMessage<B::Client>, A2aError> {
         let (task, fold) = self.find(id).await?;
         let context = &fold.shown().context_id;
         if message.context().is_some_and(|named| named != context) {
@@ -223,7 +274,7 @@ impl<B: Backend> AgentCall<B> {
                 self.client.note(&task, late).await?;
             }
         }
-        Ok((DeliveredMessage { task, is_new: false }, fold.version()))
+        Ok(DeliveredMessage { task, known: KnownTask::Before(Box::new(fold)) })
     }
 
     /// Keeps a message with its Task, and returns where it is.

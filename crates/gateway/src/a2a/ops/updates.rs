@@ -15,8 +15,8 @@ use tenure_ports::ClientPort;
 use tokio::time::timeout;
 
 use super::AgentCall;
-use super::follow::{CommitUpdates, TaskFollower, load};
-use super::send::DeliveredMessage;
+use super::follow::{CommitUpdates, TaskFollower, read_on};
+use super::send::{DeliveredMessage, KnownTask};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
@@ -74,13 +74,13 @@ impl<B: Backend> AgentCall<B> {
             };
             return Ok(UpdateStream::of_one(&update, shape));
         }
-        let DeliveredMessage { task, is_new } = self.deliver(asked).await?;
-        if is_new {
-            let follower = TaskFollower::from_start(self.client.clone(), task);
+        let DeliveredMessage { task, known } = self.deliver(asked, false).await?;
+        if matches!(known, KnownTask::New(_)) {
+            let follower = TaskFollower::live(self.client.clone(), task, None);
             let stream = UpdateStream::new(follower, StreamStart::First, shape);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
-        let fold = load(&self.client, &task).await?;
+        let fold = read_on(&self.client, &task, known.fold()).await?;
         Ok(self.from_now(task, fold, shape))
     }
 
@@ -100,7 +100,7 @@ impl<B: Backend> AgentCall<B> {
                 let message = "the task has never been at this place";
                 return Err(A2aError::invalid("Last-Event-ID", message));
             }
-            let follower = TaskFollower::from_start(self.client.clone(), task);
+            let follower = TaskFollower::live(self.client.clone(), task, None);
             let stream = UpdateStream::new(follower, StreamStart::Behind(since), shape);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
@@ -118,7 +118,7 @@ impl<B: Backend> AgentCall<B> {
         fold: TaskFold,
         shape: impl StreamShape,
     ) -> UpdateStream<B::Client> {
-        let follow = |fold| TaskFollower::behind(self.client.clone(), task, fold);
+        let follow = |fold| TaskFollower::live(self.client.clone(), task, Some(fold));
         UpdateStream::from_now(fold, shape, follow).ending_after(self.stream_idle_max())
     }
 
