@@ -5,6 +5,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::agent::{AgentPlace, SpokenVersion};
+use super::echo::{AGENTS, EchoWorker};
 use super::embedded;
 use super::line::{Line, get};
 use super::processes::{Cluster, ClusterSize, Processes, answers, free_port, tenure};
@@ -33,6 +35,8 @@ impl House {
     pub(crate) async fn open(cluster: bool, workers: usize, room: &Path) -> Result<Self> {
         let port = free_port()?;
         let address = format!("127.0.0.1:{port}");
+        let agents = std::path::absolute(room.join("agents.toml"))?;
+        std::fs::write(&agents, AGENTS)?;
         let (behind, door) = if cluster {
             let size = ClusterSize { nodes: 1, workers: 1, concurrency: workers, partitions: 8 };
             let cluster = Cluster::start(size, room)?;
@@ -40,12 +44,14 @@ impl House {
             load.warm_up().await?;
             let mut command = Command::new(tenure()?);
             command.args(["gateway", "--http", &address, "--nats", &cluster.nats_url()]);
+            command.arg("--agents").arg(&agents);
             cluster.processes.launch("gateway", command.env("TENURE_LOG", "warn"))?;
             (Behind::Cluster(Box::new(cluster), Box::new(load)), "gateway")
         } else {
             let processes = Processes::none(room)?;
             let mut command = Command::new(tenure()?);
             command.args(["dev", "--http", &address, "--workers", &workers.to_string()]);
+            command.arg("--agents").arg(&agents);
             processes.launch("dev", command.env("TENURE_LOG", "warn"))?;
             (Behind::Directory(processes), "dev")
         };
@@ -80,6 +86,21 @@ impl House {
                 tokio::task::spawn_blocking(run).await?
             }
             Behind::Cluster(cluster, load) => Ok(load.run(Workload::Tasks, cluster).await?.value),
+        }
+    }
+
+    /// The agent of the house.
+    pub(crate) fn agent(&self) -> AgentPlace {
+        AgentPlace { port: self.port, path: "/a2a/echo".into(), version: SpokenVersion::V1 }
+    }
+
+    /// The worker of that agent, of so many messages at a time as there are workers.
+    pub(crate) async fn echo(&self) -> Result<EchoWorker> {
+        match &self.behind {
+            Behind::Directory(_) => EchoWorker::over_http(self.port, self.workers).await,
+            Behind::Cluster(cluster, _) => {
+                EchoWorker::over_nats(&cluster.nats_url(), self.workers).await
+            }
         }
     }
 

@@ -40,10 +40,15 @@ pub(crate) fn stream(path: &str) -> Vec<u8> {
 
 /// A request with a body of JSON.
 pub(crate) fn post(path: &str, body: &[u8]) -> Vec<u8> {
+    post_with(path, "", body)
+}
+
+/// The same with more headers, each of which is a whole line.
+pub(crate) fn post_with(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n\r\n"
+         {headers}content-length: {length}\r\n\r\n"
     )
     .into_bytes();
     request.extend_from_slice(body);
@@ -88,6 +93,16 @@ impl Line {
             if let Some(at) = find(&self.buffer, wanted) {
                 self.buffer.drain(..at + wanted.len());
                 return Ok(());
+            }
+            self.more().await?;
+        }
+    }
+
+    /// Reads the digits that come next in a stream, up to something else.
+    pub(crate) async fn digits(&mut self) -> Result<String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| !byte.is_ascii_digit()) {
+                return Ok(String::from_utf8(self.buffer.drain(..end).collect())?);
             }
             self.more().await?;
         }

@@ -3,15 +3,18 @@
 //!
 //! `cargo build --profile dist -p tenure`, then
 //! `cargo run --profile dist -p tenure-benches --bin tenure-bench-http` measures `tenure dev` on a directory;
-//! with `--cluster` it measures `tenure gateway` before a cluster. All parts are on this machine. It runs
-//! everything five times and prints medians.
+//! with `--cluster` it measures `tenure gateway` before a cluster. With `--url` it measures any agent that
+//! speaks A2A, says again what it is told, and tells the time. All parts are on this machine. It runs everything
+//! five times and prints medians.
 #![allow(clippy::print_stdout)]
 #![allow(dead_code)] // The modules that are shared with the other generators have more.
 
+mod agent;
 #[path = "../cluster/crowd.rs"]
 mod crowd;
 #[path = "../dags.rs"]
 mod dags;
+mod echo;
 #[path = "../workload.rs"]
 mod embedded;
 mod house;
@@ -31,6 +34,7 @@ use anyhow::Result;
 use clap::Parser;
 use serde_json::json;
 
+use self::agent::{AgentPlace, SpokenVersion};
 use self::house::House;
 use self::visitor::{Figure, Visit};
 
@@ -50,6 +54,12 @@ struct Args {
     /// A gateway before a cluster, and not a scheduler in the process of the gateway.
     #[arg(long)]
     cluster: bool,
+    /// An agent that runs already, and not one of ours: http://127.0.0.1:PORT/PATH.
+    #[arg(long, conflicts_with = "cluster")]
+    url: Option<String>,
+    /// The version of A2A that this agent speaks.
+    #[arg(long, value_enum, default_value = "1.0", requires = "url")]
+    a2a: SpokenVersion,
     /// Steps that run at a time.
     #[arg(long, default_value_t = 64)]
     workers: usize,
@@ -66,6 +76,7 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&args.on)?;
     let room = tempfile::tempdir_in(&args.on)?;
     let all = match &args.visits[..] {
+        [] if args.url.is_some() => Visit::OF_AGENT,
         [] if args.cluster => Visit::ALL,
         [] => Visit::OF_DIRECTORY,
         some => some,
@@ -73,19 +84,33 @@ fn main() -> Result<()> {
     let mut figures: BTreeMap<usize, Vec<Figure>> = BTreeMap::new();
     for _ in 0..args.reps {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, async {
-            let house = House::open(args.cluster, args.workers, room.path()).await?;
-            for (at, visit) in all.iter().enumerate() {
-                figures.entry(at).or_default().extend(visit.measure(&house).await?);
-            }
-            house.close().await
-        })?;
+        let measured = tokio::task::LocalSet::new().block_on(&runtime, measure(&args, all, &room));
+        for (at, measured) in measured?.into_iter().enumerate() {
+            figures.entry(at).or_default().extend(measured);
+        }
     }
     for (_, measured) in figures {
         report(&args, measured);
     }
     Ok(())
+}
+
+/// The figures of one repetition, for each visit.
+async fn measure(args: &Args, all: &[Visit], room: &tempfile::TempDir) -> Result<Vec<Vec<Figure>>> {
+    let mut measured = Vec::new();
+    if let Some(url) = &args.url {
+        let agent = AgentPlace::of_url(url, args.a2a)?;
+        for visit in all {
+            measured.push(visit.measure_agent(&agent).await?);
+        }
+        return Ok(measured);
+    }
+    let house = House::open(args.cluster, args.workers, room.path()).await?;
+    for visit in all {
+        measured.push(visit.measure(&house).await?);
+    }
+    house.close().await?;
+    Ok(measured)
 }
 
 /// A visit may give several figures.

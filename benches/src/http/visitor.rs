@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinSet;
 
+use super::agent::{self, AgentPlace};
 use super::house::House;
 use super::line::{Line, get, post, stream};
 
@@ -38,6 +39,12 @@ pub(crate) enum Visit {
     Get,
     /// 5,000 readers of the events of one Task.
     Readers,
+    /// Messages to an agent that speaks A2A, 64 at a time, each of which is answered when its task has ended.
+    Agent,
+    /// The same, one after another.
+    AgentLone,
+    /// From the report of an artifact by an agent to the event in the stream of its caller.
+    AgentStream,
 }
 
 /// A figure of a repetition.
@@ -49,17 +56,40 @@ pub(crate) struct Figure {
     pub(crate) wanted: &'static str,
 }
 
-fn figure(name: &'static str, value: f64, unit: &'static str, wanted: &'static str) -> Figure {
+pub(super) fn figure(
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    wanted: &'static str,
+) -> Figure {
     Figure { name, value, unit, wanted }
 }
 
 impl Visit {
-    pub(crate) const ALL: &'static [Self] =
-        &[Self::Tasks, Self::Lone, Self::Worker, Self::Get, Self::Readers];
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Tasks,
+        Self::Lone,
+        Self::Worker,
+        Self::Get,
+        Self::Readers,
+        Self::Agent,
+        Self::AgentLone,
+        Self::AgentStream,
+    ];
 
     /// `tenure dev` lets in fewer connections than there are readers.
-    pub(crate) const OF_DIRECTORY: &'static [Self] =
-        &[Self::Tasks, Self::Lone, Self::Worker, Self::Get];
+    pub(crate) const OF_DIRECTORY: &'static [Self] = &[
+        Self::Tasks,
+        Self::Lone,
+        Self::Worker,
+        Self::Get,
+        Self::Agent,
+        Self::AgentLone,
+        Self::AgentStream,
+    ];
+
+    /// What can be measured of any agent.
+    pub(crate) const OF_AGENT: &'static [Self] = &[Self::Agent, Self::AgentLone, Self::AgentStream];
 
     pub(crate) async fn measure(self, house: &House) -> Result<Vec<Figure>> {
         match self {
@@ -71,8 +101,44 @@ impl Visit {
             Self::Worker => worker(house).await,
             Self::Get => gets(house).await,
             Self::Readers => readers(house).await,
+            Self::Agent | Self::AgentLone | Self::AgentStream => own_agent(self, house).await,
         }
     }
+
+    /// Measures an agent elsewhere.
+    pub(crate) async fn measure_agent(self, agent: &AgentPlace) -> Result<Vec<Figure>> {
+        agent::warm_up(agent).await?;
+        match self {
+            Self::Agent => Ok(agent::rate(agent).await?.0),
+            Self::AgentLone => agent::lone(agent).await,
+            Self::AgentStream => agent::streamed(agent).await,
+            _ => bail!("an agent alone has no {self:?}"),
+        }
+    }
+}
+
+/// Measures the agent of the house.
+async fn own_agent(visit: Visit, house: &House) -> Result<Vec<Figure>> {
+    let (worker, agent) = (house.echo().await?, house.agent());
+    let figures = match visit {
+        Visit::Agent => agent_rate(house, &agent).await?,
+        _ => visit.measure_agent(&agent).await?,
+    };
+    worker.leave().await?;
+    Ok(figures)
+}
+
+/// The rate of messages, and what each costs the gateway and this process with the worker.
+#[allow(clippy::cast_precision_loss)]
+async fn agent_rate(house: &House, agent: &AgentPlace) -> Result<Vec<Figure>> {
+    agent::warm_up(agent).await?;
+    let before = house.processes().cpu()?;
+    let (mut figures, count) = agent::rate(agent).await?;
+    let after = house.processes().cpu()?;
+    let cpu = |kind: &str| (after[kind] - before[kind]) * 1e3 / count as f64;
+    figures.push(figure("agent cpu door", cpu(house.door), "us of processor a message", ""));
+    figures.push(figure("agent cpu load", cpu("load"), "us of processor a message", ""));
+    Ok(figures)
 }
 
 /// Below this are the Tasks of the session.
@@ -184,7 +250,7 @@ async fn lone(house: &House, name: &str, pool: &str, count: usize) -> Result<Vec
     Ok(times)
 }
 
-fn percentiles(
+pub(super) fn percentiles(
     names: [&'static str; 2],
     mut times: Vec<Duration>,
     wanted: &'static str,
