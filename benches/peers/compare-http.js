@@ -1,13 +1,13 @@
 'use strict';
 // Measures creating jobs over HTTP: Tenure, and what users would pick instead, in turns. README.md says how to run it.
 
-const { execFileSync, spawnSync } = require('node:child_process');
+const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
-const os = require('node:os');
 const path = require('node:path');
 const { parseArgs } = require('node:util');
 const { cpuOf, cpuOfAll, start, stopAll, until } = require('./processes');
 const sides = require('./sides');
+const { cell, machine } = require('./table');
 
 const CONNECTIONS = 64;
 const WARM_UP = 2_000; // Enough for the compiler of Node to have seen everything.
@@ -150,15 +150,6 @@ async function measureOnce(side, space, jobs) {
   };
 }
 
-// The median, and the lowest and the highest.
-function cell(figures, key, decimals) {
-  const sorted = figures.map((figure) => figure[key]).sort((a, b) => a - b);
-  const digits = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
-  const shown = (value) => value.toLocaleString('en', digits);
-  const median = shown(sorted[(sorted.length - 1) >> 1]);
-  return sorted.length === 1 ? median : `${median} (${shown(sorted[0])} to ${shown(sorted.at(-1))})`;
-}
-
 function table(all) {
   const row = (cells) => `| ${cells.join(' | ')} |`;
   return [
@@ -170,11 +161,8 @@ function table(all) {
   ].join('\n');
 }
 
-function machine(space) {
-  const disk = execFileSync('df', ['--output=source,fstype', space], { encoding: 'utf8' }).trim().split('\n').pop();
-  const [wrk] = spawnSync('wrk', ['--version'], { encoding: 'utf8' }).stdout.split(' ['); // It exits with 1.
-  const [{ model }, { length }] = [os.cpus()[0], os.cpus()];
-  return `${length} processors (${model}), Linux ${os.release()}, data on ${disk.replace(/\s+/g, ' ')}, ${wrk}`;
+function generator() {
+  return spawnSync('wrk', ['--version'], { encoding: 'utf8' }).stdout.split(' [')[0]; // It exits with 1.
 }
 
 async function main() {
@@ -197,7 +185,7 @@ async function main() {
     }
     console.log(`${jobs} jobs over ${CONNECTIONS} connections, and ${LONE} lone ones.`);
     console.log(`Repetitions, in turns: ${reps}. Each cell has the median (the lowest to the highest).`);
-    console.log(`${machine(space)}\n\n${table(all)}`);
+    console.log(`${machine(space)}, ${generator()}\n\n${table(all)}`);
   } finally {
     remove();
   }
