@@ -87,14 +87,16 @@ pub struct Gateway<B: Backend> {
     /// The right to fold a log, of which there are few.
     folds: Semaphore,
     pub(crate) live: live::SharedStreams,
+    /// The tasks of agents that streams follow.
+    pub(crate) followed: Arc<a2a::SharedFolds>,
 }
 
 impl<B: Backend> Gateway<B> {
     /// A gateway to this backend.
     pub fn new(backend: B, settings: GatewaySettings) -> Arc<Self> {
-        let (counters, workers, live) = Default::default();
+        let (counters, workers, live, followed) = Default::default();
         let folds = Semaphore::new(api::FOLDS_MAX);
-        Arc::new(Self { backend, settings, counters, workers, live, folds })
+        Arc::new(Self { backend, settings, counters, workers, live, followed, folds })
     }
 
     /// What the gateway counts. A server that serves it counts there too.

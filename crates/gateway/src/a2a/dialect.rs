@@ -4,9 +4,10 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
+use tenure_core::view::gateway::A2aState;
 
 use super::error::{A2aError, A2aReason};
-use super::map::{TaskFold, is_settled};
+use super::map::{has_ended, is_settled};
 use super::wire::{A2aPushConfig, A2aPushPage, A2aReply, A2aTask, A2aTaskPage, A2aUpdate, v03};
 use crate::api::Parameters;
 
@@ -185,10 +186,13 @@ impl A2aDialect {
         }
     }
 
-    /// A2A-08: whether a stream ends here. In 1.0 it stays open while the agent waits for its caller; in 0.3 it
-    /// ends then, too.
-    pub(super) fn ends(self, fold: &TaskFold) -> bool {
-        fold.has_ended() || (self == V03 && is_settled(fold.shown().status.state))
+    /// A2A-08: whether a stream ends in this state. In 1.0 it stays open while the agent waits for its caller; in
+    /// 0.3 it ends then, too.
+    pub(super) const fn ends(self, state: A2aState) -> bool {
+        match self {
+            V1 => has_ended(state),
+            V03 => is_settled(state),
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub use self::agents::{
 };
 pub use self::card::card;
 pub(crate) use self::card::is_card;
+pub(crate) use self::ops::SharedFolds;
 pub(crate) use self::push::run_couriers;
 use crate::api::json_body;
 use crate::guard::BodyShare;

@@ -14,11 +14,11 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
+use tenure_core::view::gateway::A2aState;
 
 use super::agents::Agent;
 use super::dialect::{A2aDialect, A2aMethod, named_version};
 use super::error::{A2aError, A2aReason};
-use super::map::TaskFold;
 use super::ops::{AgentCall, StreamShape, last_event_id};
 use super::wire::{A2aCancel, A2aGet, A2aList, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate};
 use super::{BASE, BASE_V03, agent_of, body_text};
@@ -317,8 +317,8 @@ impl StreamShape for RestShape {
         error.to_http()
     }
 
-    fn ends(&self, fold: &TaskFold) -> bool {
-        self.0.ends(fold)
+    fn ends(&self, state: A2aState) -> bool {
+        self.0.ends(state)
     }
 }
 

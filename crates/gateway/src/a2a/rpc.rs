@@ -7,11 +7,11 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde_json::{Value as Json, json};
+use tenure_core::view::gateway::A2aState;
 
 use super::agents::Agent;
 use super::dialect::{A2aDialect, A2aMethod, named_version};
 use super::error::{A2aError, A2aReason};
-use super::map::TaskFold;
 use super::ops::{AgentCall, StreamShape, last_event_id};
 use super::wire::A2aUpdate;
 use super::{agent_of, body_text};
@@ -190,8 +190,8 @@ impl StreamShape for RpcShape {
         failed(&self.id, error)
     }
 
-    fn ends(&self, fold: &TaskFold) -> bool {
-        self.dialect.ends(fold)
+    fn ends(&self, state: A2aState) -> bool {
+        self.dialect.ends(state)
     }
 }
 

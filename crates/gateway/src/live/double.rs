@@ -10,10 +10,10 @@ use tenure_sdk::client::{Client, Step, Task};
 use tenure_testkit::MemoryJournal;
 
 /// A client in this process.
-pub(super) type TestClient = Client<ClientLink<MemoryJournal, MemoryLeases>>;
+pub(crate) type TestClient = Client<ClientLink<MemoryJournal, MemoryLeases>>;
 
 /// A Task that waits for workers, of which there are none, and its version.
-pub(super) async fn waiting_task() -> (TestClient, TaskId, u64) {
+pub(crate) async fn waiting_task() -> (TestClient, TaskId, u64) {
     let (journal, leases) = (Arc::<MemoryJournal>::default(), Arc::default());
     let config = Config::embedded("default".parse().unwrap());
     let scheduler = Scheduler::start(journal, leases, config).await.unwrap();

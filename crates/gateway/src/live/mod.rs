@@ -16,7 +16,7 @@
 mod call;
 mod described;
 #[cfg(test)]
-mod double;
+pub(crate) mod double;
 mod feed;
 mod follow;
 mod log;

@@ -68,6 +68,25 @@ async fn streams_end_with_final() {
     }
 }
 
+/// A reader goes on behind a question that was answered meanwhile.
+#[tokio::test]
+async fn a_reader_goes_on_behind_a_question() {
+    let talk = House::open().await.talk("echo").await;
+    let path = format!("{}/v0.3", talk.path());
+    let body = request("message/stream", &said("ask what?", json!({})));
+    let told = Updates::open(talk.to, &path, body, None).await.rest().await;
+    let id = &told[0].1["result"]["id"];
+    ask(&talk, "message/send", said("this", json!({"taskId": id}))).await;
+    for (place, _) in &told {
+        let body = request("tasks/resubscribe", &json!({"id": id}));
+        let rest = Updates::open(talk.to, &path, body, Some(place)).await.rest().await;
+        let states = rest.iter().map(|(_, data)| data["result"]["status"]["state"].clone());
+        let is_last = *place == told.last().unwrap().0;
+        let last = if is_last { "completed" } else { "input-required" };
+        assert_eq!(states.last(), Some(json!(last)), "behind {place}");
+    }
+}
+
 /// HTTP+JSON has the objects of JSON-RPC, without its envelope.
 #[tokio::test]
 async fn http_says_the_same_as_json_rpc() {

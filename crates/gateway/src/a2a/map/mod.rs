@@ -23,7 +23,7 @@ pub(crate) use self::fold::{FoldError, TaskFold};
 pub(crate) use self::input::{AGENT, CALLER, CONTEXT, NewTask, bare_step, key_of};
 pub(crate) use self::parts::standard_base64;
 pub(crate) use self::stored::{StoredMessage, stored};
-pub(crate) use crate::a2a::wire::{is_interrupted, is_settled};
+pub(crate) use crate::a2a::wire::{has_ended, is_interrupted, is_settled};
 
 /// The bytes of blobs that were read.
 pub(crate) type BlobBytes = HashMap<BlobHash, Arc<[u8]>>;

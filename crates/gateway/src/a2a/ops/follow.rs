@@ -3,13 +3,14 @@
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use tenure_core::id::TaskId;
+use tenure_core::view::gateway::A2aState;
 use tenure_core::{Code, Commit, Rejection, RejectionKind};
 use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, get_blob};
 
 use crate::a2a::error::A2aError;
 use crate::a2a::map::{BlobBytes, TaskFold};
-use crate::a2a::wire::A2aUpdate;
+use crate::a2a::wire::{A2aTask, A2aUpdate};
 
 /// What a commit tells.
 #[derive(Debug)]
@@ -18,6 +19,10 @@ pub(crate) struct CommitUpdates {
     pub(crate) seq: u64,
     /// In order.
     pub(crate) updates: Vec<A2aUpdate>,
+    /// The state of the task behind it.
+    pub(super) state: A2aState,
+    /// The task behind it, if it is the first commit of the log.
+    pub(super) begun: Option<Box<A2aTask>>,
 }
 
 /// Follows a task from its first commit to its end.
@@ -62,12 +67,30 @@ impl<P: ClientPort> TaskFollower<P> {
     /// # Errors
     /// The log cannot be read any more.
     pub(crate) async fn next(&mut self) -> Option<Result<CommitUpdates, A2aError>> {
-        let commit = match self.commits.next().await? {
-            Ok(commit) => commit,
-            Err(refused) => return Some(Err(refused.into())),
-        };
-        let told = tell(&mut self.fold, &self.client, &self.task, &commit).await;
-        Some(told.map(|updates| CommitUpdates { seq: commit.last_seq(), updates }))
+        let commit = self.commit().await?;
+        Some(self.take(commit).await)
+    }
+
+    /// Waits for the next commit, which is to be [taken](Self::take). Nothing is lost if the returned future is
+    /// dropped.
+    pub(super) async fn commit(&mut self) -> Option<Result<Commit, Rejection>> {
+        self.commits.next().await
+    }
+
+    /// Takes the next commit.
+    ///
+    /// # Errors
+    /// The log cannot be read any more.
+    pub(super) async fn take(
+        &mut self,
+        commit: Result<Commit, Rejection>,
+    ) -> Result<CommitUpdates, A2aError> {
+        let (commit, is_first) = (commit?, self.fold.is_none());
+        let updates = tell(&mut self.fold, &self.client, &self.task, &commit).await?;
+        let shown = self.fold.as_ref().map(TaskFold::shown);
+        let state = shown.map_or(A2aState::Submitted, |task| task.status.state);
+        let begun = shown.filter(|_| is_first).cloned().map(Box::new);
+        Ok(CommitUpdates { seq: commit.last_seq(), updates, state, begun })
     }
 
     /// The task so far; none before the first commit.

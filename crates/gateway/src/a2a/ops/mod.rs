@@ -7,6 +7,7 @@ mod list;
 mod push;
 mod read;
 mod send;
+mod shared;
 mod updates;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::live::{EventPlace, StreamPermit};
 use crate::{Backend, Gateway};
 
 pub(crate) use self::follow::{CommitUpdates, TaskFollower};
+pub(crate) use self::shared::SharedFolds;
 pub(crate) use self::updates::StreamShape;
 
 /// A caller, and the agent to which it speaks.

@@ -2,25 +2,30 @@
 //!
 //! A stream begins with the task as it stands, and goes on with every update behind that. The `id` of each is
 //! its place in the log, so a reader that lost its connection names the last one and misses nothing, at
-//! whichever gateway: A2A itself says nothing of that.
+//! whichever gateway: A2A itself says nothing of that. Streams that begin with the task share one fold of its log
+//! ([`SharedFolds`](super::SharedFolds)).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
 use serde_json::Value as Json;
 use tenure_core::id::TaskId;
+use tenure_core::view::gateway::A2aState;
 use tenure_ports::ClientPort;
+use tenure_sdk::client::Client;
 use tokio::time::timeout;
 
 use super::AgentCall;
 use super::follow::{CommitUpdates, TaskFollower, read_on};
 use super::send::{DeliveredMessage, KnownTask};
+use super::shared::{FoldKey, FoldReader, TaskSnapshot};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
-use crate::a2a::map::TaskFold;
+use crate::a2a::map::{TaskFold, has_ended};
 use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aUpdate};
 use crate::live::{EventPlace, SseFrame};
 
@@ -32,10 +37,8 @@ pub(crate) trait StreamShape: Send + 'static {
     /// Why the stream breaks off, as JSON.
     fn error(&self, error: &A2aError) -> Json;
 
-    /// Whether the stream ends here: always at the end of the task.
-    fn ends(&self, fold: &TaskFold) -> bool {
-        fold.has_ended()
-    }
+    /// Whether the stream ends in this state: always at the end of the task.
+    fn ends(&self, state: A2aState) -> bool;
 }
 
 /// Where a stream begins.
@@ -49,12 +52,43 @@ enum StreamStart {
 
 /// What happens to a task, as frames.
 pub(crate) struct UpdateStream<P> {
-    follower: Option<TaskFollower<P>>,
+    source: UpdateSource<P>,
     start: StreamStart,
     ready: VecDeque<Bytes>,
     shape: Box<dyn StreamShape>,
     /// After how long without an update the stream ends.
     idle_max: Duration,
+}
+
+/// Where updates come from.
+enum UpdateSource<P> {
+    /// From the fold that all streams of this task share.
+    Shared(FoldReader, Client<P>, TaskId),
+    /// From a fold of its own.
+    Own(Box<TaskFollower<P>>),
+    /// From nowhere.
+    Over,
+}
+
+impl<P: ClientPort> UpdateSource<P> {
+    /// A fold of its own from the first commit on.
+    fn own(client: Client<P>, task: TaskId) -> Self {
+        Self::Own(Box::new(TaskFollower::live(client, task, None)))
+    }
+
+    async fn next(&mut self) -> Option<Result<Arc<CommitUpdates>, A2aError>> {
+        if let Self::Shared(reader, client, task) = self {
+            match reader.next().await {
+                Some(told) => return Some(Ok(told)),
+                // It was too slow, or the log cannot be read. The latter it learns by itself.
+                None => *self = Self::own(client.clone(), task.clone()),
+            }
+        }
+        match self {
+            Self::Own(follower) => follower.next().await.map(|told| told.map(Arc::new)),
+            Self::Shared(..) | Self::Over => None,
+        }
+    }
 }
 
 impl<B: Backend> AgentCall<B> {
@@ -76,12 +110,12 @@ impl<B: Backend> AgentCall<B> {
         }
         let DeliveredMessage { task, known } = self.deliver(asked, false).await?;
         if matches!(known, KnownTask::New(_)) {
-            let follower = TaskFollower::live(self.client.clone(), task, None);
-            let stream = UpdateStream::new(follower, StreamStart::First, shape);
+            let source = self.follow(task, None);
+            let stream = UpdateStream::new(source, StreamStart::First, shape);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
         let fold = read_on(&self.client, &task, known.fold()).await?;
-        Ok(self.from_now(task, fold, shape))
+        Ok(self.from_now(task, fold, shape).await)
     }
 
     /// Tells what happens to a task from now on, or from the place on that the reader has reached.
@@ -100,26 +134,48 @@ impl<B: Backend> AgentCall<B> {
                 let message = "the task has never been at this place";
                 return Err(A2aError::invalid("Last-Event-ID", message));
             }
-            let follower = TaskFollower::live(self.client.clone(), task, None);
-            let stream = UpdateStream::new(follower, StreamStart::Behind(since), shape);
+            let source = UpdateSource::own(self.client.clone(), task);
+            let stream = UpdateStream::new(source, StreamStart::Behind(since), shape);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
         if fold.has_ended() {
             let message = "the task has ended: nothing more will happen to it";
             return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
         }
-        Ok(self.from_now(task, fold, shape))
+        Ok(self.from_now(task, fold, shape).await)
     }
 
     /// The stream of a task as it stands, and what happens to it from now on.
-    fn from_now(
+    async fn from_now(
         &self,
         task: TaskId,
         fold: TaskFold,
         shape: impl StreamShape,
     ) -> UpdateStream<B::Client> {
-        let follow = |fold| TaskFollower::live(self.client.clone(), task, Some(fold));
-        UpdateStream::from_now(fold, shape, follow).ending_after(self.stream_idle_max())
+        let mut now = TaskSnapshot::of(&fold);
+        let source = if shape.ends(now.task.status.state) {
+            UpdateSource::Over
+        } else if let Some((reader, theirs)) =
+            self.gateway.followed.find(&self.fold_key(&task)).await
+        {
+            // The fold that is shared may have come further, or not as far: then what is known is passed over.
+            now = theirs.filter(|theirs| theirs.version > now.version).unwrap_or(now);
+            UpdateSource::Shared(reader, self.client.clone(), task)
+        } else {
+            self.follow(task, Some(fold))
+        };
+        UpdateStream::from_now(now, source, shape).ending_after(self.stream_idle_max())
+    }
+
+    /// Follows a task for this stream and all that join.
+    fn follow(&self, task: TaskId, fold: Option<TaskFold>) -> UpdateSource<B::Client> {
+        let follower = TaskFollower::live(self.client.clone(), task.clone(), fold);
+        let reader = self.gateway.followed.begin(self.fold_key(&task), follower);
+        UpdateSource::Shared(reader, self.client.clone(), task)
+    }
+
+    fn fold_key(&self, task: &TaskId) -> FoldKey {
+        (self.agent.session.clone(), task.clone())
     }
 
     fn stream_idle_max(&self) -> Duration {
@@ -128,34 +184,26 @@ impl<B: Backend> AgentCall<B> {
 }
 
 impl<P: ClientPort> UpdateStream<P> {
-    fn new(follower: TaskFollower<P>, start: StreamStart, shape: impl StreamShape) -> Self {
-        Self { follower: Some(follower), ..Self::without_follower(start, shape) }
+    fn new(source: UpdateSource<P>, start: StreamStart, shape: impl StreamShape) -> Self {
+        let (ready, shape, idle_max) = (VecDeque::new(), Box::new(shape), Duration::MAX);
+        Self { source, start, ready, shape, idle_max }
     }
 
     /// A stream of one update.
     fn of_one(update: &A2aUpdate, shape: impl StreamShape) -> Self {
         let start = StreamStart::Behind(EventPlace::default());
-        let mut stream = Self::without_follower(start, shape);
+        let mut stream = Self::new(UpdateSource::Over, start, shape);
         stream.write(None, update);
         stream
     }
 
-    fn without_follower(start: StreamStart, shape: impl StreamShape) -> Self {
-        let (ready, shape, idle_max) = (VecDeque::new(), Box::new(shape), Duration::MAX);
-        Self { follower: None, start, ready, shape, idle_max }
-    }
-
     /// A stream that begins with a task as it stands.
-    fn from_now(
-        fold: TaskFold,
-        shape: impl StreamShape,
-        follow: impl FnOnce(TaskFold) -> TaskFollower<P>,
-    ) -> Self {
-        let place = EventPlace::behind(fold.version());
-        let mut stream = Self::without_follower(StreamStart::Behind(place), shape);
-        stream.write(Some(place), &A2aUpdate::Task(fold.shown().clone()));
-        if !stream.shape.ends(&fold) {
-            stream.follower = Some(follow(fold));
+    fn from_now(now: TaskSnapshot, source: UpdateSource<P>, shape: impl StreamShape) -> Self {
+        let (place, state) = (EventPlace::behind(now.version), now.task.status.state);
+        let mut stream = Self::new(source, StreamStart::Behind(place), shape);
+        stream.write(Some(place), &A2aUpdate::Task(now.task));
+        if stream.shape.ends(state) {
+            stream.source = UpdateSource::Over;
         }
         stream
     }
@@ -178,12 +226,12 @@ impl<P: ClientPort> UpdateStream<P> {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
-            let next = timeout(self.idle_max, self.follower.as_mut()?.next()).await;
+            let next = timeout(self.idle_max, self.source.next()).await;
             match next.ok().flatten()? {
-                Ok(told) => self.take(told),
+                Ok(told) => self.take(&told),
                 Err(error) => {
                     tracing::debug!(message = %error.message, "a stream of updates breaks off");
-                    self.follower = None;
+                    self.source = UpdateSource::Over;
                     let data = self.shape.error(&error).to_string();
                     self.push(None, &data);
                 }
@@ -191,31 +239,33 @@ impl<P: ClientPort> UpdateStream<P> {
         }
     }
 
-    fn take(&mut self, told: CommitUpdates) {
-        let CommitUpdates { seq, updates } = told;
-        match self.start {
+    fn take(&mut self, told: &CommitUpdates) {
+        let end = EventPlace::behind(told.seq);
+        let mut is_news = false;
+        let since = match self.start {
             StreamStart::First => {
-                let fold = self.follower.as_ref().and_then(TaskFollower::fold);
-                let snapshot = fold.map(|fold| A2aUpdate::Task(fold.shown().clone()));
-                let place = EventPlace::behind(seq);
-                if let Some(snapshot) = snapshot {
-                    self.write(Some(place), &snapshot);
+                if let Some(task) = &told.begun {
+                    self.write(Some(end), &A2aUpdate::Task((**task).clone()));
+                    is_news = true;
                 }
-                self.start = StreamStart::Behind(place);
+                end
             }
             StreamStart::Behind(since) => {
                 let mut place = EventPlace::default();
-                for update in updates {
-                    place = place.next(seq);
+                for update in &told.updates {
+                    place = place.next(told.seq);
                     if place > since {
-                        self.write(Some(place), &update);
+                        self.write(Some(place), update);
+                        is_news = true;
                     }
                 }
+                since.max(end)
             }
-        }
-        let fold = self.follower.as_ref().and_then(TaskFollower::fold);
-        if fold.is_some_and(|fold| self.shape.ends(fold)) {
-            self.follower = None;
+        };
+        self.start = StreamStart::Behind(since);
+        // A question that the reader knows ends no stream of one who goes on behind it.
+        if self.shape.ends(told.state) && (is_news || has_ended(told.state)) {
+            self.source = UpdateSource::Over;
         }
     }
 
@@ -229,5 +279,61 @@ impl<P: ClientPort> UpdateStream<P> {
         let mut frame = Vec::with_capacity(data.len() + 32);
         SseFrame { event: None, id: id.as_deref(), data }.write(&mut frame);
         self.ready.push_back(frame.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt as _;
+    use tenure_core::command::AppendProgress;
+    use tenure_core::record::Progress;
+
+    use super::super::SharedFolds;
+    use super::*;
+    use crate::a2a::dialect::A2aDialect;
+    use crate::live::double::waiting_task;
+
+    /// Updates as they are.
+    struct BareShape;
+
+    impl StreamShape for BareShape {
+        fn update(&self, update: &A2aUpdate) -> Json {
+            A2aDialect::V1.update(update)
+        }
+
+        fn error(&self, error: &A2aError) -> Json {
+            error.to_http()
+        }
+
+        fn ends(&self, state: A2aState) -> bool {
+            has_ended(state)
+        }
+    }
+
+    /// A reader that was too slow for the fold that it shares gets what it missed from the log, and nothing twice.
+    #[tokio::test]
+    async fn a_slow_reader_is_told_everything_once() {
+        let (client, task, _) = waiting_task().await;
+        let folds = Arc::new(SharedFolds::default());
+        let key = (client.port().session().clone(), task.clone());
+        let follower = TaskFollower::live(client.clone(), task.clone(), None);
+        let reader = folds.begin(key.clone(), follower);
+        let shared = |reader| UpdateSource::Shared(reader, client.clone(), task.clone());
+        let mut quick = UpdateStream::new(shared(reader), StreamStart::First, BareShape);
+        quick.next().await.unwrap();
+        let (reader, snapshot) = folds.find(&key).await.unwrap();
+        let slow = UpdateStream::from_now(snapshot.unwrap(), shared(reader), BareShape);
+        let mut seen = Vec::new();
+        for number in 0..40 {
+            let summary = Some(number.to_string().into());
+            let progress = Some(Progress { summary, ..Progress::default() });
+            let note = AppendProgress { progress, ..AppendProgress::default() };
+            client.note(&task, note).await.unwrap();
+            seen.push(quick.next().await.unwrap());
+        }
+        client.cancel(&task, "test").await.unwrap();
+        seen.extend(quick.frames().collect::<Vec<_>>().await);
+        let late: Vec<Bytes> = slow.frames().collect().await;
+        assert_eq!(late[1..], seen);
     }
 }

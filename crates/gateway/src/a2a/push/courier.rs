@@ -125,7 +125,7 @@ async fn carry<B: Backend>(
     let client = reader(&step, &order, &shared.backend).await?;
     let mut follower = TaskFollower::from_start(client, order.task_id.clone());
     while let Some(Some(next)) = unless_stopped(&step, follower.next()).await {
-        let CommitUpdates { seq, updates } = next.map_err(|error| error.message)?;
+        let CommitUpdates { seq, updates, .. } = next.map_err(|error| error.message)?;
         let mut place = EventPlace::default();
         for body in bodies(order.dialect, &updates, follower.fold()) {
             place = place.next(seq);

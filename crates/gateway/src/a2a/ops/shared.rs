@@ -1,0 +1,197 @@
+//! [`SharedFolds`]: all streams of a task share one fold of its log.
+//!
+//! A fold follows its task for as long as it has readers, and tells each what a commit tells. Nothing is queued for a
+//! reader: one that is too slow learns that, and reads the log by itself. Rights are not looked at here: whoever joins
+//! has found the task as its caller may see it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tenure_core::id::{SessionId, TaskId};
+use tenure_ports::ClientPort;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::follow::{CommitUpdates, TaskFollower};
+use crate::a2a::map::TaskFold;
+use crate::a2a::wire::A2aTask;
+
+/// How many commits wait for a reader. A reader that is further behind reads the log.
+const COMMITS_MAX: usize = 32;
+
+/// How many readers wait to be let in; more wait for their turn.
+const JOINS_MAX: usize = 32;
+
+/// Which Task is followed.
+pub(super) type FoldKey = (SessionId, TaskId);
+
+/// A task as its log stood at a version.
+#[derive(Debug)]
+pub(super) struct TaskSnapshot {
+    pub(super) version: u64,
+    pub(super) task: A2aTask,
+}
+
+impl TaskSnapshot {
+    pub(super) fn of(fold: &TaskFold) -> Self {
+        Self { version: fold.version(), task: fold.shown().clone() }
+    }
+}
+
+/// What a reader gets that joins: all commits behind the snapshot. Without one nothing was read yet.
+type JoinAnswer = (broadcast::Receiver<Arc<CommitUpdates>>, Option<TaskSnapshot>);
+
+/// Somebody who wants to join.
+type JoinRequest = oneshot::Sender<JoinAnswer>;
+
+/// The tasks that streams follow now.
+#[derive(Debug, Default)]
+pub(crate) struct SharedFolds(Mutex<HashMap<FoldKey, Weak<SharedFold>>>);
+
+impl SharedFolds {
+    /// Joins those who follow a task; none if nobody does.
+    pub(super) async fn find(&self, key: &FoldKey) -> Option<(FoldReader, Option<TaskSnapshot>)> {
+        let known = self.0.lock().get(key).cloned();
+        let fold = known?.upgrade()?;
+        let (request, answer) = oneshot::channel();
+        fold.joins.send(request).await.ok()?;
+        let (told, snapshot) = answer.await.ok()?;
+        Some((FoldReader { told, _fold: fold }, snapshot))
+    }
+
+    /// Follows a task for this reader and those who join.
+    pub(super) fn begin<P: ClientPort>(
+        self: &Arc<Self>,
+        key: FoldKey,
+        follower: TaskFollower<P>,
+    ) -> FoldReader {
+        let (joins, requests) = mpsc::channel(JOINS_MAX);
+        let (to, told) = broadcast::channel(COMMITS_MAX);
+        let task = tokio::spawn(follow(follower, requests, to)).abort_handle();
+        let all = Arc::downgrade(self);
+        let fold = Arc::new(SharedFold { key: key.clone(), joins, task, all });
+        // Two readers may begin at once: then the first follows the task alone.
+        self.0.lock().insert(key, Arc::downgrade(&fold));
+        FoldReader { told, _fold: fold }
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+/// A fold, which its readers hold together.
+#[derive(Debug)]
+struct SharedFold {
+    key: FoldKey,
+    joins: mpsc::Sender<JoinRequest>,
+    task: AbortHandle,
+    all: Weak<SharedFolds>,
+}
+
+impl Drop for SharedFold {
+    /// Ends the fold when its last reader has gone. This takes the lock of all folds: nobody who holds that lock may
+    /// drop a fold.
+    fn drop(&mut self) {
+        self.task.abort();
+        let Some(all) = self.all.upgrade() else { return };
+        let mut all = all.0.lock();
+        if all.get(&self.key).is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
+            all.remove(&self.key); // Another fold may have taken its place.
+        }
+    }
+}
+
+/// A reader of what a fold tells.
+#[derive(Debug)]
+pub(super) struct FoldReader {
+    told: broadcast::Receiver<Arc<CommitUpdates>>,
+    _fold: Arc<SharedFold>,
+}
+
+impl FoldReader {
+    /// The next commit; none if the reader was too slow, or if there is nothing more to tell. Nothing is lost if the
+    /// returned future is dropped.
+    pub(super) async fn next(&mut self) -> Option<Arc<CommitUpdates>> {
+        self.told.recv().await.ok()
+    }
+}
+
+/// Follows a task to its end, or until its log cannot be read: its readers then learn why by reading it themselves.
+async fn follow<P: ClientPort>(
+    mut follower: TaskFollower<P>,
+    mut requests: mpsc::Receiver<JoinRequest>,
+    to: broadcast::Sender<Arc<CommitUpdates>>,
+) {
+    loop {
+        let commit = tokio::select! {
+            request = requests.recv() => {
+                let Some(request) = request else { return };
+                let snapshot = follower.fold().map(TaskSnapshot::of);
+                let _ = request.send((to.subscribe(), snapshot)); // It may not want to join any more.
+                continue;
+            }
+            commit = follower.commit() => commit,
+        };
+        let Some(commit) = commit else { return };
+        match follower.take(commit).await {
+            Ok(told) => drop(to.send(Arc::new(told))), // The last reader may just have gone.
+            Err(error) => {
+                tracing::debug!(message = %error.message, "a task is not followed any more");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::double::{TestClient, waiting_task};
+
+    fn key(client: &TestClient, task: &TaskId) -> FoldKey {
+        (client.port().session().clone(), task.clone())
+    }
+
+    /// Readers of a task are told the same, and a later one begins with the task as it stands.
+    #[tokio::test]
+    async fn readers_share_one_fold() {
+        let (client, task, version) = waiting_task().await;
+        let (folds, key) = (Arc::new(SharedFolds::default()), key(&client, &task));
+        assert!(folds.find(&key).await.is_none());
+        let follower = TaskFollower::live(client.clone(), task.clone(), None);
+        let mut first = folds.begin(key.clone(), follower);
+        let begun = first.next().await.unwrap();
+        assert_eq!(begun.begun.as_ref().unwrap().id, task.as_str());
+        let mut seq = begun.seq;
+        while seq < version {
+            seq = first.next().await.unwrap().seq;
+        }
+        let (mut second, snapshot) = folds.find(&key).await.unwrap();
+        assert_eq!(snapshot.unwrap().version, version);
+        client.cancel(&task, "test").await.unwrap();
+        let (one, two) = (first.next().await.unwrap(), second.next().await.unwrap());
+        assert!(Arc::ptr_eq(&one, &two) && one.seq > version);
+        assert_eq!(folds.count(), 1);
+        drop(first);
+        assert_eq!(folds.count(), 1);
+        drop(second);
+        assert_eq!(folds.count(), 0);
+    }
+
+    /// A fold that has come to the end of its task takes no more readers.
+    #[tokio::test]
+    async fn a_fold_is_over_with_its_task() {
+        let (client, task, _) = waiting_task().await;
+        let (folds, key) = (Arc::new(SharedFolds::default()), key(&client, &task));
+        client.cancel(&task, "test").await.unwrap();
+        client.wait_for_end(&task).await.unwrap();
+        let follower = TaskFollower::live(client, task, None);
+        let mut reader = folds.begin(key.clone(), follower);
+        while reader.next().await.is_some() {}
+        assert!(folds.find(&key).await.is_none());
+    }
+}
