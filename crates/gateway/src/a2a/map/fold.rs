@@ -127,6 +127,11 @@ impl TaskFold {
         &self.shown
     }
 
+    /// The task, for somebody who needs nothing else.
+    pub(crate) fn into_shown(self) -> A2aTask {
+        self.shown
+    }
+
     /// The answer that is no task, if the worker gave one.
     pub(crate) const fn direct(&self) -> Option<&A2aMessage> {
         self.direct.as_ref()

@@ -35,7 +35,7 @@ impl<B: Backend> AgentCall<B> {
         }
         let fold = read_on(&self.client, &task, Some(fold)).await?;
         let fold = self.settle(task, fold, STOPS_WITHIN).await?;
-        Ok(fold.shown().clone())
+        Ok(fold.into_shown())
     }
 }
 

@@ -17,7 +17,7 @@ impl<B: Backend> AgentCall<B> {
     /// There is no such task, as far as the caller may know.
     pub(crate) async fn get(&self, asked: &A2aGet) -> Result<A2aTask, A2aError> {
         let (_, fold) = self.find(&asked.id).await?;
-        Ok(fold.shown().clone().with_history(asked.history_length))
+        Ok(fold.into_shown().with_history(asked.history_length))
     }
 
     /// The task of this id. One of another agent or another caller is not there.

@@ -77,7 +77,7 @@ impl<B: Backend> AgentCall<B> {
         let DeliveredMessage { task, known } = self.deliver(asked, waits).await?;
         let fold = self.answered(&task, known, waits).await?;
         if shows_tasks {
-            return Ok(shown(&fold, options.history_length));
+            return Ok(shown(fold, options.history_length));
         }
         self.message_alone(&task, &fold).await.map(A2aReply::Message)
     }
@@ -206,7 +206,7 @@ impl<B: Backend> AgentCall<B> {
         let (mut all, mut bytes) = (Vec::new(), 0);
         for id in &message.reference_task_ids {
             let (_, fold) = self.find(id).await?;
-            let task = fold.shown().clone().with_history(Some(0));
+            let task = fold.into_shown().with_history(Some(0));
             bytes += task.weight();
             if bytes > REFERENCED_BYTES_MAX {
                 let message = "what these tasks have made is too large for a message";
@@ -321,10 +321,10 @@ fn said_or_made(fold: &TaskFold) -> Vec<A2aPart> {
 }
 
 /// The answer that shows a task. A direct answer that came before anybody saw a task stands for it (CTX-01).
-fn shown(fold: &TaskFold, history: Option<u32>) -> A2aReply {
+fn shown(fold: TaskFold, history: Option<u32>) -> A2aReply {
     match fold.direct() {
         Some(answer) => A2aReply::Message(answer.clone()),
-        None => A2aReply::Task(fold.shown().clone().with_history(history)),
+        None => A2aReply::Task(fold.into_shown().with_history(history)),
     }
 }
 
