@@ -1,8 +1,8 @@
 //! The messages of A2A 1.0 as JSON: own types, after `specification/a2a.proto` of the protocol, and their form in
 //! 0.3 ([`v03`]). Both the agents of a gateway and the client of other agents use them; nothing here sends or waits.
 //!
-//! Readers pass over fields that they do not know, and a field without a value is not written: ProtoJSON
-//! asks for both.
+//! Readers pass over fields that they do not know, and take what callers send also under the names of the
+//! definition, such as `context_id`. A field without a value is not written. ProtoJSON asks for all three.
 
 mod card;
 mod message;
@@ -27,7 +27,7 @@ pub use self::task::{
     A2aArtifact, A2aArtifactUpdate, A2aReply, A2aStatusUpdate, A2aTask, A2aTaskStatus, A2aUpdate,
     has_ended, is_interrupted, is_settled, state_from_wire, state_to_wire,
 };
-pub use self::time::{from_timestamp, to_timestamp};
+pub use self::time::{from_timestamp, to_http_date, to_timestamp};
 
 /// An open map of JSON values.
 pub type A2aMetadata = Map<String, Json>;

@@ -25,12 +25,13 @@ pub enum A2aRole {
 #[serde(rename_all = "camelCase")]
 pub struct A2aMessage {
     /// Its id, which its sender has made.
+    #[serde(alias = "message_id")]
     pub message_id: String,
     /// The context to which it belongs.
-    #[serde(default, skip_serializing_if = "is_empty")]
+    #[serde(alias = "context_id", default, skip_serializing_if = "is_empty")]
     pub context_id: Option<String>,
     /// The task to which it belongs.
-    #[serde(default, skip_serializing_if = "is_empty")]
+    #[serde(alias = "task_id", default, skip_serializing_if = "is_empty")]
     pub task_id: Option<String>,
     /// Who says it.
     pub role: A2aRole,
@@ -43,7 +44,7 @@ pub struct A2aMessage {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
     /// Other tasks that it is about.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(alias = "reference_task_ids", default, skip_serializing_if = "Vec::is_empty")]
     pub reference_task_ids: Vec<String>,
 }
 
@@ -97,7 +98,7 @@ pub struct A2aPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
     /// Its media type.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "media_type", default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
 }
 

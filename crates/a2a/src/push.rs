@@ -9,6 +9,7 @@ pub struct A2aPushConfig {
     /// Its id, which the server makes if the caller does not.
     pub id: String,
     /// The task.
+    #[serde(alias = "task_id")]
     pub task_id: String,
     /// The address to which updates are sent.
     pub url: String,
@@ -35,6 +36,7 @@ pub struct A2aAuthentication {
 #[serde(rename_all = "camelCase")]
 pub struct A2aPushName {
     /// The task.
+    #[serde(alias = "task_id")]
     pub task_id: String,
     /// The configuration.
     pub id: String,
@@ -45,6 +47,7 @@ pub struct A2aPushName {
 #[serde(rename_all = "camelCase")]
 pub struct A2aPushList {
     /// The task.
+    #[serde(alias = "task_id")]
     pub task_id: String,
 }
 

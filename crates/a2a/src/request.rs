@@ -25,16 +25,16 @@ pub struct A2aSend {
 #[serde(rename_all = "camelCase", default)]
 pub struct A2aSendConfiguration {
     /// Media types that the caller takes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(alias = "accepted_output_modes", skip_serializing_if = "Vec::is_empty")]
     pub accepted_output_modes: Vec<String>,
     /// How much of the history to give.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<u32>,
     /// Where to send updates of the task.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "task_push_notification_config", skip_serializing_if = "Option::is_none")]
     pub task_push_notification_config: Option<A2aPushConfig>,
     /// Whether to answer before the task has ended or asks for something.
-    #[serde(skip_serializing_if = "is_off")]
+    #[serde(alias = "return_immediately", skip_serializing_if = "is_off")]
     pub return_immediately: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct A2aGet {
     /// The task.
     pub id: String,
     /// How much of its history to give.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "history_length", default, skip_serializing_if = "Option::is_none")]
     pub history_length: Option<u32>,
 }
 
@@ -68,25 +68,25 @@ pub struct A2aSubscribe {
 #[serde(rename_all = "camelCase", default)]
 pub struct A2aList {
     /// Only tasks of this context.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "context_id", skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
     /// Only tasks in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// How many at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "page_size", skip_serializing_if = "Option::is_none")]
     pub page_size: Option<u32>,
     /// Where to go on.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "page_token", skip_serializing_if = "Option::is_none")]
     pub page_token: Option<String>,
     /// How much of their history to give.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<u32>,
     /// Only tasks whose status is later.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "status_timestamp_after", skip_serializing_if = "Option::is_none")]
     pub status_timestamp_after: Option<String>,
     /// Whether to give what they have made.
-    #[serde(skip_serializing_if = "is_off")]
+    #[serde(alias = "include_artifacts", skip_serializing_if = "is_off")]
     pub include_artifacts: bool,
 }
 

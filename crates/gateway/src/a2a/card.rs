@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH};
+use axum::http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH, LAST_MODIFIED};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
+use tenure_core::id::Millis;
 
 use super::agent_of;
 use super::agents::{Agent, AgentAbout, Agents};
 use super::dialect::{A2aDialect, json as to_json};
-use super::wire::{A2aAgentCard, A2aCapabilities, A2aInterface, A2aMetadata, A2aSkill};
+use super::wire::{
+    A2aAgentCard, A2aCapabilities, A2aInterface, A2aMetadata, A2aSkill, to_http_date,
+};
 use crate::api::bytes_reply;
 use crate::guard::Peer;
 use crate::problem::HttpProblem;
@@ -56,7 +59,7 @@ pub(super) async fn v1<B: Backend>(
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
     let card = written(&agent, &gateway.settings, &parts, A2aDialect::V1, false);
-    Ok(reply(&parts.headers, &card))
+    Ok(reply(&parts.headers, &card, gateway.settings.agents.now().changed_at()))
 }
 
 /// The card of 0.3.
@@ -68,7 +71,7 @@ pub(super) async fn v03<B: Backend>(
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
     let card = written(&agent, &gateway.settings, &parts, A2aDialect::V03, false);
-    Ok(reply(&parts.headers, &card))
+    Ok(reply(&parts.headers, &card, gateway.settings.agents.now().changed_at()))
 }
 
 /// The card with everything that callers learn who are let in.
@@ -219,8 +222,8 @@ fn card_of_v03(agent: &Agent, address: &str, facts: CardFacts) -> Json {
     card
 }
 
-/// A card with its tag, or 304 for who has it already.
-fn reply(asked: &HeaderMap, card: &Json) -> Response {
+/// A card with its tag and the time of its file, or 304 for who has it already.
+fn reply(asked: &HeaderMap, card: &Json, changed_at: Option<Millis>) -> Response {
     let text = card.to_string();
     let hex: String = Sha256::digest(&text)[..16].iter().map(|it| format!("{it:02x}")).collect();
     let tag = format!("\"{hex}\"");
@@ -232,8 +235,11 @@ fn reply(asked: &HeaderMap, card: &Json) -> Response {
     }
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, A_MINUTE);
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        headers.insert(ETAG, tag);
+    let date = changed_at.and_then(to_http_date);
+    for (name, value) in [(ETAG, Some(tag)), (LAST_MODIFIED, date)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+            headers.insert(name, value);
+        }
     }
     response
 }
@@ -332,11 +338,13 @@ mod tests {
 
     #[test]
     fn a_card_that_is_known_is_not_sent_again() {
-        let first = reply(&HeaderMap::new(), &json!({"name": "a"}));
+        let reply = |asked: &HeaderMap, card: Json| reply(asked, &card, Some(1_773_304_200_250));
+        let first = reply(&HeaderMap::new(), json!({"name": "a"}));
+        assert_eq!(first.headers()[LAST_MODIFIED], "Thu, 12 Mar 2026 08:30:00 GMT");
         let tag = first.headers()[ETAG].clone();
         let asked = HeaderMap::from_iter([(IF_NONE_MATCH, tag.clone())]);
-        assert_eq!(reply(&asked, &json!({"name": "a"})).status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(reply(&asked, &json!({"name": "b"})).status(), StatusCode::OK);
+        assert_eq!(reply(&asked, json!({"name": "a"})).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(reply(&asked, json!({"name": "b"})).status(), StatusCode::OK);
     }
 
     #[test]

@@ -214,6 +214,7 @@ async fn create_push<B: Backend>(
     let create = |open: RestRequest<B>, body: Body| async move {
         let mut body = read_body(&open.parts, body).await?;
         if let Some(fields) = body.as_object_mut() {
+            fields.remove("task_id"); // The same field by its other name.
             fields.insert("taskId".into(), task_id.into());
         }
         let config = open.dialect.params(A2aMethod::PushCreate, body)?;

@@ -5,15 +5,18 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{BadId, HandlerName, PoolId, SessionId, StepId};
+use tenure_core::id::{BadId, HandlerName, Millis, PoolId, SessionId, StepId};
 
 use super::super::push::PushRules;
 use super::super::wire::{A2aExtension, A2aProvider, A2aSkill};
 use super::{
-    AGENTS_MAX, Agent, AgentAbout, AgentAnswers, AgentTable, AgentWork, AgentsError, ReadTemplate,
+    AGENTS_MAX, Agent, AgentAbout, AgentAnswers, AgentTable, AgentWork, AgentsError, FileMark,
+    ReadTemplate,
 };
 
 /// What the session of an agent is called, if the file does not say it: this, and the name of the agent.
@@ -97,15 +100,23 @@ fn text_only() -> Vec<String> {
 }
 
 /// Reads a file that has a length at which it is certainly a mistake.
-pub(super) fn read_text(path: &Path, most: u64) -> Result<String, AgentsError> {
+pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, FileMark), AgentsError> {
     let failed = |source| AgentsError::Read { path: path.to_owned(), source };
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
+    let changed_at = file.metadata().and_then(|about| about.modified()).ok().and_then(millis);
     file.take(most + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > most {
         return Err(AgentsError::TooLong { path: path.to_owned() });
     }
-    Ok(text)
+    let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((text, FileMark { digest, changed_at }))
+}
+
+/// A time of the system.
+fn millis(at: SystemTime) -> Option<Millis> {
+    let since = at.duration_since(UNIX_EPOCH).ok()?;
+    Millis::try_from(since.as_millis()).ok()
 }
 
 impl AgentsFile {
@@ -114,7 +125,7 @@ impl AgentsFile {
         self,
         beside: &Path,
         read_template: ReadTemplate<'_>,
-        digest: String,
+        mark: FileMark,
     ) -> Result<AgentTable, AgentsError> {
         let count = self.agents.len();
         if count > AGENTS_MAX {
@@ -131,7 +142,7 @@ impl AgentsFile {
             }
         }
         let url = self.url.map(|url| url.trim_end_matches('/').to_owned());
-        Ok(AgentTable { url, all, push: self.push, digest })
+        Ok(AgentTable { url, all, push: self.push, mark })
     }
 }
 

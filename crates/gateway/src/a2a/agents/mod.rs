@@ -10,9 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{HandlerName, PoolId, SessionId, StepId};
+use tenure_core::id::{HandlerName, Millis, PoolId, SessionId, StepId};
 
 use self::file::AgentsFile;
 pub use self::served::ServedAgents;
@@ -76,8 +75,17 @@ struct AgentTable {
     all: BTreeMap<String, Arc<Agent>>,
     /// To where updates may be sent; none: they are not.
     push: Option<PushRules>,
-    /// The SHA-256 of the file.
+    /// Which file it was.
+    mark: FileMark,
+}
+
+/// Which file the agents stood in.
+#[derive(Default)]
+struct FileMark {
+    /// Its SHA-256.
     digest: String,
+    /// When it was changed last, if the file system says so.
+    changed_at: Option<Millis>,
 }
 
 impl fmt::Debug for Agents {
@@ -95,13 +103,12 @@ impl Agents {
         path: &std::path::Path,
         read_template: ReadTemplate<'_>,
     ) -> Result<Self, AgentsError> {
-        let text = file::read_text(path, FILE_BYTES_MAX)?;
+        let (text, mark) = file::read_text(path, FILE_BYTES_MAX)?;
         let form = |why: String| AgentsError::Form { path: path.to_owned(), why };
         let file: AgentsFile =
             toml::from_str(&text).map_err(|error| form(error.message().into()))?;
         let beside = path.parent().unwrap_or(std::path::Path::new(""));
-        let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self(Arc::new(file.into_table(beside, read_template, digest)?)))
+        Ok(Self(Arc::new(file.into_table(beside, read_template, mark)?)))
     }
 
     /// The names of all agents.
@@ -132,7 +139,12 @@ impl Agents {
 
     /// The SHA-256 of the file, in hexadecimal: gateways that say the same have the same agents.
     pub fn digest(&self) -> &str {
-        &self.0.digest
+        &self.0.mark.digest
+    }
+
+    /// When the file was changed last, if that is known.
+    pub(crate) fn changed_at(&self) -> Option<Millis> {
+        self.0.mark.changed_at
     }
 }
 
