@@ -37,7 +37,7 @@ const ABSENT: &[(&str, &str)] =
     &[("MACP", "the gateway of the MACP protocol is not part of this version")];
 
 /// The rules that the comments of tests name: `CLAIM-08`, or `CLAIM-01 to CLAIM-04`.
-fn named() -> BTreeMap<String, BTreeSet<u32>> {
+pub(super) fn named() -> BTreeMap<String, BTreeSet<u32>> {
     let mut named: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     for path in files(&["crates", "tests"], &[".rs"]) {
         let text = std::fs::read_to_string(root().join(path)).unwrap();
@@ -60,7 +60,7 @@ fn named() -> BTreeMap<String, BTreeSet<u32>> {
 }
 
 fn note(comment: &str, named: &mut BTreeMap<String, BTreeSet<u32>>) {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let mut before: Option<(&str, u32)> = None;
     let mut is_range = false;
     for word in comment.split(|c: char| !is_part(c)).filter(|word| !word.is_empty()) {

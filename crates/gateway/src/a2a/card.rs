@@ -265,7 +265,7 @@ mod tests {
         Agents::read(&path, &|_| Err("there is none".into())).unwrap()
     }
 
-    /// A card says where both bindings are, and nothing that 1.0 does not know.
+    /// CARD-STRUCT-001: a card says where both bindings are, and nothing that 1.0 does not know.
     #[test]
     fn a_card_says_how_an_agent_is_reached() {
         let given = card(&agents(""), "echo", "http://127.0.0.1:7677/").unwrap();

@@ -248,6 +248,7 @@ mod tests {
         assert_eq!(V1.method("sendMessage"), None);
     }
 
+    /// VER-CLIENT-002: the third number of a version counts for nothing.
     #[test]
     fn a_version_is_named_by_a_header_or_a_parameter() {
         let named = |uri: &str, header: Option<&str>| {

@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Each error of A2A has a code of its own, and all reasons have names.
+    /// JSONRPC-SSE-002: each error of A2A has a code of its own, and all reasons have names.
     #[test]
     fn every_reason_has_its_codes() {
         let names: BTreeSet<_> = A2aReason::ALL.iter().map(|reason| reason.name()).collect();

@@ -106,7 +106,10 @@ async fn act(ctx: StepContext, gate: Arc<Semaphore>) -> Done {
             Some(answer) => ctx.complete_json(answer)?,
             None => ctx.request_input(rest)?,
         },
-        "login" => ctx.request_auth("log in, please", serde_json::Map::new())?,
+        "login" => match ctx.answers().last() {
+            Some(_) => ctx.complete_json(&"you are in")?,
+            None => ctx.request_auth("log in, please", serde_json::Map::new())?,
+        },
         "fail" => ctx.fail("broken", rest, None)?,
         "reject" => ctx.reject(rest)?,
         "hold" => {

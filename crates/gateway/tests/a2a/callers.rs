@@ -7,7 +7,7 @@ use crate::house::{House, caller};
 use crate::http::{Exchange, send};
 use crate::talk::message;
 
-/// The tasks of other callers are not there, unless the agent is shared.
+/// CORE-LIST-001, AUTH-SCOPE-001 to AUTH-SCOPE-003: the tasks of other callers are not there, unless the agent is shared.
 #[tokio::test]
 async fn a_caller_sees_its_own_tasks() {
     let house = House::open().await;
@@ -29,12 +29,14 @@ async fn a_caller_sees_its_own_tasks() {
     assert_eq!(bee.get(&trip["id"]).await, trip);
 }
 
-/// A caller that is not let into the session of an agent does not speak to it.
+/// CARD-EXT-001, BIND-EQUIV-004: a caller that is not let into the session of an agent does not speak to it, in neither
+/// binding.
 #[tokio::test]
 async fn an_agent_is_for_those_who_are_let_into_its_session() {
     let house = House::open().await;
     let ann = house.talk_as(caller("ann", "trips"), "echo").await;
     assert_eq!(ann.refusal("SendMessage", json!({"message": message("echo a")})).await, -32600);
+    assert_eq!(ann.refusal("GetExtendedAgentCard", json!({})).await, -32600);
     let path = ann.path();
     let answer = send(Exchange::new(ann.to, Method::GET, &format!("{path}/tasks"))).await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
@@ -43,7 +45,8 @@ async fn an_agent_is_for_those_who_are_let_into_its_session() {
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
 }
 
-/// A card says where its agent is.
+/// CARD-DISC-001, CARD-PROTO-001 to CARD-PROTO-002, BIND-FIELD-001, CARD-CACHE-001 to CARD-CACHE-003: a card says where its
+/// agent is, and may be kept for a while.
 #[tokio::test]
 async fn cards_stand_where_callers_look_for_them() {
     let house = House::open().await;
@@ -65,5 +68,6 @@ async fn cards_stand_where_callers_look_for_them() {
     assert_eq!(old.json()["url"], format!("{address}/v0.3"));
     assert_eq!(old.json()["skills"][0]["id"], "act");
     assert!(new.header("etag").len() > 10 && new.header("cache-control").contains("max-age"));
+    assert!(new.header("last-modified").ends_with(" GMT"), "{:?}", new.headers);
     assert_eq!(card("").await.status, StatusCode::NOT_FOUND, "there are several agents");
 }

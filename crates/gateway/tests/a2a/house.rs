@@ -119,7 +119,8 @@ pub(crate) fn caller(principal: &str, agent: &str) -> Identity {
     Identity { principal: principal.parse().unwrap(), sessions, ..Identity::local() }
 }
 
-async fn serve(routes: Router) -> SocketAddr {
+/// Serves routes on a port of its own.
+pub(crate) async fn serve(routes: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -5,7 +5,7 @@ use tenure_core::id::TaskId;
 use tenure_core::status::TaskStatus;
 
 use crate::house::House;
-use crate::talk::{message, with};
+use crate::talk::{in_short, message, with};
 
 fn to(task: &Json, text: &str) -> Json {
     with(message(text), &json!({"taskId": task["id"]}))
@@ -29,7 +29,8 @@ async fn a_task_of_a2a_is_a_task_like_any_other() {
     assert_eq!(done["history"][2]["parts"][0]["text"], "this");
 }
 
-/// A2A-06, A2A-10: an answer goes on with its task, and question and answer stay in the history.
+/// A2A-06, A2A-10, CORE-MULTI-005, CORE-HIST-004 to CORE-HIST-006: an answer goes on with its task, of which alone it
+/// needs to say the id, and question and answer stay in the history.
 #[tokio::test]
 async fn an_answer_goes_on_with_its_task() {
     let talk = House::open().await.talk("echo").await;
@@ -88,7 +89,8 @@ async fn a_late_message_interrupts_nothing() {
     talk.until(&task["id"], "TASK_STATE_COMPLETED").await;
 }
 
-/// A2A-12, A2A-13: a task that has ended takes no message, and cannot be canceled.
+/// A2A-12, A2A-13, CORE-SEND-002, CORE-CANCEL-002, STREAM-SUB-003: a task that has ended takes no message, and cannot be
+/// canceled or subscribed to.
 #[tokio::test]
 async fn a_task_that_has_ended_stays_as_it_is() {
     let talk = House::open().await.talk("echo").await;
@@ -116,12 +118,45 @@ async fn a_failure_says_why() {
         let said = &ended["status"]["message"]["parts"][0]["text"];
         assert_eq!(said, "it is broken");
     }
+}
+
+/// AUTH-INTASK-001 to AUTH-INTASK-006: an agent that needs a login asks for it in its task, and says so. Streams stay open
+/// meanwhile. Its caller logs in elsewhere, and then goes on with a message in which no secret needs to stand.
+#[tokio::test]
+async fn a_login_is_asked_for_in_a_task() {
+    let talk = House::open().await.talk("echo").await;
     let asks = talk.say(message("login")).await;
     assert_eq!(asks["status"]["state"], "TASK_STATE_AUTH_REQUIRED");
     assert_eq!(asks["status"]["message"]["parts"][0]["text"], "log in, please");
+    let mut stream = talk.stream("SubscribeToTask", json!({"id": asks["id"]}), None).await;
+    assert_eq!(stream.update().await["task"], asks);
+    let done = talk.say(to(&asks, "I have")).await;
+    assert_eq!(done["artifacts"][0]["parts"][0]["text"], "you are in");
+    let told = stream.rest().await;
+    assert_eq!(in_short(&told.last().unwrap().1["result"]), "completed");
 }
 
-/// A2A-16: a task that no worker has is canceled at once, and one at work when its worker has stopped.
+/// CORE-HIST-001 to CORE-HIST-003: a history has the newest messages, as many as its reader wants, wherever it is shown.
+#[tokio::test]
+async fn a_history_is_as_long_as_its_reader_wants() {
+    let talk = House::open().await.talk("echo").await;
+    let asks = talk.say(message("ask where to?")).await;
+    let params = json!({"message": to(&asks, "north"), "configuration": {"historyLength": 0}});
+    let done = talk.result("SendMessage", params).await["task"].take();
+    assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED");
+    assert!(done.get("history").is_none());
+    let all = ["ask where to?", "where to?", "north"];
+    for (most, expected) in [(0, &all[3..]), (1, &all[2..]), (2, &all[1..]), (9, &all[..])] {
+        let cut = talk.result("GetTask", json!({"id": asks["id"], "historyLength": most})).await;
+        let history = cut["history"].as_array().cloned().unwrap_or_default();
+        let said: Vec<&Json> = history.iter().map(|it| &it["parts"][0]["text"]).collect();
+        assert_eq!(said, expected, "{most}");
+        let page = talk.result("ListTasks", json!({"historyLength": most})).await;
+        assert_eq!(page["tasks"][0].get("history"), cut.get("history"), "{most}");
+    }
+}
+
+/// A2A-16, CORE-CANCEL-001: a task that no worker has is canceled at once, and one at work when its worker has stopped.
 #[tokio::test]
 async fn a_task_is_canceled() {
     let house = House::open().await;
@@ -136,7 +171,8 @@ async fn a_task_is_canceled() {
     }
 }
 
-/// A message names a task that is there, in its own context.
+/// CORE-GET-002, CORE-CANCEL-003, STREAM-SUB-004, CORE-MULTI-004, CORE-MULTI-006: a message names a task that is there, in
+/// its own context.
 #[tokio::test]
 async fn a_message_to_another_task_is_refused() {
     let talk = House::open().await.talk("echo").await;
@@ -146,6 +182,7 @@ async fn a_message_to_another_task_is_refused() {
     for id in ["absent", "Not a name!", ""] {
         assert_eq!(talk.refusal("GetTask", json!({"id": id})).await, -32001);
         assert_eq!(talk.refusal("CancelTask", json!({"id": id})).await, -32001);
+        assert_eq!(talk.refusal("SubscribeToTask", json!({"id": id})).await, -32001);
     }
     let absent = with(message("a"), &json!({"taskId": "absent"}));
     assert_eq!(talk.refusal("SendMessage", json!({"message": absent})).await, -32001);

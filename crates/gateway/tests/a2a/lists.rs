@@ -9,7 +9,7 @@ fn ids(page: &Json) -> Vec<Json> {
     page["tasks"].as_array().unwrap().iter().map(|task| task["id"].clone()).collect()
 }
 
-/// A list has the newest task first, and goes on page by page to its end.
+/// CORE-LIST-002 to CORE-LIST-005: a list has the newest task first, and goes on page by page to its end.
 #[tokio::test]
 async fn tasks_are_listed_from_the_newest_on() {
     let talk = House::open().await.talk("echo").await;

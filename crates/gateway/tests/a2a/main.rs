@@ -3,6 +3,7 @@
 
 mod agents;
 mod callers;
+mod client;
 mod delegation;
 mod house;
 #[allow(dead_code)] // This binary uses its part.
@@ -10,6 +11,7 @@ mod house;
 mod http;
 mod life;
 mod lists;
+mod model;
 mod older;
 mod push;
 mod rest;

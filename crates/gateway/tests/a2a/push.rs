@@ -95,7 +95,8 @@ async fn take(
     Ok(response)
 }
 
-/// FACT-01: updates go to the address of a configuration, from then on and to the end of the task.
+/// FACT-01, PUSH-CREATE-001 to PUSH-CREATE-002, PUSH-GET-001, PUSH-LIST-001, PUSH-DELIVER-001, PUSH-DELIVER-003: updates go
+/// to the address of a configuration, from then on and to the end of the task.
 #[tokio::test]
 async fn updates_are_sent_to_the_address_that_was_named() {
     let house = House::open().await;
@@ -125,7 +126,7 @@ async fn updates_are_sent_to_the_address_that_was_named() {
     );
 }
 
-/// An update that was not taken is sent again, and the ones behind it wait.
+/// PUSH-DELIVER-002: an update that was not taken is sent again, and the ones behind it wait.
 #[tokio::test]
 async fn an_update_is_sent_until_it_is_taken() {
     let house = House::open().await;
@@ -141,7 +142,8 @@ async fn an_update_is_sent_until_it_is_taken() {
     assert_eq!(receiver.to_end().await, ["working", "artifact output", "completed"]);
 }
 
-/// A configuration that was deleted is carried out no more. To delete it again does no harm.
+/// PUSH-GET-002, PUSH-DEL-001 to PUSH-DEL-002: a configuration that was deleted is carried out no more. To delete it again
+/// does no harm. Fields may have their names of the definition here, too.
 #[tokio::test]
 async fn a_deleted_configuration_is_not_carried_out() {
     let house = House::open().await;
@@ -149,7 +151,7 @@ async fn a_deleted_configuration_is_not_carried_out() {
     let (mut receiver, mut other) = (Receiver::open().await, Receiver::open().await);
     let asks = talk.say(message("ask where to?")).await;
     let of_task = json!({"taskId": asks["id"]});
-    let named = with(json!({"id": "hook"}), &of_task);
+    let named = json!({"id": "hook", "task_id": asks["id"]});
     let create = async |config: Json| {
         talk.result("CreateTaskPushNotificationConfig", with(config, &of_task)).await
     };

@@ -25,7 +25,7 @@ fn reason(answer: &Answer) -> String {
     info["reason"].as_str().unwrap().to_owned()
 }
 
-/// Every operation has a method and a path.
+/// HTTP_JSON-URL-001 to HTTP_JSON-URL-002, HTTP_JSON-SVC-001, HTTP_JSON-QP-001: every operation has a method and a path.
 #[tokio::test]
 async fn operations_have_addresses() {
     let talk = House::open().await.talk("echo").await;
@@ -45,7 +45,8 @@ async fn operations_have_addresses() {
     assert_eq!((again.status, &*reason(&again)), (StatusCode::BAD_REQUEST, "TASK_NOT_CANCELABLE"));
 }
 
-/// Errors have a status of HTTP and a reason of A2A.
+/// CORE-ERR-001 to CORE-ERR-002, CORE-CAP-001, HTTP_JSON-ERR-001 to HTTP_JSON-ERR-002, HTTP_JSON-STATUS-001: errors have a
+/// status of HTTP and a reason of A2A.
 #[tokio::test]
 async fn errors_have_a_status_and_a_reason() {
     let talk = House::open().await.talk("echo").await;
@@ -77,7 +78,40 @@ async fn errors_have_a_status_and_a_reason() {
     }
 }
 
-/// A caller says which version it speaks, and what its body is.
+/// BIND-EQUIV-001 to BIND-EQUIV-003: what one binding shows or refuses, the other one shows or refuses just so.
+#[tokio::test]
+async fn both_bindings_say_the_same() {
+    let talk = House::open().await.talk("echo").await;
+    let ended = talk.say(message("echo a")).await;
+    let task = format!("/tasks/{}", ended["id"].as_str().unwrap());
+    let absent = json!({"id": "absent"});
+    for (name, params, method, path) in [
+        ("GetTask", json!({"id": ended["id"]}), Method::GET, task.clone()),
+        ("ListTasks", json!({"pageSize": 3}), Method::GET, "/tasks?pageSize=3".into()),
+        ("GetExtendedAgentCard", json!({}), Method::GET, "/extendedAgentCard".into()),
+        ("GetTask", absent.clone(), Method::GET, "/tasks/absent".into()),
+        ("CancelTask", absent.clone(), Method::POST, "/tasks/absent:cancel".into()),
+        ("SubscribeToTask", absent, Method::POST, "/tasks/absent:subscribe".into()),
+        ("CancelTask", json!({"id": ended["id"]}), Method::POST, format!("{task}:cancel")),
+        ("SubscribeToTask", json!({"id": ended["id"]}), Method::POST, format!("{task}:subscribe")),
+        ("ListTasks", json!({"pageSize": 0}), Method::GET, "/tasks?pageSize=0".into()),
+    ] {
+        let (one, other) = (talk.ask(name, params).await, ask(&talk, method, &path, None).await);
+        match one.get("result") {
+            Some(shown) => assert_eq!((other.status, &other.json()), (StatusCode::OK, shown)),
+            None => {
+                let (refused, error) = (&one["error"], &other.json()["error"]);
+                assert!(other.status.is_client_error(), "{path}");
+                assert_eq!(
+                    (&refused["data"], &refused["message"]),
+                    (&error["details"], &error["message"])
+                );
+            }
+        }
+    }
+}
+
+/// VER-SERVER-001 to VER-SERVER-002, HTTP_JSON-SVC-002: a caller says which version it speaks, and what its body is.
 #[tokio::test]
 async fn versions_and_media_types_are_checked() {
     let talk = House::open().await.talk("echo").await;

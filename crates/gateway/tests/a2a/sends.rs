@@ -8,7 +8,7 @@ use tenure_gateway::identity::Identity;
 use crate::house::House;
 use crate::talk::{Talk, message, with};
 
-/// A2A-05, A2A-07: a message begins a task in a new context, and the answer comes when the task has ended.
+/// A2A-05, A2A-07, CORE-SEND-001, CORE-GET-001, CORE-MULTI-001: a message begins a task in a new context, and the answer comes when the task has ended.
 #[tokio::test]
 async fn a_message_is_answered_with_a_task_that_has_ended() {
     let talk = House::open().await.talk("echo").await;
@@ -25,7 +25,8 @@ async fn a_message_is_answered_with_a_task_that_has_ended() {
     assert!(cut.get("history").is_none());
 }
 
-/// The same message without a context begins a task each time; with a context it is a repetition.
+/// CORE-MULTI-001, CORE-MULTI-002, CORE-MULTI-003: the same message without a context begins a task each time; with a
+/// context it is a repetition, and the context is that of its caller.
 #[tokio::test]
 async fn a_repeated_message_of_a_context_begins_no_second_task() {
     let talk = House::open().await.talk("echo").await;
@@ -55,7 +56,7 @@ async fn a_repetition_waits_for_the_same_answer() {
     assert_eq!(answer["status"]["state"], "TASK_STATE_COMPLETED");
 }
 
-/// Who does not want to wait gets the task at once, and who waits longest gets it as it is.
+/// CORE-EXECUTION-MODE-001, CORE-EXECUTION-MODE-002: who does not want to wait gets the task at once, and who waits longest gets it as it is.
 #[tokio::test]
 async fn an_answer_comes_at_once_or_when_the_wait_is_over() {
     let house = House::open().await;
@@ -115,7 +116,19 @@ async fn a_long_message_is_kept() {
     assert_eq!(history.last().unwrap()["parts"][0]["text"], long);
 }
 
-/// A message without a form is refused, and begins nothing.
+/// An agent gets parts of any media type: what it can read, its worker knows (CORE-SEND-003).
+#[tokio::test]
+async fn parts_of_any_media_type_come_to_the_worker() {
+    let talk = House::open().await.talk("echo").await;
+    let odd = json!({"raw": "dGNr", "mediaType": "application/x-odd"});
+    let said = with(message(""), &json!({"parts": [{"text": "echo a"}, odd]}));
+    let task = talk.say(said).await;
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(task["history"][0]["parts"][1], odd);
+}
+
+/// CORE-ERR-002, CORE-MULTI-002: a message without a form is refused, and begins nothing. So is one with a context that
+/// is too long.
 #[tokio::test]
 async fn a_message_without_form_is_refused() {
     let talk = House::open().await.talk("echo").await;
@@ -157,7 +170,8 @@ async fn bytes_of_a_part_are_base64() {
     }
 }
 
-/// What is no request of JSON-RPC gets an answer that says so.
+/// CORE-ERR-001, CORE-CAP-001, JSONRPC-FMT-001 to JSONRPC-FMT-002, JSONRPC-SVC-001, JSONRPC-ERR-001 to JSONRPC-ERR-003:
+/// what is no request of JSON-RPC gets an answer that says so, and so does a call for what the agent does not do.
 #[tokio::test]
 async fn what_is_no_request_is_refused() {
     let talk = House::open().await.talk("echo").await;

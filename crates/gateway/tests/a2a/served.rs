@@ -41,7 +41,7 @@ async fn agents_become_others_while_they_are_served() {
     assert_eq!(talk.get(&task["id"]).await, task);
 }
 
-/// Callers that are let in read the whole card, in both versions. An agent that has one card for all says so.
+/// CORE-CAP-003: callers that are let in read the whole card, in both versions. An agent that has one card for all says so.
 #[tokio::test]
 async fn callers_read_the_whole_card() {
     let house = House::open().await;
@@ -59,13 +59,17 @@ async fn callers_read_the_whole_card() {
     assert_eq!(reason, "EXTENDED_AGENT_CARD_NOT_CONFIGURED");
 }
 
-/// An agent that requires an extension answers those alone who say that they know it. Its card says so to all.
+/// CORE-CAP-004, JSONRPC-SVC-002: an agent that requires an extension answers those alone who say that they know it. Its card says so to all.
 #[tokio::test]
 async fn who_does_not_know_a_required_extension_is_refused() {
     let talk = House::open().await.talk("strict").await;
     let card = get(&talk, "/.well-known/agent-card.json").await.json();
     assert_eq!(card["capabilities"]["extensions"][0]["required"], true);
     assert_eq!(talk.refusal("SendMessage", json!({"message": message("echo a")})).await, -32008);
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}});
+    let knows = Exchange::new(talk.to, Method::POST, &talk.path()).json(&body);
+    let knows = send(knows.header("a2a-extensions", "https://example.org/needed")).await.json();
+    assert_eq!(knows["result"]["totalSize"], 0, "{knows}");
     let list = |headers: &[(&str, &str)]| {
         let exchange = Exchange::new(talk.to, Method::GET, &format!("{}/tasks", talk.path()));
         let exchange = headers.iter().fold(exchange, |it, (name, value)| it.header(name, value));

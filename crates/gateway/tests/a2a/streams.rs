@@ -9,7 +9,8 @@ fn results(frames: &[(String, Json)]) -> Vec<String> {
     frames.iter().map(|(_, data)| in_short(&data["result"])).collect()
 }
 
-/// A2A-07, A2A-08: a stream begins with the task, tells everything in order, and ends with it.
+/// A2A-07, A2A-08, CORE-STREAM-001, CORE-STREAM-003, STREAM-ORDER-001, JSONRPC-SSE-001: a stream begins with the task,
+/// tells everything in order, and ends with it.
 #[tokio::test]
 async fn a_stream_tells_of_a_task_to_its_end() {
     let talk = House::open().await.talk("echo").await;
@@ -33,7 +34,8 @@ async fn a_stream_tells_of_a_task_to_its_end() {
     assert!(frames.iter().all(|(place, data)| !place.is_empty() && data["id"] == 7));
 }
 
-/// A2A-08: a stream stays open while the agent waits for its caller, and all readers are told the same.
+/// A2A-08, STREAM-SUB-001 to STREAM-SUB-002, STREAM-ORDER-002 to STREAM-ORDER-003: a stream stays open while the agent waits
+/// for its caller, and all readers are told the same.
 #[tokio::test]
 async fn a_stream_stays_open_at_a_question() {
     let talk = House::open().await.talk("echo").await;
@@ -50,6 +52,20 @@ async fn a_stream_stays_open_at_a_question() {
     let (one, two) = (one.rest().await, two.rest().await);
     assert_eq!(one, two);
     assert_eq!(results(&one), ["submitted", "working", "artifact output", "completed"]);
+}
+
+/// STREAM-ORDER-004: a reader that leaves takes nothing from the others.
+#[tokio::test]
+async fn a_reader_that_leaves_takes_nothing_from_the_others() {
+    let talk = House::open().await.talk("echo").await;
+    let asks = talk.say(message("ask where to?")).await;
+    let subscribe = || talk.stream("SubscribeToTask", json!({"id": asks["id"]}), None);
+    let (mut one, mut two) = (subscribe().await, subscribe().await);
+    assert_eq!(one.update().await, two.update().await);
+    drop(one);
+    talk.say(with(message("north"), &json!({"taskId": asks["id"]}))).await;
+    let told = results(&two.rest().await);
+    assert_eq!(told, ["submitted", "working", "artifact output", "completed"]);
 }
 
 /// A reader that lost its connection goes on behind the last event that it got, at any gateway: it misses
@@ -81,7 +97,7 @@ async fn a_stream_of_a_repetition_begins_with_the_task_as_it_is() {
     assert_eq!(stream().await, ["task completed"]);
 }
 
-/// A stream over HTTP+JSON tells the same, without an envelope.
+/// HTTP_JSON-SSE-001: a stream over HTTP+JSON tells the same, without an envelope.
 #[tokio::test]
 async fn a_stream_over_http_tells_the_same() {
     let talk = House::open().await.talk("echo").await;
@@ -96,7 +112,7 @@ async fn a_stream_over_http_tells_the_same() {
     assert_eq!(stream.next().await.unwrap().1["task"], asks);
 }
 
-/// A2A-19: an agent that answers with messages streams its answer alone.
+/// A2A-19, CORE-STREAM-002: an agent that answers with messages streams its answer alone.
 #[tokio::test]
 async fn a_message_is_streamed_alone() {
     let talk = House::open().await.talk("oracle").await;

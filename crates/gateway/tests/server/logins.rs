@@ -41,6 +41,7 @@ async fn a_token_says_who_its_caller_is() {
     assert_eq!(site.ask("GET /livez", &[]).await.status, 200, "probes bring no token");
 }
 
+/// AUTH-SERVER-002: who is unknown learns how to log in, and nothing else. Cards of agents are for everybody.
 #[tokio::test]
 async fn who_is_unknown_learns_how_to_log_in_and_nothing_else() {
     let site = Site::closed().await;
@@ -50,9 +51,11 @@ async fn who_is_unknown_learns_how_to_log_in_and_nothing_else() {
         (none.header("content-type"), none.code()),
         ("application/problem+json", "unauthenticated".into())
     );
-    for line in ["GET /none", "DELETE /who"] {
+    for line in ["GET /none", "DELETE /who", "POST /a2a/echo", "GET /a2a/echo/extendedAgentCard"] {
         assert_eq!(site.ask(line, &[]).await.status, 401, "it does not say what there is");
     }
+    let card = site.ask("GET /a2a/echo/.well-known/agent-card.json", &[]).await;
+    assert_eq!(card.status, 404, "here are no agents");
     let wrong = site.ask_as("ann-tokem", "GET /who").await;
     let said = wrong.header("www-authenticate");
     assert!(wrong.status == 401 && said.starts_with("Bearer error=\"invalid_token\""), "{said}");

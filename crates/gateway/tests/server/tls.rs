@@ -242,6 +242,7 @@ async fn connections_end_when_the_authorities_of_clients_are_other_ones() {
     assert_eq!(who(&site, &authority, Some(again), &[]).await.unwrap().body, "ant worker");
 }
 
+/// AUTH-TLS-001: a server with TLS speaks nothing else.
 #[tokio::test]
 async fn what_is_no_tls_gets_no_answer() {
     let authority = Authority::new();

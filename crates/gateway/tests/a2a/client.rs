@@ -1,0 +1,58 @@
+//! What our own client sends to agents of others.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::get;
+use serde_json::{Value as Json, json};
+use tenure_sdk::a2a::{PeerClient, PeerSettings};
+
+use crate::house::serve;
+
+/// The versions that requests have named, in order.
+type Versions = Arc<Mutex<Vec<Option<String>>>>;
+
+/// An agent that has this card, in which `URL` stands for its address, and refuses everything.
+async fn agent(card: Json) -> (SocketAddr, Versions) {
+    let versions = Versions::default();
+    let seen = Arc::clone(&versions);
+    let show = move |headers: HeaderMap| {
+        let url = format!("http://{}", headers["host"].to_str().unwrap());
+        let text = card.to_string().replace("URL", &url);
+        async move { text }
+    };
+    let refuse = move |headers: HeaderMap| {
+        let version = headers.get("a2a-version").map(|it| it.to_str().unwrap().to_owned());
+        seen.lock().unwrap().push(version);
+        async { (StatusCode::NOT_FOUND, "{}") }
+    };
+    let routes = Router::new().route("/.well-known/agent-card.json", get(show)).fallback(refuse);
+    (serve(routes).await, versions)
+}
+
+/// VER-CLIENT-001: our client says with every request which version it speaks.
+#[tokio::test]
+async fn a_client_says_its_version_with_every_request() {
+    let interface = |binding: &str| {
+        let interface = json!({"url": "URL", "protocolBinding": binding, "protocolVersion": "1.0"});
+        json!({"name": "a", "supportedInterfaces": [interface]})
+    };
+    let old = json!({
+        "name": "a", "protocolVersion": "0.3.0", "url": "URL", "preferredTransport": "JSONRPC",
+    });
+    for (version, card) in
+        [("1.0", interface("JSONRPC")), ("1.0", interface("HTTP+JSON")), ("0.3", old)]
+    {
+        let (to, versions) = agent(card).await;
+        let settings = PeerSettings::new(format!("http://{to}"));
+        let client = PeerClient::connect(&settings).await.unwrap();
+        client.get("t", None).await.unwrap_err();
+        client.cancel("t").await.unwrap_err();
+        client.subscribe("t", None).await.unwrap_err();
+        let seen = versions.lock().unwrap().clone();
+        assert!(seen.len() >= 3, "{seen:?}");
+        assert!(seen.iter().all(|named| named.as_deref() == Some(version)), "{seen:?}");
+    }
+}
