@@ -7,7 +7,8 @@ use crate::house::{House, caller};
 use crate::http::{Exchange, send};
 use crate::talk::message;
 
-/// CORE-LIST-001, AUTH-SCOPE-001 to AUTH-SCOPE-003: the tasks of other callers are not there, unless the agent is shared.
+/// CORE-LIST-001, AUTH-SCOPE-001 to AUTH-SCOPE-003: the tasks of other callers are not there, unless the agent is
+/// shared.
 #[tokio::test]
 async fn a_caller_sees_its_own_tasks() {
     let house = House::open().await;
@@ -45,8 +46,8 @@ async fn an_agent_is_for_those_who_are_let_into_its_session() {
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
 }
 
-/// CARD-DISC-001, CARD-PROTO-001 to CARD-PROTO-002, BIND-FIELD-001, CARD-CACHE-001 to CARD-CACHE-003: a card says where its
-/// agent is, and may be kept for a while.
+/// CARD-DISC-001, CARD-PROTO-001 to CARD-PROTO-002, BIND-FIELD-001, CARD-CACHE-001 to CARD-CACHE-003: a card says where
+/// its agent is, and may be kept for a while.
 #[tokio::test]
 async fn cards_stand_where_callers_look_for_them() {
     let house = House::open().await;

@@ -89,8 +89,8 @@ async fn a_late_message_interrupts_nothing() {
     talk.until(&task["id"], "TASK_STATE_COMPLETED").await;
 }
 
-/// A2A-12, A2A-13, CORE-SEND-002, CORE-CANCEL-002, STREAM-SUB-003: a task that has ended takes no message, and cannot be
-/// canceled or subscribed to.
+/// A2A-12, A2A-13, CORE-SEND-002, CORE-CANCEL-002, STREAM-SUB-003: a task that has ended takes no message, and cannot
+/// be canceled or subscribed to.
 #[tokio::test]
 async fn a_task_that_has_ended_stays_as_it_is() {
     let talk = House::open().await.talk("echo").await;
@@ -120,8 +120,8 @@ async fn a_failure_says_why() {
     }
 }
 
-/// AUTH-INTASK-001 to AUTH-INTASK-006: an agent that needs a login asks for it in its task, and says so. Streams stay open
-/// meanwhile. Its caller logs in elsewhere, and then goes on with a message in which no secret needs to stand.
+/// AUTH-INTASK-001 to AUTH-INTASK-006: an agent that needs a login asks for it in its task, and says so. Streams stay
+/// open meanwhile. Its caller logs in elsewhere, and then goes on with a message in which no secret needs to stand.
 #[tokio::test]
 async fn a_login_is_asked_for_in_a_task() {
     let talk = House::open().await.talk("echo").await;
@@ -136,7 +136,8 @@ async fn a_login_is_asked_for_in_a_task() {
     assert_eq!(in_short(&told.last().unwrap().1["result"]), "completed");
 }
 
-/// CORE-HIST-001 to CORE-HIST-003: a history has the newest messages, as many as its reader wants, wherever it is shown.
+/// CORE-HIST-001 to CORE-HIST-003: a history has the newest messages, as many as its reader wants, wherever it is
+/// shown.
 #[tokio::test]
 async fn a_history_is_as_long_as_its_reader_wants() {
     let talk = House::open().await.talk("echo").await;
@@ -171,8 +172,8 @@ async fn a_task_is_canceled() {
     }
 }
 
-/// CORE-GET-002, CORE-CANCEL-003, STREAM-SUB-004, CORE-MULTI-004, CORE-MULTI-006: a message names a task that is there, in
-/// its own context.
+/// CORE-GET-002, CORE-CANCEL-003, STREAM-SUB-004, CORE-MULTI-004, CORE-MULTI-006: a message names a task that is there,
+/// in its own context.
 #[tokio::test]
 async fn a_message_to_another_task_is_refused() {
     let talk = House::open().await.talk("echo").await;

@@ -95,8 +95,8 @@ async fn take(
     Ok(response)
 }
 
-/// FACT-01, PUSH-CREATE-001 to PUSH-CREATE-002, PUSH-GET-001, PUSH-LIST-001, PUSH-DELIVER-001, PUSH-DELIVER-003: updates go
-/// to the address of a configuration, from then on and to the end of the task.
+/// FACT-01, PUSH-CREATE-001 to PUSH-CREATE-002, PUSH-GET-001, PUSH-LIST-001, PUSH-DELIVER-001, PUSH-DELIVER-003:
+/// updates go to the address of a configuration, from then on and to the end of the task.
 #[tokio::test]
 async fn updates_are_sent_to_the_address_that_was_named() {
     let house = House::open().await;
@@ -142,8 +142,8 @@ async fn an_update_is_sent_until_it_is_taken() {
     assert_eq!(receiver.to_end().await, ["working", "artifact output", "completed"]);
 }
 
-/// PUSH-GET-002, PUSH-DEL-001 to PUSH-DEL-002: a configuration that was deleted is carried out no more. To delete it again
-/// does no harm. Fields may have their names of the definition here, too.
+/// PUSH-GET-002, PUSH-DEL-001 to PUSH-DEL-002: a configuration that was deleted is carried out no more. To delete it
+/// again does no harm. Fields may have their names of the definition here, too.
 #[tokio::test]
 async fn a_deleted_configuration_is_not_carried_out() {
     let house = House::open().await;

@@ -25,7 +25,8 @@ fn reason(answer: &Answer) -> String {
     info["reason"].as_str().unwrap().to_owned()
 }
 
-/// HTTP_JSON-URL-001 to HTTP_JSON-URL-002, HTTP_JSON-SVC-001, HTTP_JSON-QP-001: every operation has a method and a path.
+/// HTTP_JSON-URL-001 to HTTP_JSON-URL-002, HTTP_JSON-SVC-001, HTTP_JSON-QP-001: every operation has a method and a
+/// path.
 #[tokio::test]
 async fn operations_have_addresses() {
     let talk = House::open().await.talk("echo").await;
@@ -45,8 +46,8 @@ async fn operations_have_addresses() {
     assert_eq!((again.status, &*reason(&again)), (StatusCode::BAD_REQUEST, "TASK_NOT_CANCELABLE"));
 }
 
-/// CORE-ERR-001 to CORE-ERR-002, CORE-CAP-001, HTTP_JSON-ERR-001 to HTTP_JSON-ERR-002, HTTP_JSON-STATUS-001: errors have a
-/// status of HTTP and a reason of A2A.
+/// CORE-ERR-001 to CORE-ERR-002, CORE-CAP-001, HTTP_JSON-ERR-001 to HTTP_JSON-ERR-002, HTTP_JSON-STATUS-001: errors
+/// have a status of HTTP and a reason of A2A.
 #[tokio::test]
 async fn errors_have_a_status_and_a_reason() {
     let talk = House::open().await.talk("echo").await;

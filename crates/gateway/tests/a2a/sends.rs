@@ -8,7 +8,8 @@ use tenure_gateway::identity::Identity;
 use crate::house::House;
 use crate::talk::{Talk, message, with};
 
-/// A2A-05, A2A-07, CORE-SEND-001, CORE-GET-001, CORE-MULTI-001: a message begins a task in a new context, and the answer comes when the task has ended.
+/// A2A-05, A2A-07, CORE-SEND-001, CORE-GET-001, CORE-MULTI-001: a message begins a task in a new context, and the
+/// answer comes when the task has ended.
 #[tokio::test]
 async fn a_message_is_answered_with_a_task_that_has_ended() {
     let talk = House::open().await.talk("echo").await;
@@ -56,7 +57,8 @@ async fn a_repetition_waits_for_the_same_answer() {
     assert_eq!(answer["status"]["state"], "TASK_STATE_COMPLETED");
 }
 
-/// CORE-EXECUTION-MODE-001, CORE-EXECUTION-MODE-002: who does not want to wait gets the task at once, and who waits longest gets it as it is.
+/// CORE-EXECUTION-MODE-001, CORE-EXECUTION-MODE-002: who does not want to wait gets the task at once, and who waits
+/// longest gets it as it is.
 #[tokio::test]
 async fn an_answer_comes_at_once_or_when_the_wait_is_over() {
     let house = House::open().await;

@@ -41,7 +41,8 @@ async fn agents_become_others_while_they_are_served() {
     assert_eq!(talk.get(&task["id"]).await, task);
 }
 
-/// CORE-CAP-003: callers that are let in read the whole card, in both versions. An agent that has one card for all says so.
+/// CORE-CAP-003: callers that are let in read the whole card, in both versions. An agent that has one card for all says
+/// so.
 #[tokio::test]
 async fn callers_read_the_whole_card() {
     let house = House::open().await;
@@ -59,7 +60,8 @@ async fn callers_read_the_whole_card() {
     assert_eq!(reason, "EXTENDED_AGENT_CARD_NOT_CONFIGURED");
 }
 
-/// CORE-CAP-004, JSONRPC-SVC-002: an agent that requires an extension answers those alone who say that they know it. Its card says so to all.
+/// CORE-CAP-004, JSONRPC-SVC-002: an agent that requires an extension answers those alone who say that they know it.
+/// Its card says so to all.
 #[tokio::test]
 async fn who_does_not_know_a_required_extension_is_refused() {
     let talk = House::open().await.talk("strict").await;

@@ -34,8 +34,8 @@ async fn a_stream_tells_of_a_task_to_its_end() {
     assert!(frames.iter().all(|(place, data)| !place.is_empty() && data["id"] == 7));
 }
 
-/// A2A-08, STREAM-SUB-001 to STREAM-SUB-002, STREAM-ORDER-002 to STREAM-ORDER-003: a stream stays open while the agent waits
-/// for its caller, and all readers are told the same.
+/// A2A-08, STREAM-SUB-001 to STREAM-SUB-002, STREAM-ORDER-002 to STREAM-ORDER-003: a stream stays open while the agent
+/// waits for its caller, and all readers are told the same.
 #[tokio::test]
 async fn a_stream_stays_open_at_a_question() {
     let talk = House::open().await.talk("echo").await;
