@@ -10,6 +10,7 @@ import difflib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -62,15 +63,15 @@ class House:
 @contextmanager
 def house(program):
     with tempfile.TemporaryDirectory() as folder:
-        house = House(program, folder)
+        new = House(program, folder)
         try:
-            yield house
+            yield new
         except BaseException:
-            for log in sorted(house.folder.glob("*.log")):
+            for log in sorted(new.folder.glob("*.log")):
                 print(f"--- {log.name}", log.read_text(errors="replace")[-4000:], sep="\n")
             raise
         finally:
-            house.end()
+            new.end()
 
 
 def embedded(house):
@@ -107,10 +108,14 @@ def address(port):
 
 
 def said(log, pattern):
-    """Waits until a program says something, and returns the group in it."""
-    found = lambda: re.search(pattern, log.read_text(errors="replace"), re.MULTILINE)
-    wait_for(found, f"{log.name} does not say {pattern!r}")
-    return found()[found().re.groups]
+    """Waits until a program says something, and returns the group in it, if there is one."""
+
+    def find():
+        return re.search(pattern, log.read_text(errors="replace"), re.MULTILINE)
+
+    wait_for(find, f"{log.name} does not say {pattern!r}")
+    found = find()
+    return found[found.re.groups]
 
 
 def wait_for(is_so, complaint):
@@ -192,14 +197,15 @@ def try_kits(name, ports, kits, results):
     for branch, run in (("1.0-dev", run_1_0), ("0.3.x", run_0_3)):
         print(f"=== {name}: the kit {branch}", flush=True)
         place = results / name / branch
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True)
         passed, lines = run(kits / branch, ports, place)
         is_well &= is_as_before(lines, place / f"{branch}.txt", HERE / f"{branch}.txt") and passed
     return is_well
 
 
-def main(program, kits, results, nats, redis):
-    kits, results = Path(kits).resolve(), Path(results).resolve()
+def main(*given):
+    program, kits, results, nats, redis = (Path(path).resolve() for path in given)
+    shutil.rmtree(results, ignore_errors=True)
     is_well = True
     with house(program) as one:
         is_well &= try_kits("embedded", embedded(one), kits, results)
