@@ -123,11 +123,14 @@ class Worker:
                     lease = 0.0009 * pulse.get("lease_ms", 0)
                     claim["fence_at"] = max(claim["fence_at"], asked + lease)
 
+    def work(self, claim):  # What to report of the step.
+        value = json.loads(claim["step"].get("input", {"data": "null"})["data"])
+        output = HANDLERS[claim["step"]["handler"]](value, claim["stopped"])
+        return {"status": "completed", "output": {"data": json.dumps(output)}}
+
     def handle(self, claim):
         try:
-            value = json.loads(claim["step"].get("input", {"data": "null"})["data"])
-            output = HANDLERS[claim["step"]["handler"]](value, claim["stopped"])
-            said = {"status": "completed", "output": {"data": json.dumps(output)}}
+            said = self.work(claim)
         except Exception as failure:
             reason = {"code": "unhandled_exception", "message": repr(failure)[:2000]}
             said = {"status": "failed", "reason": reason}
