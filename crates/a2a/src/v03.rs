@@ -9,8 +9,8 @@ use serde_json::{Map, Value as Json, json};
 use tenure_core::view::gateway::A2aState;
 
 use super::{
-    A2aArtifact, A2aContent, A2aMessage, A2aMetadata, A2aPart, A2aPushConfig, A2aRole, A2aTask,
-    A2aTaskStatus, A2aUpdate, is_settled,
+    A2aArtifact, A2aContent, A2aList, A2aMessage, A2aMetadata, A2aPart, A2aPushConfig, A2aRole,
+    A2aTask, A2aTaskStatus, A2aUpdate, is_settled, state_to_wire,
 };
 
 pub use self::client::{reply_in, send_out, task_in, update_in};
@@ -37,11 +37,21 @@ pub fn send_in(mut params: Json) -> Json {
 
 /// The parameters of `tasks/pushNotificationConfig/set`, as 1.0 has them.
 pub fn push_in(mut params: Json) -> Json {
-    let mut config = config_in(taken(&mut params, "pushNotificationConfig"));
+    let task = taken(&mut params, "taskId");
+    let mut config = match taken(&mut params, "pushNotificationConfig") {
+        Json::Null => config_in(params), // Over HTTP+JSON some callers send it with nothing around it.
+        config => config_in(config),
+    };
     if let Some(config) = config.as_object_mut() {
-        config.insert("taskId".into(), taken(&mut params, "taskId"));
+        config.insert("taskId".into(), task);
     }
     config
+}
+
+/// What a list is asked for, as 1.0 has it.
+pub fn list_in(asked: A2aList) -> A2aList {
+    let state = asked.status.as_deref().and_then(state_in).map(|it| state_to_wire(it).to_owned());
+    A2aList { status: state.or(asked.status), ..asked }
 }
 
 /// The parameters of the other methods of callbacks, as 1.0 has them.
@@ -183,6 +193,11 @@ fn state(state: A2aState) -> String {
     state.as_str().replace('_', "-")
 }
 
+/// The state that 0.3 spells so.
+fn state_in(name: &str) -> Option<A2aState> {
+    A2aState::from_name(&name.replace('-', "_"))
+}
+
 fn artifact(artifact: &A2aArtifact) -> Json {
     let mut out = Map::new();
     out.insert("artifactId".into(), (&*artifact.artifact_id).into());
@@ -287,6 +302,9 @@ mod tests {
         assert_eq!(push(&read), given);
         let unnamed = push_in(json!({"taskId": "t1", "pushNotificationConfig": {"url": "u"}}));
         assert_eq!(unnamed, json!({"taskId": "t1", "id": "default", "url": "u"}));
+        let bare = push_in(json!({"taskId": "t1", "url": "u", "id": "c"}));
+        let bare: A2aPushConfig = serde_json::from_value(bare).unwrap();
+        assert_eq!((&*bare.task_id, &*bare.id, &*bare.url), ("t1", "c", "u"));
         assert_eq!(push_name_in(json!({"id": "t1"})), json!({"taskId": "t1", "id": "default"}));
         let named = push_name_in(json!({"id": "t1", "pushNotificationConfigId": "c"}));
         assert_eq!(named, json!({"taskId": "t1", "id": "c"}));

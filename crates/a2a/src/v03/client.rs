@@ -1,9 +1,8 @@
 //! The side of a caller: what it sends to an agent of 0.3, and what such an agent answers.
 
 use serde_json::{Error, Map, Value as Json, json};
-use tenure_core::view::gateway::A2aState;
 
-use super::{add, list, message, message_in, object, part_in};
+use super::{add, list, message, message_in, object, part_in, state_in};
 use crate::{A2aReply, A2aSend, A2aTask, A2aUpdate, state_to_wire};
 
 /// The parameters of `message/send`, as an agent of 0.3 takes them.
@@ -75,9 +74,9 @@ fn task_fields_in(task: &mut Json) {
 
 fn status_in(status: &mut Json) {
     if let Some(state) = status.get_mut("state") {
-        let name = state.as_str().unwrap_or_default().replace('-', "_");
+        let known = state.as_str().and_then(state_in);
         // A state that nobody knows is refused with the rest of what is wrong.
-        *state = A2aState::from_name(&name).map_or(Json::Null, |known| json!(state_to_wire(known)));
+        *state = known.map_or(Json::Null, |known| json!(state_to_wire(known)));
     }
     status.get_mut("message").into_iter().for_each(message_in);
 }

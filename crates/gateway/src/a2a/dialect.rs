@@ -8,7 +8,9 @@ use tenure_core::view::gateway::A2aState;
 
 use super::error::{A2aError, A2aReason};
 use super::map::{has_ended, is_settled};
-use super::wire::{A2aPushConfig, A2aPushPage, A2aReply, A2aTask, A2aTaskPage, A2aUpdate, v03};
+use super::wire::{
+    A2aList, A2aPushConfig, A2aPushPage, A2aReply, A2aTask, A2aTaskPage, A2aUpdate, v03,
+};
 use crate::api::Parameters;
 
 /// The header, or the parameter, in which a caller says which version it speaks.
@@ -57,7 +59,7 @@ use A2aDialect::{V1, V03};
 use A2aMethod as M;
 
 /// The names of all methods.
-const METHODS: [(A2aDialect, &str, A2aMethod); 21] = [
+const METHODS: [(A2aDialect, &str, A2aMethod); 22] = [
     (V1, "SendMessage", M::Send),
     (V1, "SendStreamingMessage", M::Stream),
     (V1, "GetTask", M::Get),
@@ -72,6 +74,8 @@ const METHODS: [(A2aDialect, &str, A2aMethod); 21] = [
     (V03, "message/send", M::Send),
     (V03, "message/stream", M::Stream),
     (V03, "tasks/get", M::Get),
+    // 0.3 has lists over HTTP+JSON alone, but a2akit asks for them here, too.
+    (V03, "tasks/list", M::List),
     (V03, "tasks/cancel", M::Cancel),
     (V03, "tasks/resubscribe", M::Subscribe),
     (V03, "tasks/pushNotificationConfig/set", M::PushCreate),
@@ -109,6 +113,14 @@ impl A2aDialect {
         };
         serde_json::from_value(params)
             .map_err(|error| A2aError::new(A2aReason::InvalidParams, error.to_string()))
+    }
+
+    /// What a list is asked for, as 1.0 has it.
+    pub(super) fn list(self, asked: A2aList) -> A2aList {
+        match self {
+            V1 => asked,
+            V03 => v03::list_in(asked),
+        }
     }
 
     /// The answer to a message.

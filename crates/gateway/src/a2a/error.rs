@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use tenure_core::view::gateway::a2akit_name;
 use tenure_core::{Code, Rejection};
 
+use super::dialect::A2aDialect;
 use crate::problem::HttpProblem;
 
 /// Whose reasons these are.
@@ -35,8 +36,8 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $rpc,)+ }
             }
 
-            /// The status in HTTP.
-            pub(crate) const fn http_status(self) -> StatusCode {
+            /// The status in HTTP of 1.0.
+            const fn http_status_v1(self) -> StatusCode {
                 match self { $(Self::$variant => StatusCode::$http,)+ }
             }
 
@@ -88,6 +89,18 @@ reasons! {
     Internal = -32603, INTERNAL_SERVER_ERROR, "INTERNAL", "INTERNAL";
 }
 
+impl A2aReason {
+    /// The status in HTTP. In 0.3 it is a conflict if something does not go with how a task stands.
+    pub(crate) const fn http_status(self, dialect: A2aDialect) -> StatusCode {
+        match (dialect, self) {
+            (A2aDialect::V03, Self::TaskNotCancelable | Self::UnsupportedOperation) => {
+                StatusCode::CONFLICT
+            }
+            _ => self.http_status_v1(),
+        }
+    }
+}
+
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct A2aError {
@@ -130,10 +143,13 @@ impl A2aError {
         json!({ "code": code, "message": self.message, "data": [self.info()] })
     }
 
-    /// The body of an answer over HTTP.
-    pub(crate) fn to_http(&self) -> Json {
+    /// The body of an answer over HTTP. In 0.3 it is the `error` of JSON-RPC.
+    pub(crate) fn to_http(&self, dialect: A2aDialect) -> Json {
+        if dialect == A2aDialect::V03 {
+            return self.to_rpc();
+        }
         json!({ "error": {
-            "code": self.reason.http_status().as_u16(),
+            "code": self.reason.http_status_v1().as_u16(),
             "status": self.reason.status_name(),
             "message": self.message,
             "details": [self.info()],
@@ -231,7 +247,8 @@ mod tests {
         assert_eq!(error.to_rpc(), rpc);
         let http =
             json!({"code": 404, "status": "NOT_FOUND", "message": message, "details": [info]});
-        assert_eq!(error.to_http(), json!({"error": http}));
+        assert_eq!(error.to_http(A2aDialect::V1), json!({"error": http}));
+        assert_eq!(error.to_http(A2aDialect::V03), error.to_rpc());
     }
 
     /// A2A-18: what the scheduler refuses becomes an error of the protocol, with the name of a2akit if it has

@@ -1,4 +1,5 @@
-//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP. 0.3 has the same below `/v1`.
+//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP. 0.3 has the same below `/v1`, and without it,
+//! as some clients leave it out.
 
 use std::future::Future;
 use std::str::FromStr;
@@ -33,7 +34,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The routes of both versions.
 pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
-    let old = routes_of(&format!("{BASE_V03}/v1"), "/card");
+    let old = routes_of(&format!("{BASE_V03}/v1"), "/card").merge(routes_of(BASE_V03, "/card"));
     routes_of(BASE, "/extendedAgentCard")
         .layer(Extension(A2aDialect::V1))
         .merge(old.layer(Extension(A2aDialect::V03)))
@@ -67,7 +68,7 @@ impl<B: Backend> RestRequest<B> {
         agent: Arc<Agent>,
         parts: Parts,
     ) -> Result<Self, A2aError> {
-        let dialect = parts.extensions.get().copied().unwrap_or_default();
+        let dialect = dialect_of(&parts);
         if dialect == A2aDialect::V1 && named_version(&parts)? == Some(A2aDialect::V03) {
             let message = "this address speaks 1.0; 0.3 has one of its own";
             return Err(A2aError::new(A2aReason::VersionNotSupported, message));
@@ -102,6 +103,11 @@ impl<B: Backend> RestRequest<B> {
     }
 }
 
+/// The version that the address of a request speaks.
+fn dialect_of(parts: &Parts) -> A2aDialect {
+    parts.extensions.get().copied().unwrap_or_default()
+}
+
 /// The body of a request, read.
 async fn read_body(parts: &Parts, body: Body) -> Result<Json, A2aError> {
     let text = body_text(parts, body).await?;
@@ -124,11 +130,12 @@ where
     let agent = agent_of(&gateway, agent)?;
     let (parts, body) = request.into_parts();
     let asked = parts.headers.clone();
+    let dialect = dialect_of(&parts);
     let answered = match RestRequest::open(gateway, agent, parts).await {
         Ok(open) => does(open, body).await,
         Err(error) => Err(error),
     };
-    Ok(answered.unwrap_or_else(|error| refuse(&asked, &error)))
+    Ok(answered.unwrap_or_else(|error| refuse(&asked, dialect, &error)))
 }
 
 async fn send<B: Backend>(
@@ -163,7 +170,7 @@ async fn list<B: Backend>(
     request: Request,
 ) -> Answer {
     let list = |open: RestRequest<B>, _| async move {
-        let asked = list_of(open.query()?)?;
+        let asked = open.dialect.list(list_of(open.query()?)?);
         Ok(open.reply(&open.dialect.page(&open.call.list(&asked).await?)))
     };
     answer(state, &agent, request, list).await
@@ -293,8 +300,8 @@ fn read<T: FromStr>(query: &mut Parameters, name: &str) -> Result<Option<T>, A2a
     text.parse().map(Some).map_err(wrong)
 }
 
-fn refuse(asked: &HeaderMap, error: &A2aError) -> Response {
-    written(asked, error.reason.http_status(), &error.to_http())
+fn refuse(asked: &HeaderMap, dialect: A2aDialect, error: &A2aError) -> Response {
+    written(asked, error.reason.http_status(dialect), &error.to_http(dialect))
 }
 
 fn written(asked: &HeaderMap, status: StatusCode, body: &Json) -> Response {
@@ -315,7 +322,7 @@ impl StreamShape for RestShape {
     }
 
     fn error(&self, error: &A2aError) -> Json {
-        error.to_http()
+        error.to_http(self.0)
     }
 
     fn ends(&self, state: A2aState) -> bool {

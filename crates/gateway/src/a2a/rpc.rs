@@ -138,7 +138,10 @@ async fn perform<B: Backend>(
     let result = match method {
         A2aMethod::Send => dialect.reply(&call.send(dialect.params(method, params)?).await?),
         A2aMethod::Get => dialect.task(&call.get(&dialect.params(method, params)?).await?),
-        A2aMethod::List => dialect.page(&call.list(&dialect.params(method, params)?).await?),
+        A2aMethod::List => {
+            let asked = dialect.list(dialect.params(method, params)?);
+            dialect.page(&call.list(&asked).await?)
+        }
         A2aMethod::Cancel => dialect.task(&call.cancel(&dialect.params(method, params)?).await?),
         A2aMethod::Stream => {
             let permit = call.permit()?;

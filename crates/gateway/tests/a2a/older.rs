@@ -114,3 +114,44 @@ async fn http_says_the_same_as_json_rpc() {
     let wrong = send(at(Method::POST, "/tasks/x/pushNotificationConfigs").json(&json!([]))).await;
     assert_eq!(wrong.status.as_u16(), 400);
 }
+
+/// A list is asked for by either binding, with states as 0.3 spells them.
+#[tokio::test]
+async fn a_list_is_asked_for_in_both_bindings() {
+    let talk = House::open().await.talk("echo").await;
+    let task = ask(&talk, "message/send", said("ask where to?", json!({}))).await["result"].take();
+    for (state, tasks) in
+        [("input-required", 1), ("completed", 0), ("TASK_STATE_INPUT_REQUIRED", 1)]
+    {
+        let page = ask(&talk, "tasks/list", json!({ "status": state })).await["result"].take();
+        assert_eq!(page["tasks"].as_array().unwrap().len(), tasks, "{state}");
+        let path = format!("{}/v0.3/v1/tasks?status={state}", talk.path());
+        assert_eq!(send(Exchange::new(talk.to, Method::GET, &path)).await.json(), page);
+    }
+    let wrong = ask(&talk, "tasks/list", json!({"status": "asleep"})).await;
+    assert_eq!(wrong["error"]["code"], -32602);
+    let page = ask(&talk, "tasks/list", json!({})).await["result"].take();
+    assert_eq!((&page["tasks"][0]["id"], &page["tasks"][0]["kind"]), (&task["id"], &json!("task")));
+}
+
+/// Addresses of HTTP+JSON are the same without `/v1`. A refusal is the error of JSON-RPC, and a conflict if the task
+/// has ended.
+#[tokio::test]
+async fn http_refuses_as_0_3_does() {
+    let talk = House::open().await.talk("echo").await;
+    let at =
+        |path: &str| Exchange::new(talk.to, Method::POST, &format!("{}/v0.3{path}", talk.path()));
+    let done = send(at("/message:send").json(&said("echo a", json!({})))).await.json();
+    assert_eq!(done["status"]["state"], "completed", "{done}");
+    let id = done["id"].as_str().unwrap();
+    let late = said("echo b", json!({ "taskId": id }));
+    for (asked, status, code) in [
+        (at(&format!("/tasks/{id}:cancel")), 409, -32002),
+        (at("/v1/message:send").json(&late), 409, -32004),
+        (at("/tasks/absent:cancel"), 404, -32001),
+    ] {
+        let refused = send(asked).await;
+        assert_eq!((refused.status.as_u16(), &refused.json()["code"]), (status, &json!(code)));
+        assert!(refused.json()["message"].is_string());
+    }
+}
