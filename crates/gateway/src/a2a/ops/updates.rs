@@ -302,7 +302,7 @@ mod tests {
         }
 
         fn error(&self, error: &A2aError) -> Json {
-            error.to_http()
+            error.to_http(A2aDialect::V1)
         }
 
         fn ends(&self, state: A2aState) -> bool {
