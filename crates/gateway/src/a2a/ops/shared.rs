@@ -28,19 +28,19 @@ pub(super) type FoldKey = (SessionId, TaskId);
 
 /// A task as its log stood at a version.
 #[derive(Debug)]
-pub(super) struct TaskSnapshot {
+pub(super) struct FoldSnapshot {
     pub(super) version: u64,
     pub(super) task: A2aTask,
 }
 
-impl TaskSnapshot {
+impl FoldSnapshot {
     pub(super) fn of(fold: &TaskFold) -> Self {
         Self { version: fold.version(), task: fold.shown().clone() }
     }
 }
 
 /// What a reader gets that joins: all commits behind the snapshot. Without one nothing was read yet.
-type JoinAnswer = (broadcast::Receiver<Arc<CommitUpdates>>, Option<TaskSnapshot>);
+type JoinAnswer = (broadcast::Receiver<Arc<CommitUpdates>>, Option<FoldSnapshot>);
 
 /// Somebody who wants to join.
 type JoinRequest = oneshot::Sender<JoinAnswer>;
@@ -51,7 +51,7 @@ pub(crate) struct SharedFolds(Mutex<HashMap<FoldKey, Weak<SharedFold>>>);
 
 impl SharedFolds {
     /// Joins those who follow a task; none if nobody does.
-    pub(super) async fn find(&self, key: &FoldKey) -> Option<(FoldReader, Option<TaskSnapshot>)> {
+    pub(super) async fn find(&self, key: &FoldKey) -> Option<(FoldReader, Option<FoldSnapshot>)> {
         let known = self.0.lock().get(key).cloned();
         let fold = known?.upgrade()?;
         let (request, answer) = oneshot::channel();
@@ -130,7 +130,7 @@ async fn follow<P: ClientPort>(
         let commit = tokio::select! {
             request = requests.recv() => {
                 let Some(request) = request else { return };
-                let snapshot = follower.fold().map(TaskSnapshot::of);
+                let snapshot = follower.fold().map(FoldSnapshot::of);
                 let _ = request.send((to.subscribe(), snapshot)); // It may not want to join any more.
                 continue;
             }

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::AgentCall;
 use super::follow::{CommitUpdates, TaskFollower, read_on};
 use super::send::{DeliveredMessage, KnownTask};
-use super::shared::{FoldKey, FoldReader, TaskSnapshot};
+use super::shared::{FoldKey, FoldReader, FoldSnapshot};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
@@ -152,7 +152,7 @@ impl<B: Backend> AgentCall<B> {
         fold: TaskFold,
         shape: impl StreamShape,
     ) -> UpdateStream<B::Client> {
-        let mut now = TaskSnapshot::of(&fold);
+        let mut now = FoldSnapshot::of(&fold);
         let source = if shape.ends(now.task.status.state) {
             UpdateSource::Over
         } else if let Some((reader, theirs)) =
@@ -198,7 +198,7 @@ impl<P: ClientPort> UpdateStream<P> {
     }
 
     /// A stream that begins with a task as it stands.
-    fn from_now(now: TaskSnapshot, source: UpdateSource<P>, shape: impl StreamShape) -> Self {
+    fn from_now(now: FoldSnapshot, source: UpdateSource<P>, shape: impl StreamShape) -> Self {
         let (place, state) = (EventPlace::behind(now.version), now.task.status.state);
         let mut stream = Self::new(source, StreamStart::Behind(place), shape);
         stream.write(Some(place), &A2aUpdate::Task(now.task));
