@@ -204,7 +204,7 @@ def try_kits(name, ports, kits, results):
 
 
 def main(*given):
-    program, kits, results, nats, redis = (Path(path).resolve() for path in given)
+    program, kits, results, nats, redis = (Path(path).absolute() for path in given)
     shutil.rmtree(results, ignore_errors=True)
     is_well = True
     with house(program) as one:
