@@ -9,6 +9,7 @@ import time
 from urllib import error, request
 
 HERE = pathlib.Path(__file__).parent
+AGENTS = HERE.parents[1] / "examples" / "a2a-agent"
 SOON = 60
 
 
@@ -62,10 +63,10 @@ class House:
         self.dev = Program(self.place / "dev.log", *self.dev_command("127.0.0.1:0"))
         self.url = self.address()
         self.dev.command = self.dev_command(self.url.removeprefix("http://"))
-        self.worker = Program(self.place / "worker.log", sys.executable, str(HERE / "worker.py"), TENURE_URL=self.url)
+        self.worker = Program(self.place / "worker.log", sys.executable, str(AGENTS / "worker.py"), TENURE_URL=self.url)
 
     def dev_command(self, at):
-        data, agents = str(self.place / "tasks"), str(HERE / "agents.toml")
+        data, agents = str(self.place / "tasks"), str(AGENTS / "agents.toml")
         return (self.tenure, "dev", "--data", data, "--http", at, "--agents", agents)
 
     def address(self):

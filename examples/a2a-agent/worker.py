@@ -1,6 +1,8 @@
-"""The worker behind agents.toml: examples/http-worker.py, with what these agents do.
+"""The worker of agents that speak A2A, in the standard library alone: docs/a2a.md. It does what the first word of a
+message says, and is examples/http-worker.py otherwise.
 
-TENURE_URL=http://… python3 tests/outsiders/worker.py
+tenure dev --agents examples/a2a-agent/agents.toml
+TENURE_URL=http://127.0.0.1:7677 python3 examples/a2a-agent/worker.py
 """
 import importlib.util
 import json
@@ -8,7 +10,7 @@ import pathlib
 import sys
 from urllib import parse
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "http-worker.py"
+EXAMPLE = pathlib.Path(__file__).parents[1] / "http-worker.py"
 
 
 def load(path):
@@ -54,6 +56,13 @@ class Helper(http_worker.Worker):
             return completed(f"You said {answer}.")
         reason = {"code": "input_required", "message": question}
         return {"status": "blocked", "wait_kind": "input", "reason": reason}
+
+    def do_login(self, claim, _):  # Credentials come on another way: what is said here stays in the log.
+        if answer_in(claim) is not None:
+            return completed("Welcome.")
+        reason = {"code": "auth_required", "message": "Log in, and tell me when you have.",
+                  "details": {"url": "https://example.org/login"}}
+        return {"status": "blocked", "wait_kind": "permission", "reason": reason}
 
     def do_write(self, claim, title):
         self.tell(claim, {"progress": {"summary": "I am looking for words."}})
