@@ -237,6 +237,18 @@ pub(super) fn named_version(parts: &Parts) -> Result<Option<A2aDialect>, A2aErro
     }
 }
 
+/// Refuses a request for another version at an address that speaks 1.0 alone. One that names none is for 1.0.
+///
+/// # Errors
+/// It names another version.
+pub(super) fn check_v1(parts: &Parts) -> Result<(), A2aError> {
+    if named_version(parts)? == Some(V03) {
+        let message = "this address speaks 1.0 alone";
+        return Err(A2aError::new(A2aReason::VersionNotSupported, message));
+    }
+    Ok(())
+}
+
 /// A version without what stands behind its second number.
 fn major_minor(version: &str) -> &str {
     let mut dots = version.match_indices('.');

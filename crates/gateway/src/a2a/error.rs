@@ -3,9 +3,11 @@
 //! The tables are those of the protocol (sections 5.4, 9.5 and 11.6 of its specification). Beside the reason
 //! of A2A an error names the code of Tenure, if it comes from there.
 
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use serde::Serialize;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tenure_core::view::gateway::a2akit_name;
 use tenure_core::{Code, Rejection};
 
@@ -13,13 +15,40 @@ use super::dialect::A2aDialect;
 use crate::problem::HttpProblem;
 
 /// Whose reasons these are.
-const DOMAIN: &str = "a2a-protocol.org";
+pub(crate) const DOMAIN: &str = "a2a-protocol.org";
 
 /// What an entry of details is.
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 
+/// The statuses of gRPC that errors have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GrpcStatus {
+    InvalidArgument = 3,
+    NotFound = 5,
+    PermissionDenied = 7,
+    FailedPrecondition = 9,
+    Internal = 13,
+    Unavailable = 14,
+    Unauthenticated = 16,
+}
+
+impl GrpcStatus {
+    /// Its name.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::NotFound => "NOT_FOUND",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+        }
+    }
+}
+
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident = $rpc:literal, $http:ident, $status:literal, $reason:literal;)+) => {
+    ($($(#[$doc:meta])* $variant:ident = $rpc:literal, $http:ident, $status:ident, $reason:literal;)+) => {
         /// Why a request is refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum A2aReason {
@@ -42,12 +71,12 @@ macro_rules! reasons {
             }
 
             /// The status of gRPC, which errors over HTTP name, too.
-            const fn status_name(self) -> &'static str {
-                match self { $(Self::$variant => $status,)+ }
+            pub(crate) const fn grpc_status(self) -> GrpcStatus {
+                match self { $(Self::$variant => GrpcStatus::$status,)+ }
             }
 
             /// The name for programs.
-            const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $reason,)+ }
             }
         }
@@ -56,37 +85,39 @@ macro_rules! reasons {
 
 reasons! {
     /// There is no such task, as far as the caller may know.
-    TaskNotFound = -32001, NOT_FOUND, "NOT_FOUND", "TASK_NOT_FOUND";
+    TaskNotFound = -32001, NOT_FOUND, NotFound, "TASK_NOT_FOUND";
     /// The task has ended, and cannot be canceled.
-    TaskNotCancelable = -32002, BAD_REQUEST, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE";
+    TaskNotCancelable = -32002, BAD_REQUEST, FailedPrecondition, "TASK_NOT_CANCELABLE";
     /// The agent does not call back.
-    PushNotSupported = -32003, BAD_REQUEST, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED";
+    PushNotSupported = -32003, BAD_REQUEST, FailedPrecondition, "PUSH_NOTIFICATION_NOT_SUPPORTED";
     /// The agent or the task does not take this now.
-    UnsupportedOperation = -32004, BAD_REQUEST, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION";
+    UnsupportedOperation = -32004, BAD_REQUEST, FailedPrecondition, "UNSUPPORTED_OPERATION";
     /// The body, or a part of the message, has a media type that is not taken.
-    ContentTypeNotSupported = -32005, UNSUPPORTED_MEDIA_TYPE, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED";
+    ContentTypeNotSupported = -32005, UNSUPPORTED_MEDIA_TYPE, InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED";
     /// The worker of the agent has answered with something that cannot be shown.
-    InvalidAgentResponse = -32006, INTERNAL_SERVER_ERROR, "INTERNAL", "INVALID_AGENT_RESPONSE";
+    InvalidAgentResponse = -32006, INTERNAL_SERVER_ERROR, Internal, "INVALID_AGENT_RESPONSE";
     /// The agent has no extended card.
-    NoExtendedCard = -32007, BAD_REQUEST, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED";
+    NoExtendedCard = -32007, BAD_REQUEST, FailedPrecondition, "EXTENDED_AGENT_CARD_NOT_CONFIGURED";
     /// The caller does not know an extension that the agent cannot do without.
-    ExtensionRequired = -32008, BAD_REQUEST, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED";
+    ExtensionRequired = -32008, BAD_REQUEST, FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED";
     /// The agent does not speak this version of the protocol.
-    VersionNotSupported = -32009, BAD_REQUEST, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED";
+    VersionNotSupported = -32009, BAD_REQUEST, FailedPrecondition, "VERSION_NOT_SUPPORTED";
     /// The body is no JSON.
-    Parse = -32700, BAD_REQUEST, "INVALID_ARGUMENT", "PARSE_ERROR";
+    Parse = -32700, BAD_REQUEST, InvalidArgument, "PARSE_ERROR";
     /// The body is no request.
-    InvalidRequest = -32600, BAD_REQUEST, "INVALID_ARGUMENT", "INVALID_REQUEST";
+    InvalidRequest = -32600, BAD_REQUEST, InvalidArgument, "INVALID_REQUEST";
     /// There is no such method.
-    MethodNotFound = -32601, NOT_FOUND, "NOT_FOUND", "METHOD_NOT_FOUND";
+    MethodNotFound = -32601, NOT_FOUND, NotFound, "METHOD_NOT_FOUND";
     /// A parameter is wrong or missing.
-    InvalidParams = -32602, BAD_REQUEST, "INVALID_ARGUMENT", "INVALID_PARAMS";
+    InvalidParams = -32602, BAD_REQUEST, InvalidArgument, "INVALID_PARAMS";
+    /// Nobody has authenticated the caller.
+    Unauthenticated = -32600, UNAUTHORIZED, Unauthenticated, "UNAUTHENTICATED";
     /// The caller may not do this.
-    Denied = -32600, FORBIDDEN, "PERMISSION_DENIED", "PERMISSION_DENIED";
+    Denied = -32600, FORBIDDEN, PermissionDenied, "PERMISSION_DENIED";
     /// It does not work now; the same request may work later.
-    Unavailable = -32603, SERVICE_UNAVAILABLE, "UNAVAILABLE", "UNAVAILABLE";
+    Unavailable = -32603, SERVICE_UNAVAILABLE, Unavailable, "UNAVAILABLE";
     /// It does not work.
-    Internal = -32603, INTERNAL_SERVER_ERROR, "INTERNAL", "INTERNAL";
+    Internal = -32603, INTERNAL_SERVER_ERROR, Internal, "INTERNAL";
 }
 
 impl A2aReason {
@@ -109,13 +140,13 @@ pub(crate) struct A2aError {
     /// The same for people.
     pub(crate) message: String,
     /// Names and texts for programs.
-    metadata: Map<String, Json>,
+    pub(crate) metadata: BTreeMap<String, String>,
 }
 
 impl A2aError {
     /// A refusal.
     pub(crate) fn new(reason: A2aReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), metadata: Map::new() }
+        Self { reason, message: message.into(), metadata: BTreeMap::new() }
     }
 
     /// A parameter is wrong.
@@ -150,7 +181,7 @@ impl A2aError {
         }
         json!({ "error": {
             "code": self.reason.http_status_v1().as_u16(),
-            "status": self.reason.status_name(),
+            "status": self.reason.grpc_status().name(),
             "message": self.message,
             "details": [self.info()],
         }})
@@ -169,8 +200,8 @@ struct ErrorDetail<'a> {
     kind: &'static str,
     reason: &'static str,
     domain: &'static str,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    metadata: &'a Map<String, Json>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: &'a BTreeMap<String, String>,
 }
 
 /// A2A-18: a refusal of the scheduler as the protocol's own error. Its metadata has the code, and the name
@@ -210,9 +241,8 @@ const fn reason_of(code: Code) -> A2aReason {
         | Code::InvalidTransition
         | Code::StepInProgress
         | Code::StepHistoryImmutable => A2aReason::UnsupportedOperation,
-        Code::PermissionDenied | Code::ToolNotAvailable | Code::Unauthenticated => {
-            A2aReason::Denied
-        }
+        Code::PermissionDenied | Code::ToolNotAvailable => A2aReason::Denied,
+        Code::Unauthenticated => A2aReason::Unauthenticated,
         _ if code.is_retryable() => A2aReason::Unavailable,
         _ => A2aReason::Internal,
     }

@@ -15,10 +15,9 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
-use tenure_core::view::gateway::A2aState;
 
 use super::agents::Agent;
-use super::dialect::{A2aDialect, A2aMethod, named_version};
+use super::dialect::{A2aDialect, A2aMethod, check_v1};
 use super::error::{A2aError, A2aReason};
 use super::ops::{AgentCall, StreamShape, last_event_id};
 use super::wire::{A2aCancel, A2aGet, A2aList, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate};
@@ -69,9 +68,8 @@ impl<B: Backend> RestRequest<B> {
         parts: Parts,
     ) -> Result<Self, A2aError> {
         let dialect = dialect_of(&parts);
-        if dialect == A2aDialect::V1 && named_version(&parts)? == Some(A2aDialect::V03) {
-            let message = "this address speaks 1.0; 0.3 has one of its own";
-            return Err(A2aError::new(A2aReason::VersionNotSupported, message));
+        if dialect == A2aDialect::V1 {
+            check_v1(&parts)?;
         }
         let call = AgentCall::open(gateway, agent, &parts, dialect).await?;
         Ok(Self { call, parts, dialect })
@@ -98,8 +96,8 @@ impl<B: Backend> RestRequest<B> {
     async fn subscribe(&self, id: &str) -> Result<Response, A2aError> {
         let (permit, since) = (self.call.permit()?, last_event_id(&self.parts)?);
         let asked = A2aSubscribe { id: id.to_owned() };
-        let stream = self.call.subscribe(&asked, since, RestShape(self.dialect)).await?;
-        Ok(stream_reply(stream.frames(), permit))
+        let stream = self.call.subscribe(&asked, since).await?;
+        Ok(stream_reply(stream.frames(RestShape(self.dialect)), permit))
     }
 }
 
@@ -158,8 +156,8 @@ async fn stream<B: Backend>(
     let stream = |open: RestRequest<B>, body: Body| async move {
         let permit = open.call.permit()?;
         let asked = open.read(A2aMethod::Stream, body).await?;
-        let stream = open.call.stream(asked, RestShape(open.dialect)).await?;
-        Ok(stream_reply(stream.frames(), permit))
+        let stream = open.call.stream(asked).await?;
+        Ok(stream_reply(stream.frames(RestShape(open.dialect)), permit))
     };
     answer(state, &agent, request, stream).await
 }
@@ -323,10 +321,6 @@ impl StreamShape for RestShape {
 
     fn error(&self, error: &A2aError) -> Json {
         error.to_http(self.0)
-    }
-
-    fn ends(&self, state: A2aState) -> bool {
-        self.0.ends(state)
     }
 }
 

@@ -7,12 +7,11 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde_json::{Value as Json, json};
-use tenure_core::view::gateway::A2aState;
 
 use super::agents::Agent;
 use super::dialect::{A2aDialect, A2aMethod, named_version};
 use super::error::{A2aError, A2aReason};
-use super::ops::{AgentCall, StreamShape, last_event_id};
+use super::ops::{AgentCall, Performed, StreamShape};
 use super::wire::A2aUpdate;
 use super::{agent_of, body_text};
 use crate::api::json_reply;
@@ -134,40 +133,12 @@ async fn perform<B: Backend>(
     let RpcRequest { id, method, params } = request;
     let (dialect, method) = understood(parts, &method, only)?;
     let call = AgentCall::open(gateway, agent, parts, dialect).await?;
-    let shape = RpcShape { id: id.clone(), dialect };
-    let result = match method {
-        A2aMethod::Send => dialect.reply(&call.send(dialect.params(method, params)?).await?),
-        A2aMethod::Get => dialect.task(&call.get(&dialect.params(method, params)?).await?),
-        A2aMethod::List => {
-            let asked = dialect.list(dialect.params(method, params)?);
-            dialect.page(&call.list(&asked).await?)
+    Ok(match call.perform(method, params, parts).await? {
+        Performed::Answer(result) => json_reply(StatusCode::OK, &succeeded(&id, result)),
+        Performed::Updates { stream, permit } => {
+            stream_reply(stream.frames(RpcShape { id, dialect }), permit)
         }
-        A2aMethod::Cancel => dialect.task(&call.cancel(&dialect.params(method, params)?).await?),
-        A2aMethod::Stream => {
-            let permit = call.permit()?;
-            let stream = call.stream(dialect.params(method, params)?, shape).await?;
-            return Ok(stream_reply(stream.frames(), permit));
-        }
-        A2aMethod::Subscribe => {
-            let (permit, since) = (call.permit()?, last_event_id(parts)?);
-            let asked = dialect.params(method, params)?;
-            let stream = call.subscribe(&asked, since, shape).await?;
-            return Ok(stream_reply(stream.frames(), permit));
-        }
-        A2aMethod::PushCreate => {
-            dialect.push(&call.push_create(dialect.params(method, params)?).await?)
-        }
-        A2aMethod::PushGet => dialect.push(&call.push_get(&dialect.params(method, params)?).await?),
-        A2aMethod::PushList => {
-            dialect.pushes(&call.push_list(&dialect.params(method, params)?).await?)
-        }
-        A2aMethod::PushDelete => {
-            call.push_delete(&dialect.params(method, params)?).await?;
-            dialect.deleted()
-        }
-        A2aMethod::ExtendedCard => call.extended_card(parts)?,
-    };
-    Ok(json_reply(StatusCode::OK, &succeeded(&id, result)))
+    })
 }
 
 fn succeeded(id: &Json, result: Json) -> Json {
@@ -191,10 +162,6 @@ impl StreamShape for RpcShape {
 
     fn error(&self, error: &A2aError) -> Json {
         failed(&self.id, error)
-    }
-
-    fn ends(&self, state: A2aState) -> bool {
-        self.dialect.ends(state)
     }
 }
 

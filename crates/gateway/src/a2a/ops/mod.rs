@@ -4,6 +4,7 @@
 mod cancel;
 mod follow;
 mod list;
+mod perform;
 mod push;
 mod read;
 mod send;
@@ -26,6 +27,7 @@ use crate::live::{EventPlace, StreamPermit};
 use crate::{Backend, Gateway};
 
 pub(crate) use self::follow::{CommitUpdates, TaskFollower};
+pub(crate) use self::perform::Performed;
 pub(crate) use self::shared::SharedFolds;
 pub(crate) use self::updates::StreamShape;
 

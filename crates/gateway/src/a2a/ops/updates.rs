@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, stream};
 use serde_json::Value as Json;
 use tenure_core::id::TaskId;
-use tenure_core::view::gateway::A2aState;
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
 use tokio::time::timeout;
@@ -24,21 +23,28 @@ use super::send::{DeliveredMessage, KnownTask};
 use super::shared::{FoldKey, FoldReader, FoldSnapshot};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
+use crate::a2a::dialect::A2aDialect;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::{TaskFold, has_ended};
 use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aUpdate};
 use crate::live::{EventPlace, SseFrame};
 
-/// How a binding writes what a stream tells.
+/// How a binding that sends frames of events writes what a stream tells.
 pub(crate) trait StreamShape: Send + 'static {
     /// An update as JSON.
     fn update(&self, update: &A2aUpdate) -> Json;
 
     /// Why the stream breaks off, as JSON.
     fn error(&self, error: &A2aError) -> Json;
+}
 
-    /// Whether the stream ends in this state: always at the end of the task.
-    fn ends(&self, state: A2aState) -> bool;
+/// Something that a stream tells.
+#[derive(Debug)]
+pub(crate) struct PlacedUpdate {
+    /// Its place in the log, if it has one.
+    place: Option<EventPlace>,
+    /// An update, or why the stream breaks off.
+    pub(crate) told: Result<A2aUpdate, A2aError>,
 }
 
 /// Where a stream begins.
@@ -50,12 +56,13 @@ enum StreamStart {
     Behind(EventPlace),
 }
 
-/// What happens to a task, as frames.
+/// What happens to a task.
 pub(crate) struct UpdateStream<P> {
     source: UpdateSource<P>,
     start: StreamStart,
-    ready: VecDeque<Bytes>,
-    shape: Box<dyn StreamShape>,
+    ready: VecDeque<PlacedUpdate>,
+    /// The version of the protocol, which says where the stream ends.
+    dialect: A2aDialect,
     /// After how long without an update the stream ends.
     idle_max: Duration,
 }
@@ -96,26 +103,22 @@ impl<B: Backend> AgentCall<B> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub(crate) async fn stream(
-        &self,
-        asked: A2aSend,
-        shape: impl StreamShape,
-    ) -> Result<UpdateStream<B::Client>, A2aError> {
+    pub(crate) async fn stream(&self, asked: A2aSend) -> Result<UpdateStream<B::Client>, A2aError> {
         if self.agent.answers == AgentAnswers::Message {
             let update = match self.send(asked).await? {
                 A2aReply::Message(message) => A2aUpdate::Message(message),
                 A2aReply::Task(task) => A2aUpdate::Task(task),
             };
-            return Ok(UpdateStream::of_one(&update, shape));
+            return Ok(UpdateStream::of_one(update, self.dialect));
         }
         let DeliveredMessage { task, known } = self.deliver(asked, false).await?;
         if matches!(known, KnownTask::New(_)) {
             let source = self.follow(task, None);
-            let stream = UpdateStream::new(source, StreamStart::First, shape);
+            let stream = UpdateStream::new(source, StreamStart::First, self.dialect);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
         let fold = read_on(&self.client, &task, known.fold()).await?;
-        Ok(self.from_now(task, fold, shape).await)
+        Ok(self.from_now(task, fold).await)
     }
 
     /// Tells what happens to a task from now on, or from the place on that the reader has reached.
@@ -126,7 +129,6 @@ impl<B: Backend> AgentCall<B> {
         &self,
         asked: &A2aSubscribe,
         since: Option<EventPlace>,
-        shape: impl StreamShape,
     ) -> Result<UpdateStream<B::Client>, A2aError> {
         let (task, fold) = self.find(&asked.id).await?;
         if let Some(since) = since {
@@ -135,25 +137,20 @@ impl<B: Backend> AgentCall<B> {
                 return Err(A2aError::invalid("Last-Event-ID", message));
             }
             let source = UpdateSource::own(self.client.clone(), task);
-            let stream = UpdateStream::new(source, StreamStart::Behind(since), shape);
+            let stream = UpdateStream::new(source, StreamStart::Behind(since), self.dialect);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
         if fold.has_ended() {
             let message = "the task has ended: nothing more will happen to it";
             return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
         }
-        Ok(self.from_now(task, fold, shape).await)
+        Ok(self.from_now(task, fold).await)
     }
 
     /// The stream of a task as it stands, and what happens to it from now on.
-    async fn from_now(
-        &self,
-        task: TaskId,
-        fold: TaskFold,
-        shape: impl StreamShape,
-    ) -> UpdateStream<B::Client> {
+    async fn from_now(&self, task: TaskId, fold: TaskFold) -> UpdateStream<B::Client> {
         let mut now = FoldSnapshot::of(&fold);
-        let source = if shape.ends(now.task.status.state) {
+        let source = if self.dialect.ends(now.task.status.state) {
             UpdateSource::Over
         } else if let Some((reader, theirs)) =
             self.gateway.followed.find(&self.fold_key(&task)).await
@@ -164,7 +161,7 @@ impl<B: Backend> AgentCall<B> {
         } else {
             self.follow(task, Some(fold))
         };
-        UpdateStream::from_now(now, source, shape).ending_after(self.stream_idle_max())
+        UpdateStream::from_now(now, source, self.dialect).ending_after(self.stream_idle_max())
     }
 
     /// Follows a task for this stream and all that join.
@@ -184,25 +181,24 @@ impl<B: Backend> AgentCall<B> {
 }
 
 impl<P: ClientPort> UpdateStream<P> {
-    fn new(source: UpdateSource<P>, start: StreamStart, shape: impl StreamShape) -> Self {
-        let (ready, shape, idle_max) = (VecDeque::new(), Box::new(shape), Duration::MAX);
-        Self { source, start, ready, shape, idle_max }
+    fn new(source: UpdateSource<P>, start: StreamStart, dialect: A2aDialect) -> Self {
+        Self { source, start, ready: VecDeque::new(), dialect, idle_max: Duration::MAX }
     }
 
     /// A stream of one update.
-    fn of_one(update: &A2aUpdate, shape: impl StreamShape) -> Self {
+    fn of_one(update: A2aUpdate, dialect: A2aDialect) -> Self {
         let start = StreamStart::Behind(EventPlace::default());
-        let mut stream = Self::new(UpdateSource::Over, start, shape);
-        stream.write(None, update);
+        let mut stream = Self::new(UpdateSource::Over, start, dialect);
+        stream.push(None, update);
         stream
     }
 
     /// A stream that begins with a task as it stands.
-    fn from_now(now: FoldSnapshot, source: UpdateSource<P>, shape: impl StreamShape) -> Self {
+    fn from_now(now: FoldSnapshot, source: UpdateSource<P>, dialect: A2aDialect) -> Self {
         let (place, state) = (EventPlace::behind(now.version), now.task.status.state);
-        let mut stream = Self::new(source, StreamStart::Behind(place), shape);
-        stream.write(Some(place), &A2aUpdate::Task(now.task));
-        if stream.shape.ends(state) {
+        let mut stream = Self::new(source, StreamStart::Behind(place), dialect);
+        stream.push(Some(place), A2aUpdate::Task(now.task));
+        if dialect.ends(state) {
             stream.source = UpdateSource::Over;
         }
         stream
@@ -213,18 +209,29 @@ impl<P: ClientPort> UpdateStream<P> {
         Self { idle_max, ..self }
     }
 
-    /// The frames, to the end of the stream.
-    pub(crate) fn frames(self) -> impl Stream<Item = Bytes> + Send {
+    /// What it tells, to its end.
+    pub(crate) fn told(self) -> impl Stream<Item = PlacedUpdate> + Send {
         stream::unfold(self, async |mut stream| {
-            let frame = stream.next().await?;
-            Some((frame, stream))
+            let told = stream.next().await?;
+            Some((told, stream))
         })
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
+    /// The same as frames of events.
+    pub(crate) fn frames(self, shape: impl StreamShape) -> impl Stream<Item = Bytes> + Send {
+        self.told().map(move |PlacedUpdate { place, told }| {
+            let data = match &told {
+                Ok(update) => shape.update(update),
+                Err(error) => shape.error(error),
+            };
+            frame(place, &data.to_string())
+        })
+    }
+
+    async fn next(&mut self) -> Option<PlacedUpdate> {
         loop {
-            if let Some(frame) = self.ready.pop_front() {
-                return Some(frame);
+            if let Some(told) = self.ready.pop_front() {
+                return Some(told);
             }
             let next = timeout(self.idle_max, self.source.next()).await;
             match next.ok().flatten()? {
@@ -232,8 +239,7 @@ impl<P: ClientPort> UpdateStream<P> {
                 Err(error) => {
                     tracing::debug!(message = %error.message, "a stream of updates breaks off");
                     self.source = UpdateSource::Over;
-                    let data = self.shape.error(&error).to_string();
-                    self.push(None, &data);
+                    return Some(PlacedUpdate { place: None, told: Err(error) });
                 }
             }
         }
@@ -245,7 +251,7 @@ impl<P: ClientPort> UpdateStream<P> {
         let since = match self.start {
             StreamStart::First => {
                 if let Some(task) = &told.begun {
-                    self.write(Some(end), &A2aUpdate::Task((**task).clone()));
+                    self.push(Some(end), A2aUpdate::Task((**task).clone()));
                     is_news = true;
                 }
                 end
@@ -255,7 +261,7 @@ impl<P: ClientPort> UpdateStream<P> {
                 for update in &told.updates {
                     place = place.next(told.seq);
                     if place > since {
-                        self.write(Some(place), update);
+                        self.push(Some(place), update.clone());
                         is_news = true;
                     }
                 }
@@ -264,33 +270,30 @@ impl<P: ClientPort> UpdateStream<P> {
         };
         self.start = StreamStart::Behind(since);
         // A question that the reader knows ends no stream of one who goes on behind it.
-        if self.shape.ends(told.state) && (is_news || has_ended(told.state)) {
+        if self.dialect.ends(told.state) && (is_news || has_ended(told.state)) {
             self.source = UpdateSource::Over;
         }
     }
 
-    fn write(&mut self, place: Option<EventPlace>, update: &A2aUpdate) {
-        let data = self.shape.update(update).to_string();
-        self.push(place, &data);
+    fn push(&mut self, place: Option<EventPlace>, update: A2aUpdate) {
+        self.ready.push_back(PlacedUpdate { place, told: Ok(update) });
     }
+}
 
-    fn push(&mut self, place: Option<EventPlace>, data: &str) {
-        let id = place.map(|place| place.to_string());
-        let mut frame = Vec::with_capacity(data.len() + 32);
-        SseFrame { event: None, id: id.as_deref(), data }.write(&mut frame);
-        self.ready.push_back(frame.into());
-    }
+fn frame(place: Option<EventPlace>, data: &str) -> Bytes {
+    let id = place.map(|place| place.to_string());
+    let mut frame = Vec::with_capacity(data.len() + 32);
+    SseFrame { event: None, id: id.as_deref(), data }.write(&mut frame);
+    frame.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::StreamExt as _;
     use tenure_core::command::AppendProgress;
     use tenure_core::record::Progress;
 
     use super::super::SharedFolds;
     use super::*;
-    use crate::a2a::dialect::A2aDialect;
     use crate::live::double::waiting_task;
 
     /// Updates as they are.
@@ -304,10 +307,6 @@ mod tests {
         fn error(&self, error: &A2aError) -> Json {
             error.to_http(A2aDialect::V1)
         }
-
-        fn ends(&self, state: A2aState) -> bool {
-            has_ended(state)
-        }
     }
 
     /// A reader that was too slow for the fold that it shares gets what it missed from the log, and nothing twice.
@@ -319,10 +318,11 @@ mod tests {
         let follower = TaskFollower::live(client.clone(), task.clone(), None);
         let reader = folds.begin(key.clone(), follower);
         let shared = |reader| UpdateSource::Shared(reader, client.clone(), task.clone());
-        let mut quick = UpdateStream::new(shared(reader), StreamStart::First, BareShape);
+        let quick = UpdateStream::new(shared(reader), StreamStart::First, A2aDialect::V1);
+        let mut quick = quick.frames(BareShape).boxed();
         quick.next().await.unwrap();
         let (reader, snapshot) = folds.find(&key).await.unwrap();
-        let slow = UpdateStream::from_now(snapshot.unwrap(), shared(reader), BareShape);
+        let slow = UpdateStream::from_now(snapshot.unwrap(), shared(reader), A2aDialect::V1);
         let mut seen = Vec::new();
         for number in 0..40 {
             let summary = Some(number.to_string().into());
@@ -332,8 +332,8 @@ mod tests {
             seen.push(quick.next().await.unwrap());
         }
         client.cancel(&task, "test").await.unwrap();
-        seen.extend(quick.frames().collect::<Vec<_>>().await);
-        let late: Vec<Bytes> = slow.frames().collect().await;
+        seen.extend(quick.collect::<Vec<_>>().await);
+        let late: Vec<Bytes> = slow.frames(BareShape).collect().await;
         assert_eq!(late[1..], seen);
     }
 }
