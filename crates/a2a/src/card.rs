@@ -62,8 +62,11 @@ pub struct A2aCardSignature {
 pub struct A2aInterface {
     /// The address.
     pub url: String,
-    /// `JSONRPC` or `HTTP+JSON`.
+    /// `JSONRPC`, `HTTP+JSON` or `GRPC`.
     pub protocol_binding: String,
+    /// What a caller names as the tenant in its requests there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// `1.0`.
     pub protocol_version: String,
 }

@@ -52,6 +52,8 @@ pub struct GatewaySettings {
     pub agents: a2a::ServedAgents,
     /// After how long a stream of A2A ends on which nothing happens.
     pub stream_idle_max: Duration,
+    /// The port at which agents speak gRPC, as their cards say; none: they do not.
+    pub grpc_port: Option<u16>,
     /// Whether callers have to say who they are, as the cards of agents tell them.
     pub asks_for_login: bool,
 }
@@ -72,6 +74,7 @@ impl GatewaySettings {
             wait_max: Self::WAIT_MAX,
             agents: a2a::ServedAgents::default(),
             stream_idle_max: Self::STREAM_IDLE_MAX,
+            grpc_port: None,
             asks_for_login: false,
         }
     }

@@ -147,6 +147,7 @@ impl IntoResponse for HttpProblem {
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
+        response.extensions_mut().insert(rejection); // For a binding that says it in another way.
         response
     }
 }

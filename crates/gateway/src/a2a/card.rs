@@ -6,7 +6,8 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH, LAST_MODIFIED};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use axum::response::Response;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
@@ -44,9 +45,11 @@ const BEARER: &str = "bearer";
 /// agent.
 pub fn card(agents: &Agents, name: &str, address: &str) -> Option<Json> {
     let base = agents.url().unwrap_or(address).trim_end_matches('/');
+    let places = CardPlaces { http: Some(base.to_owned()), grpc: agents.grpc().map(str::to_owned) };
     agents.find(name).map(|agent| {
         let (calls_back, asks_for_login) = (agents.push().is_some(), false);
-        to_json(&card_of(agent, base, CardFacts { calls_back, asks_for_login, is_whole: false }))
+        let facts = CardFacts { calls_back, asks_for_login, is_whole: false };
+        to_json(&card_of(agent, &places, facts))
     })
 }
 
@@ -94,10 +97,10 @@ fn written(
     let agents = settings.agents.now();
     let (calls_back, asks_for_login) = (agents.push().is_some(), settings.asks_for_login);
     let facts = CardFacts { calls_back, asks_for_login, is_whole };
-    let address = address(&agents, parts);
+    let places = CardPlaces::of(&agents, settings.grpc_port, parts);
     match dialect {
-        A2aDialect::V1 => to_json(&card_of(agent, &address, facts)),
-        A2aDialect::V03 => card_of_v03(agent, &address, facts),
+        A2aDialect::V1 => to_json(&card_of(agent, &places, facts)),
+        A2aDialect::V03 => card_of_v03(agent, places.http.as_deref().unwrap_or_default(), facts),
     }
 }
 
@@ -112,14 +115,46 @@ pub(super) async fn of_only_agent<B: Backend>(
     v1(state, Path(only), request).await
 }
 
-/// The address of the gateway: the one that the file of agents says, or the one that the caller has used.
-fn address(agents: &Agents, parts: &Parts) -> String {
-    if let Some(url) = agents.url() {
-        return url.to_owned();
+/// The addresses of the gateway: those that the file of agents says, or else by the one that the caller has used.
+#[derive(Debug, PartialEq, Eq)]
+struct CardPlaces {
+    /// Over HTTP. A caller over gRPC has not used it.
+    http: Option<String>,
+    /// Over gRPC, as host and port. None if that is not spoken.
+    grpc: Option<String>,
+}
+
+impl CardPlaces {
+    fn of(agents: &Agents, grpc_port: Option<u16>, parts: &Parts) -> Self {
+        let used = used(parts);
+        let is_grpc = parts.version == Version::HTTP_2;
+        let http = agents.url().map(str::to_owned);
+        let http = http.or_else(|| (!is_grpc).then(|| format!("{}://{used}", scheme(parts))));
+        let grpc = grpc_port.map(|port| match agents.grpc() {
+            Some(said) => said.to_owned(),
+            None if is_grpc => used.to_string(),
+            None => {
+                format!("{}:{port}", host_of(agents.url()).unwrap_or_else(|| used.host().into()))
+            }
+        });
+        Self { http, grpc }
     }
+}
+
+fn host_of(url: Option<&str>) -> Option<String> {
+    url?.parse::<Uri>().ok()?.host().map(str::to_owned)
+}
+
+fn scheme(parts: &Parts) -> &'static str {
     let is_tls = parts.extensions.get::<Arc<Peer>>().is_some_and(|peer| peer.is_tls);
-    let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
-    format!("{}://{host}", if is_tls { "https" } else { "http" })
+    if is_tls { "https" } else { "http" }
+}
+
+/// The host, and perhaps the port, to which the caller has sent its request.
+fn used(parts: &Parts) -> Authority {
+    let in_header = parts.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    let used = in_header.or_else(|| parts.uri.authority().cloned());
+    used.unwrap_or(Authority::from_static("localhost"))
 }
 
 /// What stands on all cards of a gateway.
@@ -139,13 +174,26 @@ fn skills_of(about: &AgentAbout, is_whole: bool) -> Vec<A2aSkill> {
     about.skills.iter().chain(extended).cloned().collect()
 }
 
-fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
-    let CardFacts { calls_back: push_notifications, asks_for_login, is_whole } = facts;
-    let interface = |binding: &str| A2aInterface {
-        url: format!("{address}/a2a/{}", agent.name),
+/// Where and how an agent is reached, the preferred way first.
+fn interfaces(agent: &Agent, places: &CardPlaces) -> Vec<A2aInterface> {
+    let interface = |url: String, binding: &str, tenant| A2aInterface {
+        url,
         protocol_binding: binding.into(),
+        tenant,
         protocol_version: "1.0".into(),
     };
+    let mut all = Vec::new();
+    if let Some(address) = &places.http {
+        let url = || format!("{address}/a2a/{}", agent.name);
+        all.extend(["JSONRPC", "HTTP+JSON"].map(|binding| interface(url(), binding, None)));
+    }
+    let grpc = places.grpc.clone();
+    all.extend(grpc.map(|address| interface(address, "GRPC", Some(agent.name.clone()))));
+    all
+}
+
+fn card_of(agent: &Agent, places: &CardPlaces, facts: CardFacts) -> A2aAgentCard {
+    let CardFacts { calls_back: push_notifications, asks_for_login, is_whole } = facts;
     let about = agent.about.clone();
     let (extended_agent_card, skills) = (about.is_extended(), skills_of(&about, is_whole));
     let scheme = json!({ "httpAuthSecurityScheme": { "scheme": "Bearer" } });
@@ -153,7 +201,7 @@ fn card_of(agent: &Agent, address: &str, facts: CardFacts) -> A2aAgentCard {
     A2aAgentCard {
         name: about.title,
         description: about.description,
-        supported_interfaces: vec![interface("JSONRPC"), interface("HTTP+JSON")],
+        supported_interfaces: interfaces(agent, places),
         provider: about.provider,
         version: about.version,
         documentation_url: about.documentation_url,
@@ -254,6 +302,10 @@ fn knows(asked: &HeaderMap, tag: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn places() -> CardPlaces {
+        CardPlaces { http: Some("http://a".into()), grpc: None }
+    }
+
     fn agents(head: &str) -> Agents {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agents.toml");
@@ -293,13 +345,45 @@ mod tests {
         assert_eq!(card(&agents(""), "other", "http://a"), None);
     }
 
+    /// A card names the address for gRPC as host and port: the one that the file says, or the host that the caller has
+    /// used. A caller over gRPC learns no address that it has not used.
+    #[test]
+    fn a_card_says_where_grpc_is_spoken() {
+        let asked = |uri: &str, version| {
+            let request = Request::builder().uri(uri).version(version);
+            request.body(Body::empty()).unwrap().into_parts().0
+        };
+        let http = asked("http://[::1]:7677/", Version::HTTP_11);
+        let grpc = asked("http://b:50051/x", Version::HTTP_2);
+        let of = |head: &str, port, parts| {
+            let CardPlaces { http, grpc } = CardPlaces::of(&agents(head), port, parts);
+            (http.unwrap_or_default(), grpc.unwrap_or_default())
+        };
+        let places = |http: &str, grpc: &str| (http.to_owned(), grpc.to_owned());
+        let public = "url = \"https://a.example.org/x\"";
+        assert_eq!(of("", None, &http), places("http://[::1]:7677", ""));
+        assert_eq!(of("", Some(9), &http), places("http://[::1]:7677", "[::1]:9"));
+        assert_eq!(
+            of(public, Some(9), &http),
+            places("https://a.example.org/x", "a.example.org:9")
+        );
+        assert_eq!(of("", Some(9), &grpc), places("", "b:50051"));
+        let said = "grpc = \"g.example.org:443\"";
+        assert_eq!(of(said, Some(9), &grpc), places("", "g.example.org:443"));
+        let card = card(&agents(said), "echo", "http://c").unwrap();
+        let interface = json!({
+            "url": "g.example.org:443", "protocolBinding": "GRPC", "tenant": "echo", "protocolVersion": "1.0",
+        });
+        assert_eq!(card["supportedInterfaces"][2], interface);
+    }
+
     /// A card says that a gateway asks for a token, in the form of its version.
     #[test]
     fn a_card_says_how_callers_prove_who_they_are() {
         let agents = agents("");
         let agent = agents.find("echo").unwrap();
         let facts = CardFacts { calls_back: true, asks_for_login: true, is_whole: false };
-        let new = to_json(&card_of(agent, "http://a", facts));
+        let new = to_json(&card_of(agent, &places(), facts));
         let scheme = json!({"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}});
         assert_eq!(new["securitySchemes"], scheme);
         assert_eq!(new["capabilities"]["pushNotifications"], true);
@@ -322,10 +406,8 @@ mod tests {
         let agent = agents.find("bank").unwrap();
         let ids = |is_whole| {
             let facts = CardFacts { calls_back: false, asks_for_login: false, is_whole };
-            let (new, old) = (
-                to_json(&card_of(agent, "http://a", facts)),
-                card_of_v03(agent, "http://a", facts),
-            );
+            let (new, old) =
+                (to_json(&card_of(agent, &places(), facts)), card_of_v03(agent, "http://a", facts));
             assert_eq!(new["capabilities"]["extendedAgentCard"], true);
             assert_eq!(old["supportsAuthenticatedExtendedCard"], true);
             let extension = json!([{"uri": "urn:a", "required": true, "params": {"a": 1}}]);

@@ -12,12 +12,15 @@
 //!
 //! What agents there are is said by a file ([`agents`]). The Tasks of an agent are in one session, which is
 //! what the rights of callers name; a label has the context of each Task. Callers that want to be called back are,
-//! by couriers ([`push`]).
+//! by couriers ([`push`]). With the feature `grpc` agents speak gRPC, too, and that binding comes to `ops` as `rpc`
+//! does.
 
 mod agents;
 mod card;
 mod dialect;
 mod error;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod map;
 mod ops;
 mod push;
@@ -38,6 +41,8 @@ pub use self::agents::{
 };
 pub use self::card::card;
 pub(crate) use self::card::is_card;
+#[cfg(feature = "grpc")]
+pub(crate) use self::grpc::{routes as grpc_routes, with_refusals as with_grpc_refusals};
 pub(crate) use self::ops::SharedFolds;
 pub(crate) use self::push::run_couriers;
 use crate::api::json_body;

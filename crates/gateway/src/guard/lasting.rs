@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::response::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -20,6 +21,12 @@ use crate::metrics::CountedIn;
 /// The media type of a stream of events. Its reader goes on from the last event elsewhere, so it may end
 /// anywhere.
 const EVENTS: &[u8] = b"text/event-stream";
+
+/// The media type of an answer of gRPC, which says at its end how it ended.
+const GRPC: &[u8] = b"application/grpc";
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// Among the extensions of an answer: it follows what goes on, and has no end that one could wait for.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +83,50 @@ enum AnswerEnd {
     LoggedOut,
 }
 
+impl AnswerEnd {
+    /// The end of an answer of gRPC.
+    fn trailers(&self) -> HeaderMap {
+        let status = match self {
+            Self::Stopping => HeaderValue::from_static("14"), // UNAVAILABLE
+            Self::LoggedOut => HeaderValue::from_static("16"), // UNAUTHENTICATED
+        };
+        let message = HeaderValue::try_from(self.to_string());
+        let mut trailers = HeaderMap::from_iter([(GRPC_STATUS, status)]);
+        trailers.extend(message.ok().map(|message| (GRPC_MESSAGE, message)));
+        trailers
+    }
+}
+
+/// How an answer ends before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EarlyEnd {
+    /// As any: its reader goes on elsewhere.
+    Clean,
+    /// Broken off.
+    Broken,
+    /// With a status of gRPC.
+    Status,
+}
+
+impl EarlyEnd {
+    fn of(answer: &Parts) -> Self {
+        let media_type = answer.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        match media_type {
+            Some(of) if of.starts_with(EVENTS) => Self::Clean,
+            Some(of) if of.starts_with(GRPC) => Self::Status,
+            _ => Self::Broken,
+        }
+    }
+
+    fn frame(self, why: AnswerEnd) -> Option<Result<Frame<Bytes>, axum::Error>> {
+        match self {
+            Self::Clean => None,
+            Self::Broken => Some(Err(axum::Error::new(why))),
+            Self::Status => Some(Ok(Frame::trailers(why.trailers()))),
+        }
+    }
+}
+
 /// The answer, if it goes on, with what ends it.
 pub(super) fn watch(
     answer: &Parts,
@@ -84,14 +135,16 @@ pub(super) fn watch(
     login: Option<LoginWatch>,
     count: impl FnOnce() -> CountedIn,
 ) -> Body {
-    if body.size_hint().exact().is_some() {
+    let (early, follows) =
+        (EarlyEnd::of(answer), answer.extensions.get::<FollowingAnswer>().is_some());
+    // An answer of gRPC that follows nothing is there as a whole, though its length is not.
+    let is_whole = body.size_hint().exact().is_some() || (early == EarlyEnd::Status && !follows);
+    if is_whole {
         return body;
     }
-    let media_type = answer.headers.get(CONTENT_TYPE);
-    let is_events = media_type.is_some_and(|of| of.as_bytes().starts_with(EVENTS));
-    let is_endless = is_events || answer.extensions.get::<FollowingAnswer>().is_some();
+    let is_endless = early == EarlyEnd::Clean || follows;
     let ends = Box::pin(ends(is_endless.then(|| stop.clone()), login));
-    Body::new(LastingBody { inner: body, is_events, ends: Some(ends), _counted: count() })
+    Body::new(LastingBody { inner: body, early, ends: Some(ends), _counted: count() })
 }
 
 /// Waits for the first reason. What has an end goes on while the gateway stops, as long as that waits.
@@ -116,7 +169,7 @@ async fn ends(stop: Option<CancellationToken>, login: Option<LoginWatch>) -> Ans
 
 struct LastingBody {
     inner: Body,
-    is_events: bool,
+    early: EarlyEnd,
     /// `None`: it has ended.
     ends: Option<BoxFuture<'static, AnswerEnd>>,
     _counted: CountedIn,
@@ -133,7 +186,7 @@ impl HttpBody for LastingBody {
         let Some(ends) = &mut self.ends else { return Poll::Ready(None) };
         if let Poll::Ready(why) = ends.as_mut().poll(cx) {
             self.ends = None;
-            return Poll::Ready((!self.is_events).then(|| Err(axum::Error::new(why))));
+            return Poll::Ready(self.early.frame(why));
         }
         Pin::new(&mut self.inner).poll_frame(cx)
     }
@@ -184,6 +237,23 @@ mod tests {
         assert!(events.frame().await.is_none(), "a reader goes on elsewhere");
         assert!(following.frame().await.unwrap().is_err(), "there may be more");
         assert!(bytes.frame().now_or_never().is_none(), "a reader would take it for the whole");
+    }
+
+    /// A stream of gRPC ends with the status that has its reader try again elsewhere.
+    #[tokio::test]
+    async fn an_answer_of_grpc_ends_with_a_status() {
+        let (stop, counters) = (CancellationToken::new(), Counters::default());
+        let mut of = of_type("application/grpc");
+        of.extensions.insert(FollowingAnswer);
+        let mut body = watch(&of, endless(), &stop, None, || counters.stream());
+        assert!(body.frame().await.unwrap().is_ok());
+        stop.cancel();
+        let end = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(
+            (&end[GRPC_STATUS], &end[GRPC_MESSAGE]),
+            (&"14".parse().unwrap(), &"the gateway stops".parse().unwrap())
+        );
+        assert!(body.frame().await.is_none());
     }
 
     #[tokio::test]

@@ -54,7 +54,8 @@ pub(super) fn check(request: &Parts, around: Surroundings<'_>) -> Result<(), Den
 fn host(request: &Parts) -> Result<Option<Authority>, Denial> {
     let mut said = request.headers.get_all(HOST).iter();
     let in_header = said.next();
-    if said.next().is_some() || (in_header.is_none() && request.version >= Version::HTTP_11) {
+    // HTTP/2 says it in the request line.
+    if said.next().is_some() || (in_header.is_none() && request.version == Version::HTTP_11) {
         return Err(Denial::Host);
     }
     let in_header = match in_header {
@@ -172,6 +173,18 @@ mod tests {
         }
         let one_of_two = [("origin", "http://127.0.0.1:8080"), ("origin", "https://evil.example")];
         assert_eq!(said("POST", &one_of_two, OPEN), Err(Denial::ForeignOrigin));
+    }
+
+    /// A request of HTTP/2 names its host in its line, and needs no header for it.
+    #[test]
+    fn http2_says_the_host_in_the_line() {
+        let asked = |uri: &str| {
+            let request = Request::post(uri).version(Version::HTTP_2).body(()).unwrap();
+            check(&request.into_parts().0, OPEN)
+        };
+        assert_eq!(asked("http://127.0.0.1:50051/x"), Ok(()));
+        assert_eq!(asked("http://evil.example/x"), Err(Denial::ForeignHost));
+        assert_eq!(asked("/x"), Err(Denial::ForeignHost));
     }
 
     #[test]

@@ -11,10 +11,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::ServerLimits;
@@ -41,15 +43,35 @@ pub(super) struct ConnectionParts {
     pub(super) routes: Router,
     pub(super) limits: ServerLimits,
     pub(super) tls: Option<Arc<ServerTls>>,
-    pub(super) http: http1::Builder,
+    pub(super) http: SpokenHttp,
     /// Connections take no more requests.
     pub(super) stop: CancellationToken,
     /// Connections end, whatever they are in the middle of.
     pub(super) abort: CancellationToken,
 }
 
-/// The parser of requests, with its limits.
-pub(super) fn http(limits: &ServerLimits) -> http1::Builder {
+/// What connections speak, with the limits of its parser.
+#[derive(Debug)]
+pub(super) enum SpokenHttp {
+    /// HTTP/1.1.
+    One(http1::Builder),
+    /// HTTP/2, which gRPC needs.
+    #[cfg(feature = "grpc")]
+    Two(super::http2::Http2),
+}
+
+impl SpokenHttp {
+    fn acceptor(&self, tls: &ServerTls) -> (TlsAcceptor, CancellationToken) {
+        match self {
+            Self::One(_) => tls.acceptor(),
+            #[cfg(feature = "grpc")]
+            Self::Two(_) => tls.acceptor_h2(),
+        }
+    }
+}
+
+/// The parser of HTTP/1.1, with its limits.
+pub(super) fn http1(limits: &ServerLimits) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
@@ -73,7 +95,7 @@ pub(super) async fn serve(accepted: Accepted, parts: Arc<ConnectionParts>) {
 }
 
 async fn serve_tls(stream: TcpStream, peer: Peer, tls: &ServerTls, parts: &ConnectionParts) {
-    let (acceptor, outdated) = tls.acceptor();
+    let (acceptor, outdated) = parts.http.acceptor(tls);
     let handshake = timeout(parts.limits.handshake_timeout, acceptor.accept(stream));
     let shaken = tokio::select! {
         shaken = handshake => shaken,
@@ -100,13 +122,33 @@ where
         routes: TowerToHyperService::new(parts.routes.clone()),
         peer: Arc::new(peer),
     };
+    match &parts.http {
+        SpokenHttp::One(http) => {
+            finish(http.serve_connection(stream, service), outdated, parts).await
+        }
+        #[cfg(feature = "grpc")]
+        SpokenHttp::Two(http) => {
+            let (connection, silence) = http.serve_connection(stream, service);
+            tokio::select! {
+                () = finish(connection, outdated, parts) => {}
+                () = silence => tracing::debug!("a connection has asked for nothing"),
+            }
+        }
+    }
+}
+
+/// Serves requests until the connection ends, or until it is to take no more.
+async fn finish<C>(connection: C, outdated: CancellationToken, parts: &ConnectionParts)
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
     let last_request = async {
         tokio::select! {
             () = parts.stop.cancelled() => {}
             () = outdated.cancelled() => {}
         }
     };
-    let mut connection = std::pin::pin!(parts.http.serve_connection(stream, service));
+    let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = last_request => {
@@ -123,18 +165,19 @@ where
 }
 
 /// Tells a caller that there are too many connections, as far as that goes without waiting for it.
-pub(super) fn refuse(accepted: Accepted, is_tls: bool) {
+pub(super) fn refuse(accepted: Accepted, parts: &ConnectionParts) {
+    let is_plain = parts.tls.is_none() && matches!(parts.http, SpokenHttp::One(_));
     // The system has room for what is written first. If not, the caller sees the connection end.
     let _ = match accepted {
-        // An answer without TLS would not be understood by who expects it.
-        Accepted::Tcp(..) if is_tls => return,
+        // An answer in plain HTTP/1.1 would not be understood by who expects something else.
+        Accepted::Tcp(..) if !is_plain => return,
         Accepted::Tcp(stream, _) => stream.into_std().and_then(|mut it| it.write_all(TOO_MANY)),
         Accepted::Unix(stream) => stream.into_std().and_then(|mut it| it.write_all(TOO_MANY)),
     };
 }
 
 /// The routes for the requests of one connection, each of which says where it comes from.
-struct PeerService {
+pub(super) struct PeerService {
     routes: TowerToHyperService<Router>,
     peer: Arc<Peer>,
 }

@@ -1,12 +1,14 @@
 //! The server: it listens, accepts connections within its limits, and stops without breaking off what
 //! it is in the middle of.
 //!
-//! A connection speaks HTTP/1.1, over TCP, TLS or a Unix socket. Whatever comes goes through the
-//! [guard](crate::guard) first. A Unix socket asks for no token: the file has mode 0600, so whoever
-//! opens it is the user of this process, or an administrator.
+//! A connection speaks HTTP/1.1, over TCP, TLS or a Unix socket. At the address for gRPC, if there is one, it
+//! speaks HTTP/2. Whatever comes goes through the [guard](crate::guard) first. A Unix socket asks for no token:
+//! the file has mode 0600, so whoever opens it is the user of this process, or an administrator.
 
 mod connection;
 mod descriptors;
+#[cfg(feature = "grpc")]
+mod http2;
 mod limits;
 mod listen;
 mod stall;
@@ -25,7 +27,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection::ConnectionParts;
+use self::connection::{ConnectionParts, SpokenHttp};
 use self::limits::OpenConnections;
 pub use self::limits::ServerLimits;
 pub(crate) use self::limits::line_of;
@@ -46,6 +48,9 @@ const PARTING: Duration = Duration::from_secs(2);
 pub struct ServerSettings {
     /// Addresses; port 0 lets the system choose one.
     pub tcp: Vec<SocketAddr>,
+    /// An address at which agents speak A2A over gRPC.
+    #[cfg(feature = "grpc")]
+    pub a2a_grpc: Option<SocketAddr>,
     /// Files of Unix sockets.
     pub unix: Vec<PathBuf>,
     /// The files for TLS on all addresses; `None`: they speak plain HTTP.
@@ -95,6 +100,8 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct HttpServer {
     listeners: Vec<ServerListener>,
+    #[cfg(feature = "grpc")]
+    grpc: Option<ServerListener>,
     files: ServerFiles,
     names: Vec<String>,
     limits: ServerLimits,
@@ -134,23 +141,39 @@ impl HttpServer {
         let files = ServerFiles::load(&settings)?;
         let mut listeners = Vec::new();
         for &address in &settings.tcp {
-            check_bind(address, files.authenticator.is_some())?;
-            let listener = ServerListener::tcp(address).await;
-            listeners.push(listener.map_err(|source| ServerError::Tcp { address, source })?);
-            if files.tls.is_none() && !address.ip().to_canonical().is_loopback() {
-                tracing::warn!(%address, "tokens and answers cross the network unencrypted there");
-            }
+            listeners.push(listen(address, &files).await?);
         }
+        #[cfg(feature = "grpc")]
+        let grpc = match settings.a2a_grpc {
+            Some(address) => Some(listen(address, &files).await?),
+            None => None,
+        };
         for path in settings.unix {
             let listener = ServerListener::unix(&path);
             listeners.push(listener.map_err(|source| ServerError::Unix { path, source })?);
         }
-        Ok(Self { listeners, files, names: settings.names, limits: settings.limits })
+        Ok(Self {
+            listeners,
+            #[cfg(feature = "grpc")]
+            grpc,
+            files,
+            names: settings.names,
+            limits: settings.limits,
+        })
     }
 
     /// The addresses at which it listens, with the ports that were chosen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(ServerListener::address).collect()
+    }
+
+    /// The address at which agents speak A2A over gRPC, with the port that was chosen.
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        #[cfg(feature = "grpc")]
+        let listener = self.grpc.as_ref();
+        #[cfg(not(feature = "grpc"))]
+        let listener: Option<&ServerListener> = None;
+        listener.and_then(ServerListener::address)
     }
 
     /// Its files, to have them read again.
@@ -162,13 +185,17 @@ impl HttpServer {
     /// [`serve_routes`](Self::serve_routes). Meanwhile it ends the links of workers.
     pub async fn serve<B: Backend>(self, gateway: Arc<Gateway<B>>, shutdown: impl Future) {
         let (counters, stopping) = (gateway.counters(), CancellationToken::new());
-        let routes = crate::routes(Arc::clone(&gateway));
+        let routes = ServedRoutes {
+            http: crate::routes(Arc::clone(&gateway)),
+            #[cfg(feature = "grpc")]
+            grpc: crate::a2a::grpc_routes(Arc::clone(&gateway)),
+        };
         let shutdown = async {
             shutdown.await;
             stopping.cancel();
         };
         let serving = async {
-            let served = self.serve_routes(routes, counters, shutdown);
+            let served = self.serve_all(routes, counters, shutdown);
             tokio::select! {
                 () = served => {}
                 () = gateway.call_back() => {} // It never ends.
@@ -186,7 +213,16 @@ impl HttpServer {
     /// Serves these routes until `shutdown` is ready. Then it listens no more, ends streams and long
     /// polls, and waits for the other answers, for [`ServerLimits::grace`] at most.
     pub async fn serve_routes(self, routes: Router, counters: Counters, shutdown: impl Future) {
-        let Self { listeners, files, names, mut limits } = self;
+        let routes = ServedRoutes {
+            http: routes,
+            #[cfg(feature = "grpc")]
+            grpc: Router::new(),
+        };
+        self.serve_all(routes, counters, shutdown).await;
+    }
+
+    async fn serve_all(self, routes: ServedRoutes, counters: Counters, shutdown: impl Future) {
+        let Self { listeners, files, names, mut limits, .. } = self;
         limits.connections_max = descriptors::provide(limits.connections_max);
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
         let guard = RequestGuard::new(
@@ -194,19 +230,53 @@ impl HttpServer {
             counters.clone(),
             stop.clone(),
         );
-        let (grace, http) = (limits.grace, connection::http(&limits));
+        let grace = limits.grace;
         let open = OpenConnections::bounded(limits.connections_max, limits.connections_of_one_max);
-        let routes = guard.before(routes);
-        let parts = ConnectionParts { routes, limits, tls: files.tls, http, stop, abort };
-        let accepting =
-            Accepting { parts: Arc::new(parts), open, counters, all: TaskTracker::new() };
+        let accepting = Accepting { stop, abort, open, counters, all: TaskTracker::new() };
+        let parts = |routes, http| {
+            let (limits, tls) = (limits.clone(), files.tls.clone());
+            let (stop, abort) = (accepting.stop.clone(), accepting.abort.clone());
+            Arc::new(ConnectionParts { routes, limits, tls, http, stop, abort })
+        };
+        let http = SpokenHttp::One(connection::http1(&limits));
+        let http = parts(Arc::clone(&guard).before(routes.http), http);
+        #[cfg(not(feature = "grpc"))]
+        let doors = listeners.into_iter().map(|listener| (listener, Arc::clone(&http)));
+        #[cfg(feature = "grpc")]
+        let doors = {
+            let spoken = SpokenHttp::Two(http2::Http2::new(&limits));
+            let grpc = parts(crate::a2a::with_grpc_refusals(guard.before(routes.grpc)), spoken);
+            let doors = listeners.into_iter().map(|listener| (listener, Arc::clone(&http)));
+            doors.chain(self.grpc.map(|listener| (listener, grpc)))
+        };
+        let doors: Vec<_> = doors.collect();
         tokio::select! {
             _ = shutdown => {}
-            _ = join_all(listeners.iter().map(|it| accepting.accept(it))) => {} // It never ends.
+            // It never ends.
+            _ = join_all(doors.iter().map(|(listener, parts)| accepting.accept(listener, parts))) => {}
         }
-        drop(listeners);
+        drop(doors);
         accepting.end(grace).await;
     }
+}
+
+/// Listens at an address, if the server may.
+async fn listen(address: SocketAddr, files: &ServerFiles) -> Result<ServerListener, ServerError> {
+    check_bind(address, files.authenticator.is_some())?;
+    let listener = ServerListener::tcp(address).await;
+    let listener = listener.map_err(|source| ServerError::Tcp { address, source })?;
+    if files.tls.is_none() && !address.ip().to_canonical().is_loopback() {
+        tracing::warn!(%address, "tokens and answers cross the network unencrypted there");
+    }
+    Ok(listener)
+}
+
+/// What a server serves at its addresses.
+struct ServedRoutes {
+    http: Router,
+    /// At the address for gRPC.
+    #[cfg(feature = "grpc")]
+    grpc: Router,
 }
 
 fn guard_settings(
@@ -226,7 +296,8 @@ fn guard_settings(
 /// The server while it accepts connections.
 #[derive(Debug)]
 struct Accepting {
-    parts: Arc<ConnectionParts>,
+    stop: CancellationToken,
+    abort: CancellationToken,
     open: Arc<OpenConnections>,
     counters: Counters,
     all: TaskTracker,
@@ -235,15 +306,15 @@ struct Accepting {
 impl Accepting {
     /// Accepts connections for ever. One that is too many is closed at once, so that its caller need
     /// not wait to learn it.
-    async fn accept(&self, listener: &ServerListener) {
+    async fn accept(&self, listener: &ServerListener, parts: &Arc<ConnectionParts>) {
         loop {
             let accepted = listener.accept().await;
             let Some(counted) = self.open.add(accepted.address()) else {
                 self.counters.connection_refused();
-                connection::refuse(accepted, self.parts.tls.is_some());
+                connection::refuse(accepted, parts);
                 continue;
             };
-            let (parts, connection) = (Arc::clone(&self.parts), self.counters.connection());
+            let (parts, connection) = (Arc::clone(parts), self.counters.connection());
             self.all.spawn(async move {
                 connection::serve(accepted, parts).await;
                 drop((counted, connection));
@@ -253,11 +324,11 @@ impl Accepting {
 
     /// Waits for the connections to end, and breaks off those that take too long.
     async fn end(self, grace: Duration) {
-        self.parts.stop.cancel();
+        self.stop.cancel();
         self.all.close();
         if timeout(grace, self.all.wait()).await.is_err() {
             tracing::info!(connections = self.all.len(), "connections are broken off");
-            self.parts.abort.cancel();
+            self.abort.cancel();
             self.all.wait().await;
         }
     }

@@ -62,6 +62,9 @@ pub(super) struct ServerTls {
 #[derive(Debug, Clone)]
 struct ReadTls {
     config: Arc<ServerConfig>,
+    /// The same for connections that speak HTTP/2.
+    #[cfg(feature = "grpc")]
+    config_h2: Arc<ServerConfig>,
     /// The authorities by which client certificates are verified.
     authorities: Arc<[CertificateDer<'static>]>,
     /// Cancelled once there are other authorities.
@@ -93,6 +96,13 @@ impl ServerTls {
         let ReadTls { config, outdated, .. } = self.read.read().clone();
         (TlsAcceptor::from(config), outdated)
     }
+
+    /// The same for a connection that speaks HTTP/2.
+    #[cfg(feature = "grpc")]
+    pub(super) fn acceptor_h2(&self) -> (TlsAcceptor, CancellationToken) {
+        let ReadTls { config_h2, outdated, .. } = self.read.read().clone();
+        (TlsAcceptor::from(config_h2), outdated)
+    }
 }
 
 impl ReadTls {
@@ -101,8 +111,20 @@ impl ReadTls {
             Some(path) => certificates(path, CLIENT_AUTHORITIES)?,
             None => Vec::new(),
         };
-        let config = Arc::new(config(files, &authorities)?);
-        Ok(Self { config, authorities: authorities.into(), outdated: CancellationToken::new() })
+        let config = config(files, &authorities)?;
+        #[cfg(feature = "grpc")]
+        let config_h2 = {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![b"h2".to_vec()];
+            Arc::new(config)
+        };
+        Ok(Self {
+            #[cfg(feature = "grpc")]
+            config_h2,
+            config: Arc::new(config),
+            authorities: authorities.into(),
+            outdated: CancellationToken::new(),
+        })
     }
 }
 
@@ -215,6 +237,17 @@ mod tests {
         fs::write(&good.certificate, "").unwrap();
         assert!(tls.reload().unwrap_err().to_string().contains("cert.pem"));
         assert!(Arc::ptr_eq(&before, &tls.read.read().config));
+    }
+
+    /// A connection for gRPC agrees on HTTP/2, and every other one on HTTP/1.1.
+    #[cfg(feature = "grpc")]
+    #[test]
+    fn each_address_agrees_on_what_it_speaks() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = ServerTls::load(files(dir.path())).unwrap();
+        let read = tls.read.read();
+        assert_eq!(read.config.alpn_protocols, [b"http/1.1"]);
+        assert_eq!(read.config_h2.alpn_protocols, [b"h2"]);
     }
 
     #[test]

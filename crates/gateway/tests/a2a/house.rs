@@ -71,7 +71,7 @@ impl House {
     /// A gateway at which a message waits so long for its answer.
     pub(crate) async fn gateway(&self, who: Identity, wait_max: Duration) -> SocketAddr {
         let settings = GatewaySettings { wait_max, ..settings(agents()) };
-        let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
+        let backend = self.backend();
         serve(tenure_gateway::routes(Gateway::new(backend, settings)).layer(Extension(who))).await
     }
 
@@ -83,19 +83,24 @@ impl House {
     ) -> SocketAddr {
         let usual = settings(Agents::default());
         let settings = GatewaySettings { agents: served, stream_idle_max, ..usual };
-        let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
+        let backend = self.backend();
         let routes = tenure_gateway::routes(Gateway::new(backend, settings));
         serve(routes.layer(Extension(Identity::local()))).await
     }
 
     /// A gateway that calls back for as long as the handle is kept, and a conversation with an agent there.
     pub(crate) async fn talk_with_calls(&self, agent: &str) -> (Talk, AbortOnDropHandle<()>) {
-        let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
+        let backend = self.backend();
         let gateway = Gateway::new(backend, settings(agents_that_call_back()));
         let routes =
             tenure_gateway::routes(Arc::clone(&gateway)).layer(Extension(Identity::local()));
         let calls = tokio::spawn(async move { gateway.call_back().await });
         (Talk::new(serve(routes).await, agent), AbortOnDropHandle::new(calls))
+    }
+
+    /// The way to the scheduler for a gateway.
+    pub(crate) fn backend(&self) -> EmbeddedBackend<MemoryJournal, MemoryLeases> {
+        EmbeddedBackend::new(self.scheduler.clone(), None)
     }
 
     /// The local user, in the session of an agent.
@@ -106,7 +111,8 @@ impl House {
     }
 }
 
-fn settings(agents: Agents) -> GatewaySettings {
+/// The usual settings of a gateway with these agents.
+pub(crate) fn settings(agents: Agents) -> GatewaySettings {
     GatewaySettings {
         agents: agents.into(),
         ..GatewaySettings::new(SessionId::new("main").unwrap())

@@ -30,6 +30,7 @@ const TEXT: &str = "text/plain";
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentsFile {
     url: Option<String>,
+    grpc: Option<String>,
     push: Option<PushRules>,
     #[serde(default)]
     agents: Vec<AgentEntry>,
@@ -142,7 +143,7 @@ impl AgentsFile {
             }
         }
         let url = self.url.map(|url| url.trim_end_matches('/').to_owned());
-        Ok(AgentTable { url, all, push: self.push, mark })
+        Ok(AgentTable { url, grpc: self.grpc, all, push: self.push, mark })
     }
 }
 

@@ -71,6 +71,8 @@ pub struct Agents(Arc<AgentTable>);
 struct AgentTable {
     /// The address at which callers reach the gateway, if that of a request does not say it.
     url: Option<String>,
+    /// The host and port at which callers reach it over gRPC, if that of a request does not say it.
+    grpc: Option<String>,
     /// By their names.
     all: BTreeMap<String, Arc<Agent>>,
     /// To where updates may be sent; none: they are not.
@@ -130,6 +132,11 @@ impl Agents {
     /// The address at which callers reach the gateway, if the file says it.
     pub fn url(&self) -> Option<&str> {
         self.0.url.as_deref()
+    }
+
+    /// The host and port at which callers reach the gateway over gRPC, if the file says it.
+    pub(crate) fn grpc(&self) -> Option<&str> {
+        self.0.grpc.as_deref()
     }
 
     /// To where updates may be sent; none: they are not.
