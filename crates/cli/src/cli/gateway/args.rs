@@ -47,6 +47,11 @@ pub(crate) struct HttpArgs {
     /// File that says which agents speak A2A here (docs/a2a.md)
     #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
     pub(crate) agents: Option<PathBuf>,
+
+    /// Address and port at which agents speak A2A over gRPC, too (docs/a2a.md) [default: none]
+    #[cfg(feature = "grpc")]
+    #[arg(long, value_name = "ADDR", env = "TENURE_A2A_GRPC")]
+    pub(crate) a2a_grpc: Option<SocketAddr>,
 }
 
 impl HttpArgs {
@@ -59,6 +64,8 @@ impl HttpArgs {
     pub(crate) fn settings(&self) -> Result<ServerSettings, Failure> {
         Ok(ServerSettings {
             tcp: vec![self.http.unwrap_or(DEFAULT)],
+            #[cfg(feature = "grpc")]
+            a2a_grpc: self.a2a_grpc,
             tls: self.tls()?,
             identities: self.http_callers.clone(),
             names: self.http_names.clone(),

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cli::agent::AgentsOnFile;
-use crate::cli::answer::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::runtime::{START, StopSignals, one_thread};
 
 /// The session about whose longest waits a request hears that names none.
@@ -99,9 +99,14 @@ impl HttpHost {
                 let served = agents.served();
                 let files = has_files.then(|| HostFiles { server: server.files(), agents });
                 let addresses = server.addresses();
+                if let Some(address) = server.grpc_address() {
+                    output::say(format_args!("agents speak gRPC at {address}"));
+                }
                 let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
                 let usual = GatewaySettings::new(session);
-                let settings = GatewaySettings { agents: served, asks_for_login, ..usual };
+                let grpc_port = server.grpc_address().map(|address| address.port());
+                let agents = served;
+                let settings = GatewaySettings { agents, grpc_port, asks_for_login, ..usual };
                 let gateway = Gateway::new(backend, settings);
                 guard("the HTTP API", server.serve(gateway, shutdown)).await;
             });

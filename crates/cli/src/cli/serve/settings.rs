@@ -188,6 +188,11 @@ struct GivenSettings {
     #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
     agents: Option<PathBuf>,
 
+    /// Address and port at which agents speak A2A over gRPC, too (docs/a2a.md) [default: none]
+    #[cfg(feature = "grpc")]
+    #[arg(long, value_name = "ADDR", env = "TENURE_A2A_GRPC")]
+    a2a_grpc: Option<SocketAddr>,
+
     /// Who speaks to NATS for callers of the HTTP API
     #[arg(long, value_name = "USER", env = "TENURE_GATEWAY_USER")]
     gateway_user: Option<String>,
@@ -291,6 +296,8 @@ impl GivenSettings {
             http_client_ca: self.http_client_ca.or(other.http_client_ca),
             http_names: self.http_names.or(other.http_names),
             agents: self.agents.or(other.agents),
+            #[cfg(feature = "grpc")]
+            a2a_grpc: self.a2a_grpc.or(other.a2a_grpc),
             gateway_user: self.gateway_user.or(other.gateway_user),
             gateway_password: self.gateway_password.or(other.gateway_password),
             gateway_creds: self.gateway_creds.or(other.gateway_creds),
@@ -311,6 +318,8 @@ impl GivenSettings {
             http_client_ca: self.http_client_ca,
             http_names: self.http_names.unwrap_or_default(),
             agents: self.agents,
+            #[cfg(feature = "grpc")]
+            a2a_grpc: self.a2a_grpc,
         };
         let login = login("gateway", self.gateway_user, self.gateway_password, self.gateway_creds)?;
         Ok(Some(NodeHttp { server: args.settings()?, agents: args.agents()?, login }))
