@@ -311,11 +311,12 @@ mod tests {
         let inline = json!({"message": {}, "configuration": {"pushNotificationConfig": config}});
         let inline = send_in(inline)["configuration"]["taskPushNotificationConfig"].take();
         assert_eq!(inline["authentication"]["scheme"], "Bearer");
-        for wrong in
-            [json!({}), json!([]), json!({"pushNotificationConfig": 1}), json!({"taskId": "t"})]
-        {
+        for wrong in [json!({}), json!({"pushNotificationConfig": 1})] {
             assert!(serde_json::from_value::<A2aPushConfig>(push_in(wrong)).is_err());
         }
+        let nowhere: A2aPushConfig =
+            serde_json::from_value(push_in(json!({"taskId": "t"}))).unwrap();
+        assert_eq!(nowhere.url, "", "which is refused as it is no address");
     }
 
     /// In 0.3 a caller does not wait unless it says so.
