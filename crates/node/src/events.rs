@@ -446,11 +446,8 @@ mod tests {
             follower.take(&created).unwrap();
             assert!(followed.sweep().is_empty(), "it is not known how far it goes");
             followed.know(&key, follower);
-            assert_eq!(
-                followed.late.lock()[..],
-                [key.clone()],
-                "it is told without a further commit"
-            );
+            let late = followed.late.lock().clone();
+            assert_eq!(late, std::slice::from_ref(&key), "it is told without a further commit");
             let waited = (created.last_seq(), second.last_seq());
             let next = (second.last_seq(), third.last_seq());
             if tells_at_a_commit {

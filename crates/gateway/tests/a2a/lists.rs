@@ -69,11 +69,11 @@ async fn a_list_is_of_a_context_or_of_a_state() {
     assert_eq!(list(json!({"contextId": "a"})).await, std::slice::from_ref(&a["id"]));
     let asking = json!({"status": "TASK_STATE_INPUT_REQUIRED"});
     assert_eq!(list(asking).await, std::slice::from_ref(&asks["id"]));
-    assert_eq!(
-        list(json!({"contextId": "a", "status": "TASK_STATE_WORKING"})).await,
-        [json!(0); 0]
-    );
-    assert_eq!(list(json!({"contextId": "c"})).await, [json!(0); 0]);
+    for none in
+        [json!({"contextId": "a", "status": "TASK_STATE_WORKING"}), json!({"contextId": "c"})]
+    {
+        assert!(list(none).await.is_empty());
+    }
     for wrong in [json!({"pageSize": 0}), json!({"pageSize": 101}), json!({"pageToken": "x"})] {
         assert_eq!(talk.refusal("ListTasks", wrong).await, -32602);
     }

@@ -64,7 +64,7 @@ impl Receiver {
     }
 
     /// Updates up to the end of the task.
-    async fn to_end(&mut self) -> Vec<String> {
+    async fn until_end(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
             all.push(in_short(&self.next().await.1));
@@ -118,7 +118,7 @@ async fn updates_are_sent_to_the_address_that_was_named() {
         (in_short(&first), &first["statusUpdate"]["taskId"]),
         ("submitted".into(), &asks["id"])
     );
-    assert_eq!(receiver.to_end().await, ["working", "artifact output", "completed"]);
+    assert_eq!(receiver.until_end().await, ["working", "artifact output", "completed"]);
     assert_eq!(
         talk.result("ListTasks", json!({})).await["totalSize"],
         1,
@@ -139,7 +139,7 @@ async fn an_update_is_sent_until_it_is_taken() {
     let (_, refused) = receiver.next().await;
     assert_eq!(in_short(&refused), "working");
     receiver.status.store(204, Ordering::SeqCst);
-    assert_eq!(receiver.to_end().await, ["working", "artifact output", "completed"]);
+    assert_eq!(receiver.until_end().await, ["working", "artifact output", "completed"]);
 }
 
 /// PUSH-GET-002, PUSH-DEL-001 to PUSH-DEL-002: a configuration that was deleted is carried out no more. To delete it
@@ -162,7 +162,7 @@ async fn a_deleted_configuration_is_not_carried_out() {
     assert_eq!(talk.refusal("GetTaskPushNotificationConfig", named).await, -32001);
     create(other.config()).await;
     talk.say(with(message("north"), &of_task)).await;
-    assert_eq!(other.to_end().await.last().unwrap(), "completed");
+    assert_eq!(other.until_end().await.last().unwrap(), "completed");
     assert!(receiver.taken.try_recv().is_err());
 }
 

@@ -138,7 +138,7 @@ impl PeerArgs {
             }
             for artifact in &task.artifacts {
                 let name = artifact.name.as_deref().unwrap_or(&artifact.artifact_id);
-                sheet.field(name, &in_short(&artifact.parts));
+                sheet.field(name, in_short(&artifact.parts));
             }
             sheet.print()
         })

@@ -118,7 +118,7 @@ impl<B: Backend> AgentCall<B> {
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
         let fold = read_on(&self.client, &task, known.fold()).await?;
-        Ok(self.from_now(task, fold).await)
+        Ok(self.going_on(task, fold).await)
     }
 
     /// Tells what happens to a task from now on, or from the place on that the reader has reached.
@@ -144,11 +144,11 @@ impl<B: Backend> AgentCall<B> {
             let message = "the task has ended: nothing more will happen to it";
             return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
         }
-        Ok(self.from_now(task, fold).await)
+        Ok(self.going_on(task, fold).await)
     }
 
     /// The stream of a task as it stands, and what happens to it from now on.
-    async fn from_now(&self, task: TaskId, fold: TaskFold) -> UpdateStream<B::Client> {
+    async fn going_on(&self, task: TaskId, fold: TaskFold) -> UpdateStream<B::Client> {
         let mut now = FoldSnapshot::of(&fold);
         let source = if self.dialect.ends(now.task.status.state) {
             UpdateSource::Over
@@ -325,7 +325,7 @@ mod tests {
         let slow = UpdateStream::from_now(snapshot.unwrap(), shared(reader), A2aDialect::V1);
         let mut seen = Vec::new();
         for number in 0..40 {
-            let summary = Some(number.to_string().into());
+            let summary = Some(number.to_string());
             let progress = Some(Progress { summary, ..Progress::default() });
             let note = AppendProgress { progress, ..AppendProgress::default() };
             client.note(&task, note).await.unwrap();
