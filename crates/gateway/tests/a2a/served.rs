@@ -56,7 +56,7 @@ async fn callers_read_the_whole_card() {
     assert_eq!(skills(&get(&talk, "/v0.3/v1/card").await.json()), ["act", "hold"]);
     assert_eq!(plain.refusal("GetExtendedAgentCard", json!({})).await, -32004);
     let refused = get(&plain, "/v0.3/v1/card").await.json();
-    let reason = &refused["error"]["details"][0]["reason"];
+    let reason = &refused["data"][0]["reason"];
     assert_eq!(reason, "EXTENDED_AGENT_CARD_NOT_CONFIGURED");
 }
 
