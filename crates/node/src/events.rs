@@ -7,6 +7,8 @@
 //! times a second. It also publishes how far a Task has come when a follower has asked, so that the
 //! others need not ask then. It sends runtime events as they happen; they cannot be read anywhere.
 
+mod recent;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use tenure_core::Commit;
 use tenure_ports::client::{Changed, FOLLOWED};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Appended, Follower};
-use tenure_wire::bus::event::{EventPage, Published, Runtime};
+use tenure_wire::bus::event::{Published, Runtime};
 use tenure_wire::bus::request::Committed;
 use tenure_wire::bus::subject::{event, public, runtime};
 use tenure_wire::bus::{MESSAGE_MAX, V, encode};
@@ -26,6 +28,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use self::recent::{Recent, gather};
 use crate::bus::{say, send};
 use crate::gate::Gate;
 use crate::partitions::settle;
@@ -36,10 +39,6 @@ const GATHER: Duration = Duration::from_millis(100);
 /// For how long public events of a Task are gathered that closely follow others. Each message costs the
 /// node half of what a command costs, and costs the server as much for each follower.
 const ON_HEELS: Duration = Duration::from_millis(50);
-
-/// How many public events are gathered at most; more are sent at once, before they are too long for a
-/// message.
-const GATHERED_MAX: usize = 500;
 
 /// How many Tasks may be followed at a time. A follower of another Task reads its events every few
 /// seconds.
@@ -361,46 +360,6 @@ pub(crate) async fn publish_runtime(gate: Arc<Gate>) {
     }
 }
 
-/// Tasks of which public events were sent just now, each with the events that closely followed.
-#[derive(Debug, Default)]
-struct Recent(HashMap<TaskKey, Option<Published>>);
-
-impl Recent {
-    /// What is to be sent now that this has come, in order.
-    fn take(&mut self, task: &TaskKey, next: Published) -> [Option<Published>; 2] {
-        let Some(waiting) = self.0.get_mut(task) else {
-            self.0.insert(task.clone(), None);
-            return [Some(next), None];
-        };
-        let before = gather(waiting, next);
-        let is_due = |it: &mut Published| {
-            it.page.status.is_terminal() || it.page.events.len() >= GATHERED_MAX
-        };
-        [before, waiting.take_if(is_due)]
-    }
-
-    /// What has been gathered. Forgets Tasks that were quiet since.
-    fn due(&mut self) -> Vec<(TaskKey, Published)> {
-        self.0.retain(|_, waiting| waiting.is_some());
-        let due = self.0.iter_mut().filter_map(|(task, it)| Some((task.clone(), it.take()?)));
-        due.collect()
-    }
-}
-
-/// Joins commits of a Task that follow each other into one message. If these do not, answers what is to
-/// be sent before.
-fn gather(waiting: &mut Option<Published>, mut next: Published) -> Option<Published> {
-    match waiting {
-        Some(before) if before.page.through == next.after => {
-            before.page.events.append(&mut next.page.events);
-            let events = std::mem::take(&mut before.page.events);
-            before.page = EventPage { events, ..next.page };
-            None
-        }
-        _ => waiting.replace(next),
-    }
-}
-
 /// Sends public events, as many as a message holds; followers read the rest.
 pub(crate) async fn tell(gate: &Gate, task: &TaskKey, published: Published) {
     const MOST: usize = MESSAGE_MAX - 1_024;
@@ -424,12 +383,8 @@ pub(crate) async fn hint(gate: &Gate, task: &TaskKey, change: Changed) {
 mod tests {
     use tenure_testkit::conformance::History;
 
+    use super::recent::tests::spans;
     use super::*;
-
-    /// The versions from which and to which each message goes.
-    fn spans(told: impl IntoIterator<Item = Published>) -> Vec<(u64, u64)> {
-        told.into_iter().map(|it| (it.after, it.page.through)).collect()
-    }
 
     /// A follower gets every commit once and in order, also those that came while the log was read, and
     /// only then how far the Task has come.
@@ -464,40 +419,5 @@ mod tests {
             assert!(followed.is_empty(), "it is over");
             history.commits.pop();
         }
-    }
-
-    /// EVENT-04: what closely follows other events is sent together, in order and only once; the end of
-    /// a Task, and many events, are sent at once.
-    #[test]
-    fn what_comes_on_the_heels_is_told_together() {
-        let mut history = History::of("s", "t");
-        let key = history.key.clone();
-        let mut follower = Follower::default();
-        let mut next = |commit: Arc<Commit>| follower.publish(&commit).unwrap();
-        let mut recent = Recent::default();
-        let now = |told: [Option<Published>; 2]| spans(told.into_iter().flatten());
-        let later = |recent: &mut Recent| spans(recent.due().into_iter().map(|(_, it)| it));
-        let [first, second, third] =
-            [history.create(), history.work(1), history.work(2)].map(&mut next);
-        let gathered = (second.after, third.page.through);
-        assert_eq!(now(recent.take(&key, first.clone())), [(0, first.page.through)]);
-        assert!(now(recent.take(&key, second)).is_empty());
-        assert!(now(recent.take(&key, third)).is_empty());
-        assert_eq!(later(&mut recent), [gathered]);
-        assert!(later(&mut recent).is_empty());
-        assert!(recent.0.is_empty(), "it was quiet");
-
-        let [fourth, fifth] = [history.work(3), history.work(4)].map(&mut next);
-        let lost = (fourth.after, fourth.page.through);
-        assert_eq!(now(recent.take(&key, fourth.clone())), [lost]);
-        assert!(now(recent.take(&key, fourth)).is_empty());
-        let after_a_gap = Published { after: fifth.after + 1, ..fifth.clone() };
-        assert_eq!(now(recent.take(&key, after_a_gap)), [lost], "it does not follow: told before");
-        let mut much = fifth;
-        much.page.events = vec![much.page.events[0].clone(); GATHERED_MAX];
-        assert_eq!(now(recent.take(&key, much)).len(), 2);
-        let end = next(history.complete());
-        let through = end.page.through;
-        assert_eq!(now(recent.take(&key, end)).last().unwrap().1, through, "at once");
     }
 }

@@ -200,7 +200,8 @@ mod tests {
         assert_eq!((asked.method.as_str(), asked.params), ("ListTasks", Json::Null));
     }
 
-    /// VER-SERVER-003: who names no version is answered in that of the method, and who names one has the methods of that.
+    /// VER-SERVER-003: who names no version is answered in that of the method, and who names one has the methods
+    /// of that.
     #[test]
     fn a_method_is_looked_for_in_its_version() {
         let of = |version: &str, method: &str, only| {

@@ -273,9 +273,9 @@ impl LinkAccount {
         }
     }
 
-    /// The client need not learn of the end of an Attempt that it was never sent, or that it has
-    /// ended itself or is ending: that answer may come after this. A client that loses an Attempt and asks for nothing may have gone: it gets no
-    /// work until it asks again.
+    /// The client need not learn of the end of an Attempt that it was never sent, or that it has ended
+    /// itself or is ending: that answer may come after this. A client that loses an Attempt and asks for
+    /// nothing may have gone: it gets no work until it asks again.
     fn take_loss(&mut self, attempt: AttemptId) -> Arrival {
         let is_its_own = self.hand.has_ended(attempt) || self.hand.is_ending(attempt);
         let is_news = !is_its_own && !self.buffer.withdraw(attempt);
