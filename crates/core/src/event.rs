@@ -61,6 +61,13 @@ impl Commit {
     pub fn last_seq(&self) -> u64 {
         self.first_seq + self.events.len() as u64 - 1
     }
+
+    /// Whether nothing more may happen for long: the Task has ended, or a Step waits for something from outside.
+    pub fn settles(&self) -> bool {
+        self.events
+            .iter()
+            .any(|it| it.body.end().is_some() || matches!(it.body, Body::StepBlocked(_)))
+    }
 }
 
 /// One event of a commit.

@@ -91,7 +91,8 @@ impl NatsPeers {
         let (mut task, mut rest): (Option<Box<Task>>, Vec<u8>) = Default::default();
         let (mut after, mut from) = (0, 0);
         loop {
-            let page: LogPage = self.ask(key, Ask::ReadLog(ReadLog { after, from })).await?;
+            let page: LogPage =
+                self.ask(key, Ask::ReadLog(ReadLog { from, ..after.into() })).await?;
             for lines in page.commits {
                 rest.extend_from_slice(&lines.0);
             }

@@ -13,6 +13,7 @@ use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput,
 use tenure_core::{Commit, Context, Query, Rejection};
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published};
+use tenure_wire::bus::request::ReadLog;
 
 use crate::journal::Entry;
 
@@ -32,7 +33,8 @@ pub struct LogPage {
     pub status: TaskStatus,
     /// The owner's clock.
     pub now: Millis,
-    /// Milliseconds that the leases of open Attempts still last; 0 for those that have ended.
+    /// Milliseconds that the leases of open Attempts still last; 0 for those that have ended. This and what follows
+    /// is left out if the answer was held.
     pub leases: Vec<(AttemptId, u64)>,
     /// Where the log is (2.1 `wal_path`).
     pub wal_path: Option<String>,
@@ -152,11 +154,12 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         input: ViewsInput,
     ) -> impl Future<Output = Result<(Snapshot, Vec<u32>), Rejection>> + Send;
 
-    /// Commits after event `after`, which is 0 or the last event of a commit.
+    /// Commits after an event, which is 0 or the last event of a commit. A reader that waits gets no commits if
+    /// none came in time, and earlier than it wants if there is no capacity to hold its answer.
     fn log(
         &self,
         task: &TaskId,
-        after: u64,
+        which: impl Into<ReadLog> + Send,
     ) -> impl Future<Output = Result<LogPage, Rejection>> + Send;
 
     /// Public events of a Task after event `after` of its log: some of them, from the first on. The

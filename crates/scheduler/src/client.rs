@@ -209,9 +209,17 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Ok((all.finish(), Vec::new()))
     }
 
-    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
+    async fn log(
+        &self,
+        task: &TaskId,
+        which: impl Into<ReadLog> + Send,
+    ) -> Result<LogPage, Rejection> {
         check_tool(&self.caller, ReadLog::TOOL)?;
-        let key = self.key(task);
+        let (key, which) = (self.key(task), which.into());
+        if let Some(news) = self.news(&key, which).await? {
+            return Ok(self.page_of_news(news));
+        }
+        let after = which.after;
         let Stands { version, status, leases, wal_path } = self.stands(&key).await?;
         let now = self.scheduler.now();
         let commits = if after < version {

@@ -20,6 +20,7 @@ mod edge;
 mod follow;
 mod handle;
 mod health;
+mod held;
 mod leases;
 mod node;
 mod partition;

@@ -32,6 +32,7 @@ use crate::count::{Gauge, Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
 use crate::follow::FollowedTask;
 use crate::health::NodeHealth;
+use crate::held::HeldReads;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
 use crate::rounds::AppendsInFlight;
@@ -107,6 +108,8 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) waits: Arc<WaitTotals>,
     /// How many callers wait for the end of a Task or of a Run.
     pub(crate) waiters: Gauge,
+    /// Readers of logs that wait for more.
+    pub(crate) held: HeldReads,
     pub(crate) rounds: AppendsInFlight,
     pub(crate) heard: NodeHealth,
     /// Ended Tasks that a caller has asked for.
@@ -149,6 +152,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             totals: NodeCounters::default(),
             waits: Arc::default(),
             waiters: Gauge::default(),
+            held: HeldReads::default(),
             rounds: AppendsInFlight::default(),
             heard: NodeHealth::default(),
             ended: TaskCache::default(),
@@ -382,7 +386,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.journal.wal_path(&TaskKey { session_id, task_id }, &spec.wal_name)
     }
 
-    /// Counts commits that are durable now, and sends them to the observer and to subscribers.
+    /// Counts commits that are durable now, and sends them to the observer, to readers that wait, and to subscribers.
     pub(crate) fn publish_all(&self, key: &TaskKey, task: &Task, commits: &[Arc<Commit>]) {
         let mut counts = Counts::default();
         commits.iter().for_each(|commit| counts.note(commit));
@@ -390,6 +394,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         if let Some(observer) = &self.config.observer {
             observer.appended(task, commits);
         }
+        self.held.tell(key, task, commits);
         commits.iter().for_each(|commit| self.publish(key, commit));
     }
 

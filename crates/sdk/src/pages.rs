@@ -8,15 +8,15 @@ use tenure_ports::client::LogPage;
 use tenure_wire::bus::request::{LogPage as SentPage, RawBytes, ReadLog};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 
-/// Reads a page of a log behind event `after`. If a commit comes in parts, this puts them together.
+/// Reads a page of a log. If a commit comes in parts, this puts them together.
 pub(crate) async fn whole_page<F: Future<Output = Result<SentPage, Rejection>>>(
-    after: u64,
+    mut which: ReadLog,
     ask: impl Fn(ReadLog) -> F,
 ) -> Result<SentPage, Rejection> {
     let mut parts = RawBytes(Vec::new());
     let mut from = 0;
     loop {
-        let mut page = ask(ReadLog { after, from }).await?;
+        let mut page = ask(which).await?;
         if let Some(first) = page.commits.first_mut().filter(|_| from > 0 || page.cut.is_some()) {
             parts.0.append(&mut first.0);
             std::mem::swap(&mut parts, first);
@@ -24,6 +24,7 @@ pub(crate) async fn whole_page<F: Future<Output = Result<SentPage, Rejection>>>(
         match (page.cut, page.commits.first_mut()) {
             (Some(next), Some(first)) if next > from => {
                 (from, parts) = (next, RawBytes(std::mem::take(&mut first.0)));
+                which = ReadLog { from, ..which.at_once() };
             }
             _ => return Ok(page),
         }

@@ -28,7 +28,9 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
 use tenure_wire::bus::node::Hungry;
 use tenure_wire::bus::operate::ListLeases;
-use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
+use tenure_wire::bus::request::{
+    Ask, Committed, List, ReadLog, ReadUntil, Request, Views, Welcome,
+};
 use tenure_wire::bus::worker::{
     Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, LateInput, Looking, Pulse,
     Pulses, QuerySteps, Report, ReportResult, Reported, Reports, Word,
@@ -268,7 +270,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-replay", on(Ask::Replay(ReplayInput { to_seq: Some(7) }))),
         ("request-template", on(Ask::Template(TemplateInput {}))),
         ("request-views", on(Ask::Views(views))),
-        ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
+        ("request-read-log", on(Ask::ReadLog(ReadLog::from(7)))),
+        ("request-read-log-held", on(Ask::ReadLog(ReadLog::from(7).waiting(ReadUntil::Settled)))),
         ("request-read-events", on(Ask::ReadEvents(ReadEvents { after: 7 }))),
         ("request-list-leases", leases(Some(attempt()), None)),
         ("request-oldest-leases", leases(None, Some(50))),
@@ -325,7 +328,7 @@ fn unknown_fields_are_passed_over() {
         ("later", Msg::from("x")),
         ("v", Msg::from(1)),
     ];
-    assert_eq!(Request::read(&map(&fields)).unwrap().ask, ReadLog { after: 2, from: 0 }.into());
+    assert_eq!(Request::read(&map(&fields)).unwrap().ask, ReadLog::from(2).into());
 }
 
 /// A client in another language may write the input of a command before its name.

@@ -207,7 +207,7 @@ impl<B: Backend> AnswersCall<ReadLog> for BusCall<'_, B> {
     /// A page of commits as lines. Of a commit that is too long for an answer it is a part.
     async fn heard(&self, head: &RequestHead, which: ReadLog) -> Heard<LogPage> {
         let (task, port) = (task(head)?, self.client.port());
-        let page = port.log(&task, which.after).await?;
+        let page = port.log(&task, ReadLog { from: 0, ..which }).await?;
         let mut commits = Vec::with_capacity(page.commits.len());
         for commit in &page.commits {
             let mut lines = Vec::new();

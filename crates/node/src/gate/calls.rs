@@ -113,14 +113,29 @@ impl Call<'_> {
             Ask::Create(input) => self.write(head, Write::Create(input)).await,
             Ask::RetryEnded(input) => self.write(head, Write::RetryEnded(input)).await,
             Ask::Command(command) => self.write(head, Write::Command(command)).await,
-            query => {
-                let leave = (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
-                match leave {
-                    Ok(_leave) => Box::pin(self.read(&head, query)).await,
-                    // This refusal says nothing of any Task.
-                    Err(refused) => self.answer(true, Err::<(), _>(refused)).await,
-                }
-            }
+            Ask::ReadLog(which) if which.wait_ms > 0 => self.hold(head, which).await,
+            query => self.query(head, query).await,
+        }
+    }
+
+    async fn query(&self, head: RequestHead, query: Ask) {
+        let leave = (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
+        match leave {
+            Ok(_leave) => Box::pin(self.read(&head, query)).await,
+            // This refusal says nothing of any Task.
+            Err(refused) => self.answer(true, Err::<(), _>(refused)).await,
+        }
+    }
+
+    /// Answers a reader of a log when there is something to read. It has no permit to read meanwhile.
+    async fn hold(&self, head: RequestHead, which: ReadLog) {
+        let held = match self.task(&head) {
+            Ok(task) => Box::pin(self.link.held_page(&task, which, LOG_BYTES)).await,
+            Err(refused) => Err(refused),
+        };
+        match held.transpose() {
+            Some(answer) => self.answer(false, answer).await,
+            None => self.query(head, Ask::ReadLog(which.at_once())).await,
         }
     }
 

@@ -165,7 +165,7 @@ async fn a_long_log_comes_in_parts() {
     let made = bob.create("t1", &ids).await;
     let (mut lines, mut from, mut parts) = (Vec::new(), 0, 0);
     loop {
-        let ask = Ask::ReadLog(ReadLog { after: 0, from });
+        let ask = Ask::ReadLog(ReadLog { from, ..ReadLog::default() });
         let page: LogPage = bob.ask("t1", "x", ask).await.unwrap();
         parts += 1;
         assert_eq!(page.version, made.version);

@@ -15,15 +15,18 @@ use tenure_core::view::{
     TaskView, View, inspect, list_entry, timeline,
 };
 use tenure_core::{Caller, Code, Commit, Query, Rejection, TaskQuery};
-use tenure_ports::client::Answers;
+use tenure_ports::client::{self as ports, Answers};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::output::ReadOutput;
-use tenure_wire::bus::request::{LeaseLeft, LogPage, RawBytes, ReadLog};
+use tenure_wire::bus::request::{
+    LeaseLeft, LogPage, READ_HELD_MS_MAX, RawBytes, ReadLog, ReadUntil,
+};
 use tenure_wire::stored::{EncodeError, encode};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{ClientLink, PAGE_BYTES, PAGE_EVENTS, Stands};
+use crate::held::LogNews;
 use crate::task::open::{load_until, unreadable};
 
 /// About how long a page of a list takes. Then it is cut short; the reading of logs goes on, and
@@ -245,6 +248,83 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             Stands { version, status, leases, wal_path: node.wal_path(task) }
         };
         self.scheduler.read(key, stands).await
+    }
+
+    /// Waits as the reader of a log asks for it. None: the log is to be read, as it has more than came meanwhile, or
+    /// nothing came.
+    ///
+    /// # Errors
+    /// There is no such Task.
+    pub(super) async fn news(
+        &self,
+        key: &TaskKey,
+        which: ReadLog,
+    ) -> Result<Option<LogNews>, Rejection> {
+        let ReadLog { after, wait_ms, until, .. } = which;
+        if wait_ms == 0 {
+            return Ok(None);
+        }
+        let node = &self.scheduler.node;
+        let Some(mut held) = node.held.hold(key, until) else { return Ok(None) };
+        let is_there = if after == 0 && until == ReadUntil::Settled {
+            // The Task may be about to be made, and to ask for it would wait for that.
+            node.journal.ended(key).await.is_some()
+        } else {
+            let Stands { version, status, .. } = self.stands(key).await?;
+            version > after || status.is_terminal()
+        };
+        if is_there {
+            return Ok(None);
+        }
+        let wait = Duration::from_millis(wait_ms.min(READ_HELD_MS_MAX));
+        let news = timeout(wait, held.news()).await.ok().flatten();
+        Ok(news.filter(|news| news.is_all_behind(after)))
+    }
+
+    /// A page of what came while the answer was held.
+    pub(super) fn page_of_news(&self, news: LogNews) -> ports::LogPage {
+        let LogNews { commits, version, status } = news;
+        ports::LogPage {
+            commits: commits.into_iter().map(Arc::unwrap_or_clone).collect(),
+            more: false,
+            version,
+            status,
+            now: self.scheduler.now(),
+            leases: Vec::new(),
+            wal_path: None,
+            steps_max: None,
+        }
+    }
+
+    /// `read_log` for a reader that waits: what came while the answer was held, as lines. None: the log is to be
+    /// read.
+    ///
+    /// # Errors
+    /// Not for this caller, or there is no such Task.
+    pub async fn held_page(
+        &self,
+        task: &TaskId,
+        which: ReadLog,
+        most: usize,
+    ) -> Result<Option<LogPage>, Rejection> {
+        check_tool(&self.caller, ReadLog::TOOL)?;
+        let key = self.key(task);
+        let Some(news) = self.news(&key, which).await? else { return Ok(None) };
+        let (mut commits, mut bytes) = (Vec::with_capacity(news.commits.len()), 0);
+        for commit in &news.commits {
+            let mut lines = Vec::new();
+            if encode(commit, &key.session_id, &key.task_id, &mut lines).is_err() {
+                return Ok(None);
+            }
+            bytes += lines.len();
+            commits.push(RawBytes(lines));
+        }
+        let LogNews { version, status, .. } = news;
+        let now = self.scheduler.now();
+        let (cut, more, leases, wal_path, steps_max) = Default::default();
+        let page =
+            LogPage { commits, cut, more, version, status, now, leases, wal_path, steps_max };
+        Ok(Some(page).filter(|_| bytes <= most))
     }
 
     /// `read_log`: as many commits as have `most` bytes of lines, at least one. Of a longer commit

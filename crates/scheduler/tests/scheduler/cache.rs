@@ -113,7 +113,7 @@ async fn a_commit_in_parts_is_read_once() {
             Some(from) => which.from = from,
             None if page.more => {
                 let last = ends.by_ref().nth(count - 1).unwrap();
-                which = ReadLog { after: last.last_seq(), from: 0 };
+                which = last.last_seq().into();
             }
             None => break,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::BoxStream;
@@ -21,14 +22,27 @@ use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_wire::bus::V;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
+use tenure_wire::bus::request::{ReadLog, ReadUntil};
 use uuid::Uuid;
 
 /// A scheduler that knows one Task, with as many commits of one event each as the test made.
 #[derive(Clone, Default)]
 pub(super) struct Fake(pub(super) Arc<Mutex<State>>);
 
+/// How it answers a reader of its log that waits.
+#[derive(Default, Clone, Copy)]
+pub(super) enum Holds {
+    #[default]
+    Holds,
+    /// At once, as if it held too many answers.
+    AtOnce,
+    /// Not at all, as an older one.
+    Refuses,
+}
+
 #[derive(Default)]
 pub(super) struct State {
+    pub(super) holds: Holds,
     pub(super) commits: u64,
     ended: bool,
     hints: Vec<UnboundedSender<Changed>>,
@@ -122,6 +136,29 @@ fn events(state: &State, behind: u64, most: usize) -> EventPage {
 }
 
 impl Fake {
+    /// Returns when there is something to read, or when that takes too long.
+    async fn hold(&self, after: u64, wait_ms: u64, until: ReadUntil) -> Result<(), Rejection> {
+        for _ in 0..wait_ms {
+            if self.answers(after, until)? {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    fn answers(&self, after: u64, until: ReadUntil) -> Result<bool, Rejection> {
+        let state = self.0.lock();
+        let is_enough = until == ReadUntil::More && state.commits > after;
+        match state.holds {
+            Holds::Refuses => Err(Rejection::invalid("wait_ms", "it is not known")),
+            Holds::AtOnce => Ok(true),
+            Holds::Holds => Ok(state.ended || is_enough || !state.refuses.is_empty()),
+        }
+    }
+}
+
+impl Fake {
     /// Publishes all events behind event `after` to those who listen.
     pub(super) fn publish(&self, after: u64) {
         let state = self.0.lock();
@@ -172,9 +209,17 @@ impl ClientPort for Fake {
     }
 
     /// Two commits a page.
-    async fn log(&self, _: &TaskId, after: u64) -> Result<LogPage, Rejection> {
+    async fn log(
+        &self,
+        _: &TaskId,
+        which: impl Into<ReadLog> + Send,
+    ) -> Result<LogPage, Rejection> {
+        let ReadLog { after, wait_ms, until, .. } = which.into();
+        self.0.lock().reads += 1;
+        if wait_ms > 0 {
+            self.hold(after, wait_ms, until).await?;
+        }
         let mut state = self.0.lock();
-        state.reads += 1;
         if let Some(refused) = state.refuses.pop_front() {
             return Err(refused);
         }

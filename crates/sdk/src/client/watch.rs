@@ -1,27 +1,26 @@
-//! Follows a Task: hints tell the client when to read, and the Task's log says what happened.
-
-mod live;
+//! Follows a Task: the Task's log says what happened. Hints tell the client when to read it, or the owner holds its
+//! answer until there is something to read.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _, future, stream};
+use futures::{Stream, StreamExt as _, stream};
 use tenure_core::id::TaskId;
 use tenure_core::status::TaskStatus;
-use tenure_core::{Commit, Rejection};
+use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Changed;
-use tokio::time::timeout;
+use tenure_wire::bus::request::{ReadLog, ReadUntil};
+use tokio::time::{Instant, sleep, timeout};
 
-use self::live::LiveEvents;
 use super::Client;
 use super::patience::patiently;
 
 /// A hint may get lost: without one the client reads the log so often (mechanisms 11).
 pub(super) const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a watch that [gathers](Client::watch_new) waits for the end of a Task once it has changed.
-const GATHERED: Duration = Duration::from_millis(10);
+/// How long a watch pauses whose answer should have been held, and was not.
+const NOT_HELD: Duration = Duration::from_millis(100);
 
 /// Asks for no commits, only for the Task's status and version.
 const NO_COMMITS: u64 = u64::MAX;
@@ -73,22 +72,17 @@ impl<P: ClientPort> Client<P> {
         after: u64,
     ) -> impl Stream<Item = Result<Commit, Rejection>> + Send + use<P> {
         let watch = Watch::new(self.port().clone(), task.clone(), after);
-        Watch { is_live: true, ..watch }.commits()
+        Watch { held: Some(ReadUntil::More), ..watch }.commits()
     }
 
-    /// The commits of a Task that the caller makes after this call, for a caller that waits for its end: changes are
-    /// heard from now on, so nothing is read before there is one, and those that closely follow each other are read
-    /// together.
-    ///
-    /// # Errors
-    /// The caller may not read the Tasks of the session, or there is no connection now.
-    pub async fn watch_new(
+    /// The commits of a Task that the caller makes once it has polled the stream, for a caller that waits for its end:
+    /// all commits up to the end, or to a Step that waits for something from outside, come together.
+    pub fn watch_new(
         &self,
         task: &TaskId,
-    ) -> Result<impl Stream<Item = Result<Commit, Rejection>> + Send + use<P>, Rejection> {
-        let hints = Some(Hints(Some(self.port().changes(Some(task)).await?)));
+    ) -> impl Stream<Item = Result<Commit, Rejection>> + Send + use<P> {
         let watch = Watch::new(self.port().clone(), task.clone(), 0);
-        Ok(Watch { hints, gathers: true, next: Next::Wait, ..watch }.commits())
+        Watch { held: Some(ReadUntil::Settled), next: Next::Wait, ..watch }.commits()
     }
 }
 
@@ -108,21 +102,17 @@ struct Watch<P: ClientPort> {
     task: TaskId,
     /// The last event that was read.
     after: u64,
+    /// Until when the owner holds its answers. None: hints are heard.
+    held: Option<ReadUntil>,
     hints: Option<Hints<P::Changes>>,
-    /// Whether published events are heard as well.
-    is_live: bool,
-    live: Option<LiveEvents<P::Events>>,
-    /// Whether changes that closely follow each other are read together.
-    gathers: bool,
     read: VecDeque<Commit>,
     next: Next,
 }
 
 impl<P: ClientPort> Watch<P> {
     fn new(port: P, task: TaskId, after: u64) -> Self {
-        let (hints, live, read) = (None, None, VecDeque::new());
-        let (is_live, gathers, next) = (false, false, Next::Read);
-        Self { port, task, after, hints, is_live, live, gathers, read, next }
+        let (held, hints, read) = (None, None, VecDeque::new());
+        Self { port, task, after, held, hints, read, next: Next::Read }
     }
 
     fn commits(self) -> impl Stream<Item = Result<Commit, Rejection>> + Send + use<P> {
@@ -147,52 +137,58 @@ impl<P: ClientPort> Watch<P> {
     }
 
     async fn wait(&mut self) -> Result<(), Rejection> {
+        if let Some(until) = self.held {
+            return self.wait_for_answer(until).await;
+        }
         let after = self.after;
         if let Some(hints) = &mut self.hints {
-            let hint = hints.next(|changed| changed.version > after);
-            let hint = match &mut self.live {
-                None => hint.await,
-                Some(live) => tokio::select! {
-                    hint = hint => hint,
-                    () = live.news(after) => None,
-                },
-            };
-            if self.gathers && hint.is_some_and(|changed| changed.ended.is_none()) {
-                let end = hints.next(|changed| changed.ended.is_some());
-                let _ = timeout(GATHERED, end).await; // Without an end there is a change to read.
-            }
+            hints.next(|changed| changed.version > after).await;
         }
         self.next = Next::Read;
         Ok(())
     }
 
+    /// Asks for what comes next.
+    async fn wait_for_answer(&mut self, until: ReadUntil) -> Result<(), Rejection> {
+        let asked = Instant::now();
+        match self.take(ReadLog::from(self.after).waiting(until)).await {
+            // An older owner holds no answers.
+            Err(refused) if refused.code == Code::ValidationError => {
+                (self.held, self.next) = (None, Next::Read);
+                return Ok(());
+            }
+            // It takes long to make the Task.
+            Err(refused) if refused.code == Code::TaskNotFound && self.is_new(until) => {}
+            taken => taken?,
+        }
+        if self.next == Next::Wait && self.read.is_empty() && asked.elapsed() < NOT_HELD {
+            sleep(NOT_HELD).await; // The owner holds as many answers as it can.
+        }
+        Ok(())
+    }
+
+    /// Whether the Task may still be about to be made.
+    fn is_new(&self, until: ReadUntil) -> bool {
+        self.after == 0 && until == ReadUntil::Settled
+    }
+
     async fn read(&mut self) -> Result<(), Rejection> {
-        self.listen().await?;
-        let log = patiently(&self.port, || self.port.log(&self.task, self.after));
-        let (page, told) = match &mut self.live {
-            None => (log.await?, None),
-            Some(live) => future::try_join(log, live.ask(&self.port, &self.task)).await?,
-        };
+        if self.hints.is_none() && self.held.is_none() {
+            // Subscribes before the first read.
+            self.hints = Some(Hints::of(&self.port, &self.task).await?);
+        }
+        self.take(self.after.into()).await
+    }
+
+    async fn take(&mut self, which: ReadLog) -> Result<(), Rejection> {
+        let page = patiently(&self.port, || self.port.log(&self.task, which)).await?;
         self.after = page.commits.last().map_or(self.after, Commit::last_seq);
-        // The log may have grown between this read and the answer behind which all is published.
-        let more = page.more || told.is_some_and(|version| version > self.after);
-        self.next = match (more, page.status.is_terminal()) {
+        self.next = match (page.more, page.status.is_terminal()) {
             (true, _) => Next::Read,
             (false, true) => Next::End,
             (false, false) => Next::Wait,
         };
         self.read.extend(page.commits);
-        Ok(())
-    }
-
-    /// Subscribes before the first read.
-    async fn listen(&mut self) -> Result<(), Rejection> {
-        if self.hints.is_none() {
-            self.hints = Some(Hints::of(&self.port, &self.task).await?);
-        }
-        if self.is_live && self.live.is_none() {
-            self.live = Some(LiveEvents::of(&self.port, &self.task).await?);
-        }
         Ok(())
     }
 }

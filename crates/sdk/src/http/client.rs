@@ -25,7 +25,9 @@ use tenure_ports::journal::Entry;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::call::{CALL_MAX, MEDIA_TYPE};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
-use tenure_wire::bus::request::{Ask, Entries, List, Request, TemplateInput, ViewPage, Views};
+use tenure_wire::bus::request::{
+    Ask, Entries, List, ReadLog, Request, TemplateInput, ViewPage, Views,
+};
 
 use super::connect::{HttpConnectError, HttpSettings};
 use super::gateways::GatewayLinks;
@@ -221,9 +223,14 @@ impl ClientPort for HttpClient {
         Ok((snapshot, missing))
     }
 
-    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        let page = pages::whole_page(after, |which| self.0.ask_on(task, which)).await?;
-        pages::log_page(&self.0.session, task, after, page)
+    async fn log(
+        &self,
+        task: &TaskId,
+        which: impl Into<ReadLog> + Send,
+    ) -> Result<LogPage, Rejection> {
+        let which = which.into();
+        let page = pages::whole_page(which, |which| self.0.ask_on(task, which)).await?;
+        pages::log_page(&self.0.session, task, which.after, page)
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {

@@ -12,7 +12,7 @@ use tenure_ports::client::{Answers, Changed, ClientPort, Listing, LogPage};
 use tenure_wire::bus::V;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime};
-use tenure_wire::bus::request::{Ask, Committed, Request, RequestHead};
+use tenure_wire::bus::request::{Ask, Committed, ReadLog, Request, RequestHead};
 
 use super::{answered, crossed, misread};
 
@@ -107,8 +107,12 @@ impl<C: ClientPort> ClientPort for Client<C> {
         self.0.views(input).await
     }
 
-    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        self.0.log(task, after).await
+    async fn log(
+        &self,
+        task: &TaskId,
+        which: impl Into<ReadLog> + Send,
+    ) -> Result<LogPage, Rejection> {
+        self.0.log(task, which).await
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {

@@ -104,6 +104,60 @@ pub struct ReadLog {
     pub after: u64,
     /// The first of them from this byte on: a commit that is too long for an answer comes in parts.
     pub from: u64,
+    /// How many milliseconds the owner may hold its answer while there is nothing behind `after`, at most
+    /// [`READ_HELD_MS_MAX`]. A reader that has nothing yet may ask before the Task is made.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub wait_ms: u64,
+    /// Until when it holds the answer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub until: ReadUntil,
+}
+
+/// For how long an owner holds the answer to a reader of a log at most: a good deal shorter than a request takes
+/// to be repeated.
+pub const READ_HELD_MS_MAX: u64 = 2_000;
+
+/// What a reader of a log waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadUntil {
+    /// The next commit.
+    #[default]
+    More,
+    /// The end of the Task, or a Step that waits for something from outside: commits before that are read
+    /// together with it.
+    Settled,
+}
+
+impl ReadLog {
+    /// What there is now, as for a reader that does not wait.
+    #[must_use]
+    pub fn at_once(self) -> Self {
+        Self { wait_ms: 0, until: ReadUntil::More, ..self }
+    }
+
+    /// The same for a reader that waits.
+    #[must_use]
+    pub fn waiting(self, until: ReadUntil) -> Self {
+        Self { wait_ms: READ_HELD_MS_MAX, until, ..self }
+    }
+}
+
+impl From<u64> for ReadLog {
+    /// The commits after this event.
+    fn from(after: u64) -> Self {
+        Self { after, ..Self::default() }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes fields so.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // As above.
+fn is_default(until: &ReadUntil) -> bool {
+    *until == ReadUntil::default()
 }
 
 /// Asks about the parent of a child.
@@ -133,7 +187,7 @@ pub struct LogPage {
     pub status: TaskStatus,
     /// The owner's clock.
     pub now: Millis,
-    /// How long the leases of open Attempts still last.
+    /// How long the leases of open Attempts still last. This and what follows is left out of an answer that was held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<LeaseLeft>,
     /// Where the log is (2.1 `wal_path`).

@@ -17,6 +17,7 @@ use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published};
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 use tenure_wire::bus::output::{OutputPage, ReadOutput};
+use tenure_wire::bus::request::ReadLog;
 
 /// A client over NATS or over HTTP.
 #[derive(Clone)]
@@ -120,8 +121,12 @@ impl ClientPort for AnyClient {
         either!(self, client => client.views(input).await)
     }
 
-    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        either!(self, client => client.log(task, after).await)
+    async fn log(
+        &self,
+        task: &TaskId,
+        which: impl Into<ReadLog> + Send,
+    ) -> Result<LogPage, Rejection> {
+        either!(self, client => client.log(task, which).await)
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {

@@ -1,7 +1,7 @@
 //! [`TaskFollower`]: folds the log of a Task as far as it goes, and on while it grows.
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use tenure_core::id::TaskId;
 use tenure_core::view::gateway::A2aState;
 use tenure_core::{Code, Commit, Rejection, RejectionKind};
@@ -54,12 +54,11 @@ impl<P: ClientPort> TaskFollower<P> {
     }
 
     /// From the first commit on, of a task that is made after this: for somebody who waits for its end.
-    ///
-    /// # Errors
-    /// There is no way to the scheduler.
-    pub(super) async fn of_new(client: Client<P>, task: TaskId) -> Result<Self, A2aError> {
-        let commits = client.watch_new(&task).await?.boxed();
-        Ok(Self { client, task, commits, fold: None })
+    pub(super) fn of_new(client: Client<P>, task: TaskId) -> Self {
+        let mut commits = Box::pin(client.watch_new(&task).peekable());
+        // This sends the request, which is to be there before the Task is. What comes of it is taken later.
+        let _ = commits.as_mut().peek().now_or_never();
+        Self { client, task, commits: commits.boxed(), fold: None }
     }
 
     /// Waits for the next commit. None after the end of the task.

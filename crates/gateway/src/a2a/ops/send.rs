@@ -182,15 +182,11 @@ impl<B: Backend> AgentCall<B> {
             task_id: task.clone(),
             idempotency_key: key,
         };
-        let follower = match waits {
-            true => {
-                let follower = TaskFollower::of_new(self.client.clone(), task.clone()).await?;
-                Some(Box::new(follower))
-            }
-            false => None,
-        };
         let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
-        let made = self.client.create_under(Context::new(command), new.into_create()?).await?;
+        let new = new.into_create()?;
+        let follower =
+            waits.then(|| Box::new(TaskFollower::of_new(self.client.clone(), task.clone())));
+        let made = self.client.create_under(Context::new(command), new).await?;
         self.relate(&task, &referenced).await?;
         let is_new = made.spec_version.is_some(); // A repetition does not have it.
         let known = if is_new { KnownTask::New(follower) } else { KnownTask::Repeated };

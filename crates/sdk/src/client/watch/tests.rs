@@ -1,6 +1,6 @@
 use tenure_core::Code;
 
-use super::super::tests::{Fake, task};
+use super::super::tests::{Fake, Holds, task};
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -96,20 +96,16 @@ async fn a_wait_ends_with_the_scheduler_of_its_process() {
     assert!(watch.next().await.is_none());
 }
 
-/// A watch of a Task that is still to be made reads nothing before a hint, and then everything up to an end that
-/// closely follows.
+/// A watch of a Task that is still to be made gets everything up to the end in one answer.
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_a_new_task_reads_once() {
+async fn a_watch_of_a_new_task_asks_once() {
     let fake = Fake::default();
-    let mut watch = Box::pin(Client::new(fake.clone()).watch_new(&task()).await.unwrap());
+    let mut watch = Box::pin(Client::new(fake.clone()).watch_new(&task()));
     let makes = async {
-        tokio::time::sleep(GATHERED).await;
-        assert_eq!(fake.0.lock().reads, 0);
+        sleep(LOOK / 10).await;
         fake.commit(1, false);
-        fake.hint();
-        tokio::time::sleep(GATHERED / 2).await;
+        sleep(LOOK / 10).await;
         fake.commit(1, true);
-        fake.hint();
     };
     let (first, ()) = tokio::join!(watch.next(), makes);
     assert_eq!(first.unwrap().unwrap().first_seq, 1);
@@ -118,43 +114,58 @@ async fn a_watch_of_a_new_task_reads_once() {
     assert_eq!(fake.0.lock().reads, 1);
 }
 
-/// A change that no end follows is read soon, and one of which no hint came is read all the same.
+/// A watch of a Task that takes long goes on: first until the Task is there, and then with what there is.
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_a_new_task_waits_for_no_end() {
+async fn a_watch_of_a_new_task_outlasts_held_answers() {
     let fake = Fake::default();
-    let mut watch = Box::pin(Client::new(fake.clone()).watch_new(&task()).await.unwrap());
+    fake.refuses(Code::TaskNotFound);
+    let mut watch = Box::pin(Client::new(fake.clone()).watch_new(&task()));
     fake.commit(1, false);
-    fake.hint();
-    let begun = tokio::time::Instant::now();
     assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 1);
-    assert!(begun.elapsed() <= 2 * GATHERED);
-    fake.commit(1, true);
-    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 2);
+    let ends = async {
+        sleep(LOOK * 2).await;
+        fake.commit(1, true);
+    };
+    let (last, ()) = tokio::join!(watch.next(), ends);
+    assert_eq!(last.unwrap().unwrap().first_seq, 2);
     assert!(watch.next().await.is_none());
 }
 
-/// A live watch hears what is published and needs no hint. It has its owner publish for as long as it goes on.
+/// A live watch gets each commit in answer to one request, and needs no hint.
 #[tokio::test(start_paused = true)]
-async fn a_live_watch_hears_what_is_published() {
+async fn a_live_watch_has_its_answers_held() {
     let fake = Fake::default();
     fake.commit(1, false);
     let mut watch = Box::pin(Client::new(fake.clone()).watch_live(&task(), 0));
     assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 1);
-    assert_eq!(fake.0.lock().reads, 2, "the log is read, and the owner is asked");
     for seq in 2..=40 {
-        let begun = tokio::time::Instant::now();
-        let publishes = async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            fake.commit(1, false);
-            fake.publish(seq - 1);
+        let begun = Instant::now();
+        let commits = async {
+            sleep(Duration::from_secs(1)).await;
+            fake.commit(1, seq == 40);
         };
-        let (next, ()) = tokio::join!(watch.next(), publishes);
+        let (next, ()) = tokio::join!(watch.next(), commits);
         assert_eq!(next.unwrap().unwrap().first_seq, seq);
-        assert!(begun.elapsed() < Duration::from_millis(1_100), "{seq}");
+        assert!(begun.elapsed() < Duration::from_millis(1_010), "{seq}");
     }
-    let asked = fake.0.lock().reads - 2 - 39;
-    assert!((5..=16).contains(&asked), "{asked}");
-    fake.commit(1, true); // Neither hinted nor published.
-    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 41);
     assert!(watch.next().await.is_none());
+    assert_eq!(fake.0.lock().reads, 40);
+}
+
+/// Where an owner holds no answers, because it is older or has no capacity, a watch goes on without.
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_where_answers_are_not_held() {
+    for holds in [Holds::Refuses, Holds::AtOnce] {
+        let fake = Fake::default();
+        fake.0.lock().holds = holds;
+        let mut watch = Box::pin(Client::new(fake.clone()).watch_live(&task(), 0));
+        let commits = async {
+            sleep(LOOK).await;
+            fake.commit(1, true);
+        };
+        let (next, ()) = tokio::join!(watch.next(), commits);
+        assert_eq!(next.unwrap().unwrap().first_seq, 1);
+        assert!(watch.next().await.is_none());
+        assert!(fake.0.lock().reads <= 60, "it does not ask without a pause");
+    }
 }

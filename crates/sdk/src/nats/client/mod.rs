@@ -32,7 +32,9 @@ use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
-use tenure_wire::bus::request::{Ask, Entries, Hello, List, Request, ViewPage, Views, Welcome};
+use tenure_wire::bus::request::{
+    Ask, Entries, Hello, List, ReadLog, Request, ViewPage, Views, Welcome,
+};
 use tenure_wire::bus::subject::{ClientName, event, is_inbox_of, public, runtime};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
@@ -325,9 +327,14 @@ impl ClientPort for NatsClient {
         Ok((all.finish(), missing))
     }
 
-    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        let page = pages::whole_page(after, |which| self.0.ask_on(task, which)).await?;
-        pages::log_page(&self.0.session, task, after, page)
+    async fn log(
+        &self,
+        task: &TaskId,
+        which: impl Into<ReadLog> + Send,
+    ) -> Result<LogPage, Rejection> {
+        let which = which.into();
+        let page = pages::whole_page(which, |which| self.0.ask_on(task, which)).await?;
+        pages::log_page(&self.0.session, task, which.after, page)
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
