@@ -291,14 +291,16 @@ impl TaskFold {
         self.shown.status.message.as_ref().map(|message| message.parts.clone())
     }
 
-    /// Sets the status. A question that nobody will answer any more stays in the history.
+    /// Sets the status. A question that nobody will answer any more stays in the history; one that the agent still
+    /// asks is not in it yet.
     fn set_status(&mut self, state: A2aState, said: Option<Vec<A2aPart>>, commit: &Commit) {
+        let still_asks = is_interrupted(state) && said == self.said();
         let id = format!("{}-{}", self.shown.id, commit.last_seq());
         let message = said
             .map(|parts| A2aMessage::of_agent(id, &self.shown.context_id, &self.shown.id, parts));
         let status = A2aTaskStatus { state, message, timestamp: to_timestamp(commit.created_at) };
         let before = std::mem::replace(&mut self.shown.status, status);
-        if is_interrupted(before.state) {
+        if is_interrupted(before.state) && !still_asks {
             self.shown.history.extend(before.message);
         }
     }

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use tenure_core::command::AppendProgress;
 use tenure_core::id::{AgentId, PoolId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::record::Object;
@@ -188,6 +189,25 @@ async fn a_question_and_its_answer_are_told() {
     assert_eq!(told[2..], ["submitted", "working", "completed: welcome"]);
     assert_eq!(history(&fold), ["ask", "who are you?", "ann"]);
     assert!(fold.asking().is_empty() && fold.shown().artifacts.is_empty());
+}
+
+/// A2A-10: whatever is told meanwhile, a question comes into the history once, when it is answered.
+#[tokio::test]
+async fn a_question_that_is_still_asked_is_not_in_the_history() {
+    let stage = Stage::open().await;
+    let task = stage.begin("ask").await;
+    let (fold, _) = stage.settled(&task).await;
+    for percent in [10.0, 20.0] {
+        let progress = Some(Progress { percent: Some(percent), ..Progress::default() });
+        let note = AppendProgress { progress, ..AppendProgress::default() };
+        stage.client.note(&task, note).await.unwrap();
+    }
+    let (waits, told) = stage.settled(&task).await;
+    assert_eq!(told[1..], ["auth_required: who are you?"; 3]);
+    assert_eq!(history(&waits), ["ask"]);
+    stage.answer(&task, fold.asking()[0].clone(), "ann").await;
+    let (fold, _) = stage.settled(&task).await;
+    assert_eq!(history(&fold), ["ask", "who are you?", "ann"]);
 }
 
 /// A2A-17, 7.3: a task that its worker rejects is rejected, and one that fails has failed.
