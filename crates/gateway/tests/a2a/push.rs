@@ -223,6 +223,30 @@ async fn a_token_that_cannot_be_sent_is_refused() {
     assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
 }
 
+/// FACT-01: a configuration that is too long to be kept is refused before anything begins: no message, and no update.
+#[tokio::test]
+async fn a_configuration_that_is_too_long_is_refused() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let (mut receiver, mut other) = (Receiver::open().await, Receiver::open().await);
+    for length in [4_096, 100_000] {
+        let long = with(receiver.config(), &json!({"token": "t".repeat(length), "id": "long"}));
+        let configuration = json!({"taskPushNotificationConfig": long});
+        let params = json!({"message": message("echo a"), "configuration": configuration});
+        assert_eq!(talk.refusal("SendMessage", params).await, -32602);
+        assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
+    }
+    let asks = talk.say(message("ask where to?")).await;
+    let of_task = json!({"taskId": asks["id"]});
+    let create = "CreateTaskPushNotificationConfig";
+    let long = with(receiver.config(), &json!({"token": "t".repeat(4_096), "id": "long"}));
+    assert_eq!(talk.refusal(create, with(long, &of_task)).await, -32602);
+    talk.result(create, with(other.config(), &of_task)).await;
+    talk.say(with(message("north"), &of_task)).await;
+    assert_eq!(other.until_end().await.last().unwrap(), "completed");
+    assert!(receiver.taken.try_recv().is_err());
+}
+
 /// In 0.3 the task is sent as it then is.
 #[tokio::test]
 async fn callers_of_0_3_get_tasks() {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tenure_core::command::KeepFact;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{CommandId, HandlerName, PoolId, TaskId};
+use tenure_core::id::{CommandId, HandlerName, NAME_MAX, PoolId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{Labels, RetryPolicy, Value};
 use tenure_core::retry_policy::Limit;
 use tenure_core::status::{FactKind, Policy, Visibility};
 use tenure_core::view::{FactsInput, ListInput};
-use tenure_core::{Code, Context, Rejection};
+use tenure_core::{Code, Context, Limits, Rejection};
 use tenure_ports::ClientPort as _;
 use uuid::Uuid;
 
@@ -117,6 +117,7 @@ impl<B: Backend> AgentCall<B> {
     pub(super) fn checked(&self, config: A2aPushConfig) -> Result<A2aPushConfig, A2aError> {
         PushTarget::read(&config.url, &self.push_rules()?)?;
         check_headers(&config)?;
+        check_size(&config)?;
         let id = match config.id.len() {
             0 => Uuid::now_v7().to_string(),
             length if length <= ID_MAX => config.id,
@@ -167,6 +168,17 @@ impl<B: Backend> AgentCall<B> {
         let none = || A2aError::new(A2aReason::PushNotSupported, message);
         self.gateway.settings.agents.push().ok_or_else(none)
     }
+}
+
+/// Refuses a configuration that is too long to be kept as a fact (FACT-01), whatever the name of its task is.
+fn check_size(config: &A2aPushConfig) -> Result<(), A2aError> {
+    let most = Limits::default().fact_bytes_max - NAME_MAX;
+    let config = A2aPushConfig { task_id: String::new(), ..config.clone() };
+    if serde_json::to_vec(&config).is_ok_and(|json| json.len() <= most) {
+        return Ok(());
+    }
+    let message = format!("a configuration has at most {most} bytes");
+    Err(A2aError::invalid("taskPushNotificationConfig", message))
 }
 
 fn fact(id: &str, json: Vec<u8>) -> KeepFact {
