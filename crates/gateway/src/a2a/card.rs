@@ -160,7 +160,7 @@ fn used(parts: &Parts) -> Authority {
 /// What stands on all cards of a gateway.
 #[derive(Debug, Clone, Copy)]
 struct CardFacts {
-    /// Whether it sends updates to addresses that callers name.
+    /// Whether it sends updates to addresses that callers name. Those of agents that show no tasks get none.
     calls_back: bool,
     /// Whether callers have to say who they are.
     asks_for_login: bool,
@@ -193,7 +193,7 @@ fn interfaces(agent: &Agent, places: &CardPlaces) -> Vec<A2aInterface> {
 }
 
 fn card_of(agent: &Agent, places: &CardPlaces, facts: CardFacts) -> A2aAgentCard {
-    let CardFacts { calls_back: push_notifications, asks_for_login, is_whole } = facts;
+    let CardFacts { calls_back, asks_for_login, is_whole } = facts;
     let about = agent.about.clone();
     let (extended_agent_card, skills) = (about.is_extended(), skills_of(&about, is_whole));
     let scheme = json!({ "httpAuthSecurityScheme": { "scheme": "Bearer" } });
@@ -207,7 +207,7 @@ fn card_of(agent: &Agent, places: &CardPlaces, facts: CardFacts) -> A2aAgentCard
         documentation_url: about.documentation_url,
         capabilities: A2aCapabilities {
             streaming: true,
-            push_notifications,
+            push_notifications: calls_back && agent.shows_tasks(),
             extensions: about.extensions,
             extended_agent_card,
         },
@@ -245,7 +245,7 @@ fn card_of_v03(agent: &Agent, address: &str, facts: CardFacts) -> Json {
         "version": about.version,
         "capabilities": {
             "streaming": true,
-            "pushNotifications": calls_back,
+            "pushNotifications": calls_back && agent.shows_tasks(),
             "stateTransitionHistory": false,
             "extensions": about.extensions,
         },

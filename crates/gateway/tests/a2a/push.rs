@@ -223,6 +223,23 @@ async fn a_token_that_cannot_be_sent_is_refused() {
     assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
 }
 
+/// A2A-07: of an agent that answers with messages alone nobody is told of a task, and its cards say so.
+#[tokio::test]
+async fn an_agent_without_tasks_does_not_call_back() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("oracle").await;
+    let receiver = Receiver::open().await;
+    let configuration = json!({"taskPushNotificationConfig": receiver.config()});
+    let params = json!({"message": message("echo a"), "configuration": configuration});
+    assert_eq!(talk.refusal("SendMessage", params).await, -32003);
+    assert!(house.client("oracle").list(true).await.unwrap().entries.is_empty());
+    for (agent, calls_back) in [("oracle", false), ("oracle/v0.3", false), ("echo", true)] {
+        let path = format!("/a2a/{agent}/.well-known/agent-card.json");
+        let card = send(Exchange::new(talk.to, Method::GET, &path)).await.json();
+        assert_eq!(card["capabilities"]["pushNotifications"], calls_back, "{agent}");
+    }
+}
+
 /// FACT-01: a configuration that is too long to be kept is refused before anything begins: no message, and no update.
 #[tokio::test]
 async fn a_configuration_that_is_too_long_is_refused() {

@@ -244,6 +244,11 @@ impl Agent {
         &self.session
     }
 
+    /// Whether its callers see tasks.
+    pub(crate) fn shows_tasks(&self) -> bool {
+        self.answers == AgentAnswers::Task
+    }
+
     /// What runs its tasks, in words.
     pub fn runs(&self) -> String {
         match &self.work {

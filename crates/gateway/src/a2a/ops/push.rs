@@ -163,10 +163,12 @@ impl<B: Backend> AgentCall<B> {
         Ok(())
     }
 
+    /// An agent whose callers see no tasks has no updates to send (A2A-07).
     fn push_rules(&self) -> Result<PushRules, A2aError> {
         let message = "this agent does not call back";
         let none = || A2aError::new(A2aReason::PushNotSupported, message);
-        self.gateway.settings.agents.push().ok_or_else(none)
+        let rules = self.gateway.settings.agents.push();
+        rules.filter(|_| self.agent.shows_tasks()).ok_or_else(none)
     }
 }
 

@@ -5,7 +5,6 @@ use tenure_core::id::TaskId;
 use super::AgentCall;
 use super::follow::load;
 use crate::Backend;
-use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::TaskFold;
 use crate::a2a::wire::{A2aGet, A2aTask};
@@ -34,7 +33,7 @@ impl<B: Backend> AgentCall<B> {
 
     /// Whether the caller may know of a task.
     pub(super) fn sees(&self, fold: &TaskFold) -> bool {
-        self.agent.answers == AgentAnswers::Task
+        self.agent.shows_tasks()
             && fold.is_of_agent(&self.agent.name)
             && (self.agent.shared || fold.is_of_caller(self.caller()))
     }
