@@ -8,7 +8,7 @@ use futures::{StreamExt as _, stream};
 use tenure_core::id::{Millis, TaskId};
 use tenure_core::record::Labels;
 use tenure_core::view::gateway::{A2aFacts, A2aState, a2a_state};
-use tenure_core::view::{ListInput, TaskSummary};
+use tenure_core::view::{ListInput, TaskPage, TaskSummary};
 use tenure_ports::ClientPort as _;
 
 use super::AgentCall;
@@ -97,6 +97,15 @@ impl ListPlace {
     }
 }
 
+/// Refuses a page that lacks Tasks because a part of the cluster does not answer.
+pub(super) fn check_whole(page: &TaskPage) -> Result<(), A2aError> {
+    if page.missing_partitions.is_empty() {
+        return Ok(());
+    }
+    let message = "a part of the cluster does not answer now";
+    Err(A2aError::new(A2aReason::Unavailable, message))
+}
+
 /// The state of a Task, by its summary.
 fn state_of(task: &TaskSummary) -> Option<A2aState> {
     let rejected = task.status_reason.as_ref().is_some_and(|reason| reason.code == "rejected");
@@ -142,10 +151,7 @@ impl<B: Backend> AgentCall<B> {
         let mut all = Vec::new();
         loop {
             let page = self.client.port().tasks(input.clone()).await?;
-            if !page.missing_partitions.is_empty() {
-                let message = "a part of the cluster does not answer now";
-                return Err(A2aError::new(A2aReason::Unavailable, message));
-            }
+            check_whole(&page)?;
             all.extend(page.tasks);
             match page.next_offset {
                 Some(next) if all.len() < LOOKED_AT_MAX => input.offset = next,
@@ -214,6 +220,15 @@ mod tests {
             let refused = ListPlace::from_token(wrong).unwrap_err();
             assert_eq!(refused.reason, A2aReason::InvalidParams, "{wrong:?}");
         }
+    }
+
+    /// OWN-08: who needs all Tasks is told when some of them are missing.
+    #[test]
+    fn a_page_that_lacks_tasks_is_refused() {
+        assert!(check_whole(&TaskPage::default()).is_ok());
+        let missing_partitions = vec!["7".into()];
+        let refused = check_whole(&TaskPage { missing_partitions, ..TaskPage::default() });
+        assert_eq!(refused.unwrap_err().reason, A2aReason::Unavailable);
     }
 
     #[test]

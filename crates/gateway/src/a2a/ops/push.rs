@@ -15,6 +15,7 @@ use tenure_ports::ClientPort as _;
 use uuid::Uuid;
 
 use super::AgentCall;
+use super::list::check_whole;
 use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::bare_step;
@@ -149,10 +150,14 @@ impl<B: Backend> AgentCall<B> {
         Ok(config)
     }
 
-    /// Sends the couriers of a configuration home.
+    /// Cancels the couriers of a configuration.
+    ///
+    /// # Errors
+    /// One of them may go on: a part of the cluster, which may have it, does not answer.
     async fn dismiss(&self, task: &TaskId, id: &str) -> Result<(), A2aError> {
         let labels = labels(task, id);
         let page = self.client.port().tasks(ListInput { labels, ..ListInput::default() }).await?;
+        check_whole(&page)?;
         for courier in page.tasks {
             match self.client.cancel(&courier.task_id, "the configuration was deleted").await {
                 Err(refused)
