@@ -1,6 +1,7 @@
 //! `ListTasks`: the tasks of a caller with an agent, the newest first.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -97,6 +98,13 @@ impl ListPlace {
     }
 }
 
+/// Each Task once, as it was seen last: one that ends between two pages moves, and so comes on both.
+fn once_each(all: Vec<TaskSummary>) -> Vec<TaskSummary> {
+    let by_id: BTreeMap<TaskId, TaskSummary> =
+        all.into_iter().map(|task| (task.task_id.clone(), task)).collect();
+    by_id.into_values().collect()
+}
+
 /// Refuses a page that lacks Tasks because a part of the cluster does not answer.
 pub(super) fn check_whole(page: &TaskPage) -> Result<(), A2aError> {
     if page.missing_partitions.is_empty() {
@@ -155,7 +163,7 @@ impl<B: Backend> AgentCall<B> {
             all.extend(page.tasks);
             match page.next_offset {
                 Some(next) if all.len() < LOOKED_AT_MAX => input.offset = next,
-                _ => return Ok(all),
+                _ => return Ok(once_each(all)),
             }
         }
     }
@@ -208,6 +216,24 @@ impl<B: Backend> AgentCall<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::double::waiting_task;
+
+    /// CORE-LIST-002: a task that comes on two pages of the scheduler is one task.
+    #[tokio::test]
+    async fn a_task_is_listed_once() {
+        let (client, task, _) = waiting_task().await;
+        let seen = async || {
+            let which = ListInput { include_terminal: true, ..ListInput::default() };
+            client.port().tasks(which).await.unwrap().tasks
+        };
+        let mut all = seen().await;
+        client.cancel(&task, "test").await.unwrap();
+        client.wait_for_end(&task).await.unwrap();
+        all.extend(seen().await);
+        assert_eq!(all.len(), 2);
+        let once = once_each(all);
+        assert!(once.len() == 1 && once[0].native_status.is_terminal(), "{once:?}");
+    }
 
     #[test]
     fn a_token_says_a_place() {
