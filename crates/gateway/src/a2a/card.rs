@@ -9,6 +9,8 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 use tenure_core::id::Millis;
@@ -25,7 +27,7 @@ use crate::problem::HttpProblem;
 use crate::{Backend, Gateway, GatewaySettings};
 
 /// Where a card stands below the address of its agent.
-pub(super) const PATH: &str = "/.well-known/agent-card.json";
+const PATH: &str = "/.well-known/agent-card.json";
 
 /// Where the card of the only agent of a gateway stands, too.
 pub(super) const ROOT_PATH: &str = PATH;
@@ -53,27 +55,21 @@ pub fn card(agents: &Agents, name: &str, address: &str) -> Option<Json> {
     })
 }
 
-/// The card of 1.0.
-pub(super) async fn v1<B: Backend>(
-    State(gateway): State<Arc<Gateway<B>>>,
-    Path(agent): Path<String>,
-    request: Request,
-) -> Result<Response, HttpProblem> {
-    let (parts, _) = request.into_parts();
-    let agent = agent_of(&gateway, &agent)?;
-    let card = written(&agent, &gateway.settings, &parts, A2aDialect::V1, false);
-    Ok(reply(&parts.headers, &card, gateway.settings.agents.now().changed_at()))
+/// The route of the cards of agents in a version, below the address that agents have in it.
+pub(super) fn routes<B: Backend>(base: &str, dialect: A2aDialect) -> Router<Arc<Gateway<B>>> {
+    Router::new().route(&format!("{base}{PATH}"), get(of_agent)).layer(Extension(dialect))
 }
 
-/// The card of 0.3.
-pub(super) async fn v03<B: Backend>(
+/// The card of an agent for everybody.
+async fn of_agent<B: Backend>(
     State(gateway): State<Arc<Gateway<B>>>,
     Path(agent): Path<String>,
+    Extension(dialect): Extension<A2aDialect>,
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let (parts, _) = request.into_parts();
     let agent = agent_of(&gateway, &agent)?;
-    let card = written(&agent, &gateway.settings, &parts, A2aDialect::V03, false);
+    let card = written(&agent, &gateway.settings, &parts, dialect, false);
     Ok(reply(&parts.headers, &card, gateway.settings.agents.now().changed_at()))
 }
 
@@ -112,7 +108,7 @@ pub(super) async fn of_only_agent<B: Backend>(
     let only = state.settings.agents.now().only().map(|agent| agent.name.clone());
     let message = "this gateway has not one agent alone: their cards stand below /a2a/NAME";
     let only = only.ok_or_else(|| HttpProblem::not_found(message))?;
-    v1(state, Path(only), request).await
+    of_agent(state, Path(only), Extension(A2aDialect::V1), request).await
 }
 
 /// The addresses of the gateway: those that the file of agents says, or else by the one that the caller has used.

@@ -41,6 +41,7 @@ pub use self::agents::{
 };
 pub use self::card::card;
 pub(crate) use self::card::is_card;
+use self::dialect::A2aDialect;
 #[cfg(feature = "grpc")]
 pub(crate) use self::grpc::{routes as grpc_routes, with_refusals as with_grpc_refusals};
 pub(crate) use self::ops::SharedFolds;
@@ -62,15 +63,14 @@ const BODY_MAX: usize = 24 << 20;
 
 /// The routes of agents.
 pub(crate) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
-    let at = |path: &str| format!("{BASE}{path}");
     Router::new()
         .route(card::ROOT_PATH, get(card::of_only_agent))
-        .route(&at(card::PATH), get(card::v1))
-        .route(&format!("{BASE_V03}{}", card::PATH), get(card::v03))
         .route(BASE, post(rpc::v1))
-        .route(&at("/"), post(rpc::v1))
+        .route(&format!("{BASE}/"), post(rpc::v1))
         .route(BASE_V03, post(rpc::v03))
         .route(&format!("{BASE_V03}/"), post(rpc::v03))
+        .merge(card::routes(BASE, A2aDialect::V1))
+        .merge(card::routes(BASE_V03, A2aDialect::V03))
         .merge(rest::routes())
 }
 
