@@ -63,6 +63,25 @@ pub struct StepInput {
 }
 
 impl StepInput {
+    /// A Step with nothing but an id, which is its title, too.
+    pub fn bare(step_id: StepId) -> Self {
+        Self {
+            assignee: None,
+            claim_only_by: None,
+            depends_on_step_ids: Vec::new(),
+            ext: None,
+            handler: None,
+            input: None,
+            inputs_from: None,
+            required: None,
+            retry_policy: None,
+            summary: SmolStr::default(),
+            title: step_id.as_str().into(),
+            step_id,
+            worker_pool_id: None,
+        }
+    }
+
     /// The Step as it is stored, with defaults filled in (DAG-08, DAG-09, DAG-14).
     pub fn filled_in(&self, default_pool: &PoolId) -> StepSpec {
         StepSpec {

@@ -157,21 +157,7 @@ pub struct Step(Result<StepInput, Rejection>);
 impl Step {
     /// A Step with an id that is unique in its Task, and is its title too.
     pub fn new(id: &str) -> Self {
-        let step = StepId::new(id).map(|step_id| StepInput {
-            assignee: None,
-            claim_only_by: None,
-            ext: None,
-            depends_on_step_ids: Vec::new(),
-            handler: None,
-            input: None,
-            inputs_from: None,
-            required: None,
-            retry_policy: None,
-            step_id,
-            summary: Default::default(),
-            title: id.into(),
-            worker_pool_id: None,
-        });
+        let step = StepId::new(id).map(StepInput::bare);
         Self(step.map_err(Rejection::from))
     }
 

@@ -215,20 +215,12 @@ impl Case<'_, '_> {
     /// A Step in place of this one.
     fn replacing(&self) -> Option<Idea> {
         let spec = self.step.spec;
+        let id = NEW.hyphenated().encode_lower(&mut Uuid::encode_buffer()).parse().ok()?;
         let step = StepInput {
-            assignee: None,
-            claim_only_by: None,
-            depends_on_step_ids: Vec::new(),
-            ext: None,
-            handler: None,
-            input: None,
-            inputs_from: None,
             required: Some(spec.required),
-            retry_policy: None,
-            step_id: StepId::new(NEW.hyphenated().encode_lower(&mut Uuid::encode_buffer())).ok()?,
-            summary: SmolStr::default(),
             title: spec.title.clone(),
             worker_pool_id: Some(spec.worker_pool_id.clone()),
+            ..StepInput::bare(id)
         };
         Some(Remedy::new("add_step").by_patch(Operation::AddStep { step, reason: None }))
     }

@@ -123,7 +123,7 @@ fn made_for(agent: &Agent, input: Value) -> Result<CreateTask, Rejection> {
         AgentWork::Handler { handler, pool, attempts } => {
             let step = StepInput {
                 handler: Some(handler.clone()),
-                ..taking(bare_step(StepId::new(STEP)?), input)
+                ..taking(StepInput::bare(StepId::new(STEP)?), input)
             };
             let retry_policy =
                 RetryPolicy { max_attempts: Some(Limit::Of(*attempts)), ..RetryPolicy::default() };
@@ -149,25 +149,6 @@ fn taking(step: StepInput, input: Value) -> StepInput {
     let mut ext: Map<String, Json> = step.ext.unwrap_or_default();
     ext.insert(TAKES_MESSAGE.into(), true.into());
     StepInput { input: Some(input), ext: Some(ext), ..step }
-}
-
-/// A Step with nothing but an id, which is its title, too.
-pub(crate) fn bare_step(step_id: StepId) -> StepInput {
-    StepInput {
-        assignee: None,
-        claim_only_by: None,
-        depends_on_step_ids: Vec::new(),
-        ext: None,
-        handler: None,
-        input: None,
-        inputs_from: None,
-        required: None,
-        retry_policy: None,
-        summary: SmolStr::default(),
-        title: step_id.as_str().into(),
-        step_id,
-        worker_pool_id: None,
-    }
 }
 
 /// The first line of a message, cut.

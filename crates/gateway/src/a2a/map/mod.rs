@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tenure_core::id::BlobHash;
 
 pub(crate) use self::fold::{FoldError, TaskFold};
-pub(crate) use self::input::{AGENT, CALLER, CONTEXT, NewTask, bare_step, key_of};
+pub(crate) use self::input::{AGENT, CALLER, CONTEXT, NewTask, key_of};
 pub(crate) use self::parts::standard_base64;
 pub(crate) use self::stored::{StoredMessage, stored};
 pub(crate) use crate::a2a::wire::{has_ended, is_interrupted, is_settled};

@@ -18,7 +18,6 @@ use super::AgentCall;
 use super::list::check_whole;
 use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
-use crate::a2a::map::bare_step;
 use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget, check_headers};
 use crate::a2a::wire::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
 
@@ -209,7 +208,7 @@ fn courier(order: PushOrder) -> Result<CreateTask, Rejection> {
     let step = StepInput {
         handler: Some(HandlerName::new(COURIERS)?),
         input: Some(Value::json(json)),
-        ..bare_step("carry".parse()?)
+        ..StepInput::bare("carry".parse()?)
     };
     Ok(CreateTask {
         title: "updates of a task".into(),
