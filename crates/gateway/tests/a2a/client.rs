@@ -56,3 +56,41 @@ async fn a_client_says_its_version_with_every_request() {
         assert!(seen.iter().all(|named| named.as_deref() == Some(version)), "{seen:?}");
     }
 }
+
+/// Each host is sent its own token, also where the card of one leads to another. A host without one is sent none.
+#[tokio::test]
+async fn a_token_goes_to_its_host_alone() {
+    let seen = Arc::<Mutex<Vec<(String, String)>>>::default();
+    let hears = Arc::clone(&seen);
+    let answer = move |headers: HeaderMap| {
+        let text = |name: &str| {
+            headers.get(name).map_or(String::new(), |it| it.to_str().unwrap().to_owned())
+        };
+        let (host, port) =
+            text("host").split_once(':').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        hears.lock().unwrap().push((host, text("authorization")));
+        let interface = json!({
+            "url": format!("http://localhost:{port}"), "protocolBinding": "JSONRPC",
+            "protocolVersion": "1.0",
+        });
+        async move { json!({"name": "a", "supportedInterfaces": [interface]}).to_string() }
+    };
+    let to = serve(Router::new().fallback(answer)).await;
+    let first = ("127.0.0.1".to_owned(), "one".to_owned());
+    let second = ("localhost".to_owned(), "two".to_owned());
+    for (tokens, expected) in [
+        (vec![first.clone(), second], ["Bearer one", "Bearer two"]),
+        (vec![first], ["Bearer one", ""]),
+    ] {
+        let hosts = vec!["localhost".to_owned()];
+        let tokens = tokens.into_iter().collect();
+        let settings =
+            PeerSettings { hosts, tokens, ..PeerSettings::new(format!("http://{to}/a")) };
+        assert!(!format!("{settings:?}").contains("one\""), "{settings:?}");
+        let client = PeerClient::connect(&settings).await.unwrap();
+        client.get("t", None).await.unwrap_err();
+        let told = std::mem::take(&mut *seen.lock().unwrap());
+        let told: Vec<_> = told.iter().map(|(host, token)| (&**host, &**token)).collect();
+        assert_eq!(told, [("127.0.0.1", expected[0]), ("localhost", expected[1])]);
+    }
+}

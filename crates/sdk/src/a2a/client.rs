@@ -1,5 +1,7 @@
 //! A client of one agent.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +25,15 @@ use super::follow::PeerUpdates;
 const LOOKED_THROUGH: u32 = 100;
 
 /// How to reach an agent.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PeerSettings {
     /// The address of the agent or of its card.
     pub url: String,
-    /// The token that says who the caller is.
+    /// The token that says who the caller is. It is sent to the host of `url`, and to one of `hosts` if the card leads
+    /// there.
     pub token: Option<String>,
+    /// The tokens of hosts, by their names in lower case. A host that has one here is sent this one, and not `token`.
+    pub tokens: BTreeMap<String, String>,
     /// The certificate of the authority that signed the agent's own, if the machine does not know it.
     pub ca: Option<PathBuf>,
     /// The version to speak; none: the latest one that both know.
@@ -46,6 +51,7 @@ impl PeerSettings {
         Self {
             url: url.into(),
             token: None,
+            tokens: BTreeMap::new(),
             ca: None,
             version: None,
             hosts: Vec::new(),
@@ -59,6 +65,27 @@ impl PeerSettings {
     /// The address is none.
     pub fn host(&self) -> Result<String, PeerError> {
         Ok(PeerUrl::read(&self.url)?.host)
+    }
+
+    /// What goes with each request to this host.
+    fn access(&self, host: &str) -> PeerAccess {
+        let token = self.tokens.get(host).or(self.token.as_ref());
+        PeerAccess { token: token.cloned(), ca: self.ca.clone() }
+    }
+}
+
+impl fmt::Debug for PeerSettings {
+    /// Names the hosts that have tokens, and shows no token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerSettings")
+            .field("url", &self.url)
+            .field("has_token", &self.token.is_some())
+            .field("tokens", &self.tokens.keys())
+            .field("ca", &self.ca)
+            .field("version", &self.version)
+            .field("hosts", &self.hosts)
+            .field("request_timeout", &self.request_timeout)
+            .finish()
     }
 }
 
@@ -84,14 +111,13 @@ impl PeerClient {
     /// There is no card, nothing in it is spoken here, or it leads to a host that is not its own and not among
     /// those in the settings.
     pub async fn connect(settings: &PeerSettings) -> Result<Self, PeerError> {
-        let access = PeerAccess { token: settings.token.clone(), ca: settings.ca.clone() };
-        let card = find_card(settings, &access).await?;
+        let card = find_card(settings).await?;
         let url = PeerUrl::read(&card.interface.url)?;
         let own = PeerUrl::read(&settings.url)?.host;
         if url.host != own && !settings.hosts.iter().any(|it| it.eq_ignore_ascii_case(&url.host)) {
             return Err(PeerError::Host(url.host));
         }
-        let link = PeerLink::new(&url, &access).await?;
+        let link = PeerLink::new(&url, &settings.access(&url.host)).await?;
         let request_timeout = settings.request_timeout;
         Ok(Self { shared: Arc::new(PeerShared { card, url, link, request_timeout }) })
     }
@@ -263,9 +289,9 @@ impl PeerClient {
 }
 
 /// The card of an agent: the first that is found at the places where it may be.
-async fn find_card(settings: &PeerSettings, access: &PeerAccess) -> Result<PeerCard, PeerError> {
+async fn find_card(settings: &PeerSettings) -> Result<PeerCard, PeerError> {
     let url = PeerUrl::read(&settings.url)?;
-    let link = PeerLink::new(&url, access).await?;
+    let link = PeerLink::new(&url, &settings.access(&url.host)).await?;
     let mut last = 0;
     for place in url.cards() {
         let found = link.json(&PeerRequest::get(&place.path), settings.request_timeout).await;

@@ -33,7 +33,6 @@ pub(super) const JSON: &str = "application/json, application/a2a+json";
 pub(super) const STREAM: &str = "text/event-stream";
 
 /// What goes with each request.
-#[derive(Debug, Clone, Default)]
 pub(super) struct PeerAccess {
     pub(super) token: Option<String>,
     pub(super) ca: Option<PathBuf>,

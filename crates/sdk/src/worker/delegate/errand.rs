@@ -142,6 +142,7 @@ impl Errand {
         let settings = PeerSettings {
             version: *version,
             ca: self.settings.ca.clone(),
+            tokens: self.settings.tokens.clone(),
             ..PeerSettings::new(card)
         };
         let host = settings.host()?;
@@ -149,9 +150,7 @@ impl Errand {
         if hosts.as_ref().is_some_and(|all| !all.iter().any(|it| it.eq_ignore_ascii_case(&host))) {
             return Err(PeerError::Host(host));
         }
-        let token = self.settings.tokens.get(&host).cloned();
-        PeerClient::connect(&PeerSettings { token, hosts: hosts.unwrap_or_default(), ..settings })
-            .await
+        PeerClient::connect(&PeerSettings { hosts: hosts.unwrap_or_default(), ..settings }).await
     }
 
     /// The task of the agent: that of an earlier Attempt, or a new one, which a checkpoint names before anything
