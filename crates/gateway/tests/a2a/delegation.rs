@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::get;
 use serde_json::{Value as Json, json};
 use tenure_core::id::{StepId, TaskId};
 use tenure_core::record::RetryPolicy;
@@ -14,7 +17,7 @@ use tenure_sdk::a2a::{PeerBinding, PeerClient, PeerError, PeerReason, PeerSettin
 use tenure_sdk::client::{Step, Task};
 use tokio::time::{sleep, timeout};
 
-use crate::house::{House, LocalClient};
+use crate::house::{House, LocalClient, serve};
 use crate::talk::Talk;
 
 /// Whatever a test waits for comes sooner than this.
@@ -41,7 +44,12 @@ impl Errands {
 
     /// A Task whose one Step says this to an agent, and may fail once.
     async fn say(&self, path: &str, text: &str) -> TaskId {
-        let input = json!({"card": self.card(path), "message": text});
+        self.say_to(&self.card(path), text).await
+    }
+
+    /// The same for an agent anywhere.
+    async fn say_to(&self, card: &str, text: &str) -> TaskId {
+        let input = json!({"card": card, "message": text});
         let step = Step::new("ask").handler("a2a").input_json(&input).unwrap();
         let once = RetryPolicy { max_attempts: Some(Limit::Of(1)), ..RetryPolicy::default() };
         self.client.create(Task::new("errand").step(step).retry(once)).await.unwrap()
@@ -143,6 +151,28 @@ async fn a_failure_of_the_agent_is_one_of_the_step() {
         let failed = errands.until(&task, "failed").await;
         assert_eq!(failed["status_reason"]["code"], code, "{failed}");
         assert_eq!(failed["status_reason"]["message"], "it is broken");
+    }
+}
+
+/// An agent that fails where it is asked has refused nothing: another try may do better.
+#[tokio::test]
+async fn an_internal_error_of_the_agent_is_no_refusal() {
+    let errands = Errands::open().await;
+    let card = |headers: HeaderMap| async move {
+        let url = format!("http://{}", headers["host"].to_str().unwrap());
+        let interface = json!({"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
+        json!({"name": "a", "supportedInterfaces": [interface]}).to_string()
+    };
+    let by_status = || async { (StatusCode::INTERNAL_SERVER_ERROR, String::new()) };
+    let by_code = || async {
+        let error = json!({"code": -32603, "message": "Internal error"});
+        (StatusCode::OK, json!({"jsonrpc": "2.0", "id": 1, "error": error}).to_string())
+    };
+    let routes = Router::new().route("/.well-known/agent-card.json", get(card));
+    for routes in [routes.clone().fallback(by_status), routes.fallback(by_code)] {
+        let task = errands.say_to(&format!("http://{}", serve(routes).await), "hello").await;
+        let failed = errands.until(&task, "failed").await;
+        assert_eq!(failed["status_reason"]["code"], "a2a_failed", "{failed}");
     }
 }
 

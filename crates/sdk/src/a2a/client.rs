@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::address::PeerUrl;
 use super::ask::PeerAsk;
 use super::card::{PeerBinding, PeerCard, PeerInterface, PeerVersion};
-use super::error::{PeerError, PeerReason};
+use super::error::{PeerError, PeerReason as R};
 use super::exchange::{JSON, PeerAccess, PeerLink, PeerRequest, STREAM};
 use super::follow::PeerUpdates;
 
@@ -173,10 +173,8 @@ impl PeerClient {
         };
         let page: A2aTaskPage = match self.ask(&PeerAsk::List(&asked)).await {
             Ok(page) => self.read(page)?,
-            // An agent that keeps no lists has no answer, and that is one.
-            Err(error)
-                if matches!(error.reason(), Some(PeerReason::Unsupported | PeerReason::Other)) =>
-            {
+            // An agent that keeps no lists refuses this, or fails at it.
+            Err(error) if matches!(error.reason(), Some(R::Unsupported | R::Other | R::Broken)) => {
                 return Ok(None);
             }
             Err(error) => return Err(error),

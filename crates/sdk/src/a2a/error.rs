@@ -17,19 +17,23 @@ pub enum PeerReason {
     Denied,
     /// It cannot do this now; the same request may work later.
     Busy,
-    /// Anything else: the request is wrong, or the agent is.
+    /// It has failed, and does not say that the request is wrong.
+    Broken,
+    /// Anything else: the request is wrong.
     Other,
 }
 
 use PeerReason as R;
 
 /// The reasons by their codes in JSON-RPC, and by their names in HTTP+JSON.
-const REASONS: [(i64, &str, PeerReason); 5] = [
+const REASONS: [(i64, &str, PeerReason); 7] = [
     (-32001, "TASK_NOT_FOUND", R::TaskNotFound),
     (-32002, "TASK_NOT_CANCELABLE", R::TaskNotCancelable),
     (-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", R::Unsupported),
     (-32004, "UNSUPPORTED_OPERATION", R::Unsupported),
+    (-32006, "INVALID_AGENT_RESPONSE", R::Broken),
     (-32009, "VERSION_NOT_SUPPORTED", R::VersionNotSupported),
+    (-32603, "INTERNAL", R::Broken),
 ];
 
 impl PeerReason {
@@ -56,6 +60,7 @@ impl PeerReason {
             401 | 403 => Self::Denied,
             408 | 429 | 502..=504 => Self::Busy,
             404 => Self::TaskNotFound,
+            500 => Self::Broken,
             _ => Self::Other,
         }
     }
@@ -170,6 +175,8 @@ mod tests {
             (json!({"code": 404}), R::TaskNotFound),
             (json!({"code": -32603, "data": named("UNAVAILABLE")}), R::Busy),
             (json!({"code": -32600, "data": named("PERMISSION_DENIED")}), R::Denied),
+            (json!({"code": -32603, "message": "Internal error"}), R::Broken),
+            (json!({"code": 500, "status": "INTERNAL"}), R::Broken),
             (json!({"code": -32602, "message": "no"}), R::Other),
             (json!("what?"), R::Other),
         ] {

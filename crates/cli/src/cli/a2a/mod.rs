@@ -307,7 +307,7 @@ impl From<PeerError> for Failure {
             PeerError::Refused { reason, .. } => match reason {
                 PeerReason::TaskNotFound => failed(Exit::NotFound).help(OWN),
                 PeerReason::Denied => failed(Exit::NotAllowed).help(LOGIN),
-                PeerReason::Busy => failed(Exit::Unavailable).help(REACH),
+                PeerReason::Busy | PeerReason::Broken => failed(Exit::Unavailable).help(REACH),
                 PeerReason::TaskNotCancelable | PeerReason::Unsupported => {
                     failed(Exit::Conflict).help(ANOTHER)
                 }

@@ -46,6 +46,9 @@ impl Errand {
                 self.mark(&WorkMark::Ended(self.work.round)).await?;
                 self.ctx.fail("a2a_task_gone", &message, None)
             }
+            PeerError::Refused { reason: PeerReason::Broken, .. } => {
+                self.ctx.fail("a2a_failed", &message, None)
+            }
             PeerError::Malformed { .. } => self.ctx.fail("a2a_malformed", &message, None),
             error if error.is_retryable() => self.ctx.fail("a2a_unreachable", &message, None),
             _ => self.ctx.reject(&message),
