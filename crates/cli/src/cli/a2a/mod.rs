@@ -9,13 +9,14 @@ use serde_json::{Value as Json, json};
 use tenure_core::view::gateway::A2aState;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::a2a::{
-    A2aMessage, A2aPart, A2aReply, A2aRole, A2aSend, A2aSendConfiguration, A2aTask, A2aTaskStatus,
-    A2aUpdate, PeerClient, PeerError, PeerFollower, PeerReason, PeerSettings, PeerVersion,
-    has_ended, is_settled,
+    A2aArtifact, A2aMessage, A2aPart, A2aReply, A2aRole, A2aSend, A2aSendConfiguration, A2aTask,
+    A2aTaskStatus, A2aUpdate, PeerClient, PeerError, PeerFollower, PeerReason, PeerSettings,
+    PeerVersion, has_ended, is_settled,
 };
 use uuid::Uuid;
 
 pub(crate) use self::delegation::DelegationArgs;
+use super::answer::human::{self, one_line};
 use super::answer::{Exit, Failure, Format, Shape, Sheet, output};
 use super::runtime::{one_thread, unless_stopped};
 
@@ -130,15 +131,15 @@ impl PeerArgs {
     fn show(&self, task: &A2aTask) -> Result<Exit, Failure> {
         self.output.answer(task, Shape::one("id"), || {
             let mut sheet = Sheet::bare();
-            sheet.field("task", &task.id);
-            sheet.field("context", &task.context_id);
+            sheet.field("task", one_line(&task.id));
+            sheet.field("context", one_line(&task.context_id));
             sheet.field("state", task.status.state.as_str());
             if let Some(said) = said(&task.status) {
                 sheet.field("says", &said);
             }
             for artifact in &task.artifacts {
                 let name = artifact.name.as_deref().unwrap_or(&artifact.artifact_id);
-                sheet.field(name, in_short(&artifact.parts));
+                sheet.field(&one_line(name), in_short(&artifact.parts));
             }
             sheet.print()
         })
@@ -149,7 +150,7 @@ impl PeerArgs {
         self.show(task)?;
         let state = task.status.state;
         if is_settled(state) && !has_ended(state) {
-            let (url, id) = (&self.url, &task.id);
+            let (url, id) = (&self.url, one_line(&task.id));
             output::say(format_args!("the agent asks: tenure a2a send {url} --task {id} TEXT"));
         }
         Ok(exit_of(state))
@@ -170,9 +171,9 @@ async fn card(args: &PeerArgs) -> Result<Exit, Failure> {
     let shown = json!({"url": card.url, "interface": card.interface, "card": card.text});
     args.output.answer(&shown, Shape::one("url"), || {
         let mut sheet = Sheet::bare();
-        sheet.field("agent", &card.name);
+        sheet.field("agent", one_line(&card.name));
         sheet.field("card", &card.url);
-        sheet.field("address", &card.interface.url);
+        sheet.field("address", one_line(&card.interface.url));
         sheet.field("speaks", shown["interface"]["binding"].as_str().unwrap_or_default());
         sheet.field("version", card.interface.version.as_str());
         sheet.field("streams", if card.streams { "yes" } else { "no" });
@@ -196,7 +197,7 @@ async fn send(args: &SendArgs) -> Result<Exit, Failure> {
     match client.send(&asked).await? {
         A2aReply::Message(message) => {
             args.agent.output.answer(&message, Shape::one("messageId"), || {
-                output::print(format!("{}\n", message.text()))
+                output::print(human::indented(&message.text(), ""))
             })
         }
         A2aReply::Task(task) if args.no_wait => args.agent.show(&task),
@@ -240,14 +241,19 @@ fn tell(format: Format, update: &A2aUpdate) -> Result<(), Failure> {
     if format.is_json() {
         return output::print(format!("{}\n", json!(update)));
     }
-    let line = match update {
-        A2aUpdate::Message(message) => message.text(),
+    match format {
+        Format::Quiet => Ok(()),
+        _ => output::print(format!("{}\n", line_of(update))),
+    }
+}
+
+/// An update as a line, in which nothing of the agent would steer a terminal.
+fn line_of(update: &A2aUpdate) -> String {
+    match update {
+        A2aUpdate::Message(message) => one_line(&message.text()),
         A2aUpdate::ArtifactUpdate(update) => {
-            format!(
-                "artifact {}: {}",
-                update.artifact.artifact_id,
-                in_short(&update.artifact.parts)
-            )
+            let A2aArtifact { artifact_id, parts, .. } = &update.artifact;
+            format!("artifact {}: {}", one_line(artifact_id), in_short(parts))
         }
         A2aUpdate::Task(_) | A2aUpdate::StatusUpdate(_) => {
             status_of(update).map_or_else(String::new, |status| match said(status) {
@@ -255,22 +261,19 @@ fn tell(format: Format, update: &A2aUpdate) -> Result<(), Failure> {
                 None => status.state.to_string(),
             })
         }
-    };
-    match format {
-        Format::Quiet => Ok(()),
-        _ => output::print(format!("{line}\n")),
     }
 }
 
-/// What an agent says about the state of its task.
+/// What an agent says about the state of its task, as one line.
 fn said(status: &A2aTaskStatus) -> Option<String> {
-    status.message.as_ref().map(A2aMessage::text).filter(|text| !text.is_empty())
+    let text = status.message.as_ref().map(A2aMessage::text).filter(|text| !text.is_empty())?;
+    Some(one_line(&text))
 }
 
 /// Parts as one line: texts as they are, everything else as JSON.
 fn in_short(parts: &[A2aPart]) -> String {
     let each = parts.iter().map(|part| match part.as_text() {
-        Some(text) => text.to_owned(),
+        Some(text) => one_line(text),
         None => serde_json::to_value(part).unwrap_or(Json::Null).to_string(),
     });
     each.collect::<Vec<_>>().join(" ")
@@ -294,7 +297,11 @@ const LOGIN: &str = "--token, or TENURE_A2A_TOKEN, is the token that the agent k
 
 impl From<PeerError> for Failure {
     fn from(error: PeerError) -> Self {
-        let failed = |exit| Self::caused(exit, &error);
+        let failed = |exit| {
+            let mut failure = Self::caused(exit, &error);
+            failure.message = one_line(&failure.message);
+            failure
+        };
         match &error {
             PeerError::Address { .. } => failed(Exit::Usage).help(ADDRESS),
             PeerError::Host(_) => failed(Exit::NotAllowed).help(HOST),
@@ -315,5 +322,34 @@ impl From<PeerError> for Failure {
                 PeerReason::Other => failed(Exit::Usage),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Agents are programs of others: what they say is shown, and does not steer the terminal.
+    #[test]
+    fn what_an_agent_says_steers_no_terminal() {
+        let said =
+            |text: &str| A2aMessage { parts: vec![A2aPart::text(text)], ..A2aMessage::default() };
+        let status = A2aTaskStatus {
+            state: A2aState::Working,
+            message: Some(said("one\x1b[2J\ntwo")),
+            timestamp: String::new(),
+        };
+        let task = json!({"taskId": "t", "status": status});
+        let update: A2aUpdate = serde_json::from_value(json!({"statusUpdate": task})).unwrap();
+        assert_eq!(line_of(&update), "working: one\\u{1b}[2J two");
+        assert_eq!(line_of(&A2aUpdate::Message(said("\x07"))), "\\u{7}");
+        let artifact = json!({"artifactId": "a\r", "parts": [{"text": "b\x1b"}]});
+        let artifact = json!({"taskId": "t", "artifact": artifact});
+        let update: A2aUpdate =
+            serde_json::from_value(json!({"artifactUpdate": artifact})).unwrap();
+        assert_eq!(line_of(&update), "artifact a : b\\u{1b}");
+        let message = "no\x1b[2J".to_owned();
+        let refused = PeerError::Refused { reason: PeerReason::Denied, message };
+        assert!(!Failure::from(refused).message.contains('\x1b'));
     }
 }
