@@ -208,16 +208,17 @@ impl TaskFold {
         }
     }
 
-    /// Notes artifacts. One that is reported again is shown as it is now, but its parts are added only once.
+    /// Notes artifacts. An address that is reported again is shown as it is now, because it may have changed (ART-01).
+    /// Data never changes, and is shown once: it may be a chunk with others behind it.
     fn hear_artifacts(&mut self, given: &[ArtifactInput], news: &mut CommitNews) {
         for one in given {
             let view = self.task.durable();
             // A later report may say no more than that the artifact is there now (ART-01).
             let whole = view.artifact(&one.artifact_id).map(|known| known.given.clone());
             drop(view);
-            let Some(chunk) = whole.as_ref().and_then(chunk_of) else { continue };
-            let is_new = self.shown_artifacts.insert(one.artifact_id.clone());
-            if is_new || !chunk.append {
+            let Some(whole) = whole else { continue };
+            let Some(chunk) = chunk_of(&whole) else { continue };
+            if self.shown_artifacts.insert(one.artifact_id.clone()) || whole.data.is_none() {
                 news.chunks.push(chunk);
             }
         }

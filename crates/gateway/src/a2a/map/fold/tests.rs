@@ -210,6 +210,37 @@ async fn a_question_that_is_still_asked_is_not_in_the_history() {
     assert_eq!(history(&fold), ["ask", "who are you?", "ann"]);
 }
 
+/// ART-01: a chunk that another Attempt reports again neither comes twice nor takes the place of those behind it. An
+/// address that is reported again is shown as it is now.
+#[tokio::test]
+async fn an_artifact_that_is_reported_again_loses_nothing() {
+    let stage = Stage::open().await;
+    let task = stage.begin("ask").await;
+    stage.settled(&task).await;
+    let artifact = |fields: Json| -> ArtifactInput {
+        let mut all = json!({"name": "n", "kind": "data", "state": "available"});
+        all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    };
+    let chunk = |number: u8| {
+        let parts = json!([{"text": format!("chunk-{number}")}]);
+        let said = json!({"artifactId": "x", "parts": parts, "append": number > 1});
+        let media_type = "application/vnd.tenure.a2a-artifact+json";
+        let id = format!("c{number}");
+        artifact(json!({"artifact_id": id, "media_type": media_type, "data": said.to_string()}))
+    };
+    let at = |uri: &str| artifact(json!({"artifact_id": "u", "uri": uri}));
+    let (old, new) = (at("https://a.example"), at("https://b.example"));
+    for one in [chunk(1), chunk(2), chunk(1), chunk(2), old, new] {
+        let note = AppendProgress { artifacts: vec![one], ..AppendProgress::default() };
+        stage.client.note(&task, note).await.unwrap();
+    }
+    let (fold, _) = stage.settled(&task).await;
+    let parts: Vec<Json> = fold.shown().artifacts.iter().map(|it| json!(it.parts)).collect();
+    let url = json!([{"url": "https://b.example", "filename": "n"}]);
+    assert_eq!(parts, [json!([{"text": "chunk-1"}, {"text": "chunk-2"}]), url]);
+}
+
 /// A2A-17, 7.3: a task that its worker rejects is rejected, and one that fails has failed.
 #[tokio::test]
 async fn a_task_says_why_it_has_not_completed() {
