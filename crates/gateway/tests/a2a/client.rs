@@ -1,13 +1,17 @@
 //! What our own client sends to agents of others.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use serde_json::{Value as Json, json};
-use tenure_sdk::a2a::{PeerClient, PeerSettings};
+use tenure_sdk::a2a::{A2aUpdate, PeerClient, PeerFollower, PeerSettings};
+use tokio::time::timeout;
 
 use crate::house::serve;
 
@@ -93,4 +97,48 @@ async fn a_token_goes_to_its_host_alone() {
         let told: Vec<_> = told.iter().map(|(host, token)| (&**host, &**token)).collect();
         assert_eq!(told, [("127.0.0.1", expected[0]), ("localhost", expected[1])]);
     }
+}
+
+/// An agent whose streams end as soon as they have begun is asked less and less often.
+#[tokio::test]
+async fn an_agent_without_lasting_streams_is_not_asked_all_the_time() {
+    let asked = Arc::<AtomicUsize>::default();
+    let counts = Arc::clone(&asked);
+    let answer = move |request: Request| {
+        let task = json!({"id": "t", "status": {"state": "TASK_STATE_WORKING"}});
+        let streams = request.headers().get("accept").is_some_and(|it| it == "text/event-stream");
+        if !streams {
+            counts.fetch_add(1, Ordering::SeqCst);
+        }
+        async move {
+            match streams {
+                false => ([("content-type", "application/json")], task.to_string()),
+                true => {
+                    let frame = format!("data: {}\n\n", json!({"task": task}));
+                    ([("content-type", "text/event-stream")], frame)
+                }
+            }
+        }
+    };
+    let card = |headers: HeaderMap| async move {
+        let url = format!("http://{}", headers["host"].to_str().unwrap());
+        let interface =
+            json!({"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"});
+        let card = json!({
+            "name": "a", "supportedInterfaces": [interface], "capabilities": {"streaming": true},
+        });
+        card.to_string()
+    };
+    let routes = Router::new().route("/.well-known/agent-card.json", get(card)).fallback(answer);
+    let settings = PeerSettings::new(format!("http://{}", serve(routes).await));
+    let client = PeerClient::connect(&settings).await.unwrap();
+    let mut follower = PeerFollower::new(client, "t");
+    let follows = async {
+        loop {
+            assert!(matches!(follower.next().await.unwrap(), A2aUpdate::Task(_)));
+        }
+    };
+    timeout(Duration::from_secs(3), follows).await.unwrap_err();
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((1..=7).contains(&asked), "{asked}");
 }

@@ -91,7 +91,10 @@ impl PeerFollower {
     /// The agent refuses, or has been out of reach for an hour.
     pub async fn next(&mut self) -> Result<A2aUpdate, PeerError> {
         if let Some(update) = self.told().await {
-            self.pause = PAUSES.0;
+            // Each stream begins with the task, so one that ends behind that has told nothing new.
+            if !matches!(update, A2aUpdate::Task(_)) {
+                self.pause = PAUSES.0;
+            }
             return Ok(update);
         }
         sleep(jittered(self.pause)).await;
