@@ -1,6 +1,6 @@
 //! What caller and agent say: messages and their parts.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
 use super::A2aMetadata;
@@ -86,20 +86,56 @@ impl A2aMessage {
 
 /// A part of a message or of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", try_from = "PartFields")]
 pub struct A2aPart {
     /// What it holds.
     #[serde(flatten)]
     pub content: A2aContent,
     /// Anything beside it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<A2aMetadata>,
     /// The name of the file that it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
     /// Its media type.
-    #[serde(alias = "media_type", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
+}
+
+/// A part as it is read: any of its fields may be missing.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PartFields {
+    text: Option<String>,
+    raw: Option<String>,
+    url: Option<String>,
+    #[serde(deserialize_with = "read_data")]
+    data: Option<Json>,
+    metadata: Option<A2aMetadata>,
+    filename: Option<String>,
+    #[serde(alias = "media_type")]
+    media_type: Option<String>,
+}
+
+/// Data that is there, even if it is null.
+fn read_data<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(d).map(Some)
+}
+
+impl TryFrom<PartFields> for A2aPart {
+    type Error = &'static str;
+
+    /// A field that is null counts as one that is not there, but for data if there is nothing else.
+    fn try_from(fields: PartFields) -> Result<Self, &'static str> {
+        let PartFields { text, raw, url, data, metadata, filename, media_type } = fields;
+        let others =
+            [text.map(A2aContent::Text), raw.map(A2aContent::Raw), url.map(A2aContent::Url)];
+        let mut all = others.into_iter().flatten().collect::<Vec<_>>();
+        all.extend(data.filter(|data| all.is_empty() || !data.is_null()).map(A2aContent::Data));
+        let content = all.pop().filter(|_| all.is_empty());
+        let content = content.ok_or("a part has exactly one of text, raw, url and data")?;
+        Ok(Self { content, metadata, filename, media_type })
+    }
 }
 
 /// What a part holds: exactly one of these.
@@ -167,8 +203,25 @@ mod tests {
             let part: A2aPart = serde_json::from_value(given.clone()).unwrap();
             assert_eq!(serde_json::to_value(&part).unwrap(), given);
         }
-        let nothing = serde_json::from_value::<A2aPart>(json!({"filename": "a"}));
-        assert!(nothing.is_err());
+    }
+
+    /// What a part holds is not guessed: a null beside it is nothing, and of two contents none would be the right one.
+    #[test]
+    fn a_part_holds_one_thing() {
+        let read = |given: Json| serde_json::from_value::<A2aPart>(given).map(|it| it.content);
+        for (given, expected) in [
+            (json!({"text": "hi", "data": null}), A2aContent::Text("hi".into())),
+            (json!({"raw": null, "text": "", "url": null}), A2aContent::Text(String::new())),
+            (json!({"text": null, "data": {"a": 1}}), A2aContent::Data(json!({"a": 1}))),
+            (json!({"data": null, "mediaType": null}), A2aContent::Data(Json::Null)),
+        ] {
+            assert_eq!(read(given.clone()).unwrap(), expected, "{given}");
+        }
+        for wrong in
+            [json!({"filename": "a"}), json!({"text": null}), json!({"text": "a", "data": {}})]
+        {
+            assert!(read(wrong.clone()).is_err(), "{wrong}");
+        }
     }
 
     /// Fields that nobody knows are passed over, and an empty id is no id.
