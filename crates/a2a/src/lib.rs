@@ -2,7 +2,8 @@
 //! 0.3 ([`v03`]). Both the agents of a gateway and the client of other agents use them; nothing here sends or waits.
 //!
 //! Readers pass over fields that they do not know, and take what callers send also under the names of the
-//! definition, such as `context_id`. A field without a value is not written. ProtoJSON asks for all three.
+//! definition, such as `context_id`. A field without a value is not written, and one that is null is read as if it were
+//! not there. ProtoJSON asks for all of this.
 
 mod card;
 mod message;
@@ -12,6 +13,7 @@ mod task;
 mod time;
 pub mod v03;
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json};
 
 pub use self::card::{
@@ -31,6 +33,15 @@ pub use self::time::{from_timestamp, to_http_date, to_timestamp};
 
 /// An open map of JSON values.
 pub type A2aMetadata = Map<String, Json>;
+
+/// Reads a field that may be null, and then has its default value.
+fn or_default<'de, D, T>(d: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
 
 /// Whether a flag has its default value, and so is not written.
 #[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
-use super::A2aMetadata;
+use super::{A2aMetadata, or_default};
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +41,15 @@ pub struct A2aMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<A2aMetadata>,
     /// Extensions that it uses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
     /// Other tasks that it is about.
-    #[serde(alias = "reference_task_ids", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        alias = "reference_task_ids",
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub reference_task_ids: Vec<String>,
 }
 

@@ -2,16 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::or_default;
+
 /// Where a caller wants to be told of changes of a task (`TaskPushNotificationConfig`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct A2aPushConfig {
     /// Its id, which the server makes if the caller does not.
+    #[serde(deserialize_with = "or_default")]
     pub id: String,
     /// The task.
     #[serde(alias = "task_id")]
     pub task_id: String,
     /// The address to which updates are sent.
+    #[serde(deserialize_with = "or_default")]
     pub url: String,
     /// What goes with each update, so that the receiver knows it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::message::A2aMessage;
 use super::push::A2aPushConfig;
 use super::task::A2aTask;
-use super::{A2aMetadata, is_off};
+use super::{A2aMetadata, is_off, or_default};
 
 /// `SendMessage` and `SendStreamingMessage`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,7 +25,11 @@ pub struct A2aSend {
 #[serde(rename_all = "camelCase", default)]
 pub struct A2aSendConfiguration {
     /// Media types that the caller takes.
-    #[serde(alias = "accepted_output_modes", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        alias = "accepted_output_modes",
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub accepted_output_modes: Vec<String>,
     /// How much of the history to give.
     #[serde(alias = "history_length", skip_serializing_if = "Option::is_none")]
@@ -34,7 +38,11 @@ pub struct A2aSendConfiguration {
     #[serde(alias = "task_push_notification_config", skip_serializing_if = "Option::is_none")]
     pub task_push_notification_config: Option<A2aPushConfig>,
     /// Whether to answer before the task has ended or asks for something.
-    #[serde(alias = "return_immediately", skip_serializing_if = "is_off")]
+    #[serde(
+        alias = "return_immediately",
+        deserialize_with = "or_default",
+        skip_serializing_if = "is_off"
+    )]
     pub return_immediately: bool,
 }
 
@@ -86,7 +94,11 @@ pub struct A2aList {
     #[serde(alias = "status_timestamp_after", skip_serializing_if = "Option::is_none")]
     pub status_timestamp_after: Option<String>,
     /// Whether to give what they have made.
-    #[serde(alias = "include_artifacts", skip_serializing_if = "is_off")]
+    #[serde(
+        alias = "include_artifacts",
+        deserialize_with = "or_default",
+        skip_serializing_if = "is_off"
+    )]
     pub include_artifacts: bool,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_core::view::gateway::A2aState;
 
 use super::message::{A2aMessage, A2aPart};
-use super::{A2aMetadata, is_off};
+use super::{A2aMetadata, is_off, or_default};
 
 /// The names of states in A2A 1.0 (A2A-17).
 const STATES: [(A2aState, &str); 8] = [
@@ -52,15 +52,15 @@ pub struct A2aTask {
     /// Its id, which the server has made.
     pub id: String,
     /// Its context; empty: its server does not say.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub context_id: String,
     /// How it stands.
     pub status: A2aTaskStatus,
     /// What it has made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<A2aArtifact>,
     /// What was said, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<A2aMessage>,
     /// Anything beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub struct A2aTaskStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<A2aMessage>,
     /// Since when it is so; empty: its server does not say.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub timestamp: String,
 }
 
@@ -128,7 +128,7 @@ pub struct A2aArtifact {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<A2aMetadata>,
     /// Extensions that it uses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ pub struct A2aStatusUpdate {
     /// The task.
     pub task_id: String,
     /// Its context.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub context_id: String,
     /// Its new status.
     pub status: A2aTaskStatus,
@@ -155,15 +155,15 @@ pub struct A2aArtifactUpdate {
     /// The task.
     pub task_id: String,
     /// Its context.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub context_id: String,
     /// The artifact, or its next parts.
     pub artifact: A2aArtifact,
     /// Whether the parts go behind those that are there, and do not replace them.
-    #[serde(default, skip_serializing_if = "is_off")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_off")]
     pub append: bool,
     /// Whether the artifact is whole now.
-    #[serde(default, skip_serializing_if = "is_off")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_off")]
     pub last_chunk: bool,
 }
 

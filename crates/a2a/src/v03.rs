@@ -23,8 +23,12 @@ pub fn send_in(mut params: Json) -> Json {
     if let Some(message) = params.get_mut("message") {
         message_in(message);
     }
-    let options = params.as_object_mut().map(|all| all.entry("configuration").or_insert(json!({})));
-    if let Some(Json::Object(options)) = options {
+    if is_absent(&params, "configuration")
+        && let Some(fields) = params.as_object_mut()
+    {
+        fields.insert("configuration".into(), json!({}));
+    }
+    if let Some(Json::Object(options)) = params.get_mut("configuration") {
         // Here a caller says that it waits; in 1.0 it says that it does not.
         let waits = options.remove("blocking").and_then(|blocking| blocking.as_bool());
         options.insert("returnImmediately".into(), (waits != Some(true)).into());
@@ -63,6 +67,11 @@ pub fn push_name_in(mut params: Json) -> Json {
     json!({ "taskId": taken(&mut params, "id"), "id": id })
 }
 
+/// Whether a field is not there, or is null.
+fn is_absent(params: &Json, name: &str) -> bool {
+    params.get(name).is_none_or(Json::is_null)
+}
+
 /// A field, taken out; null if there is none.
 fn taken(params: &mut Json, name: &str) -> Json {
     params.get_mut(name).map(Json::take).unwrap_or_default()
@@ -70,8 +79,11 @@ fn taken(params: &mut Json, name: &str) -> Json {
 
 /// A configuration without an id is the only one of its task.
 fn config_in(mut config: Json) -> Json {
+    let is_unnamed = is_absent(&config, "id");
     let Some(fields) = config.as_object_mut() else { return config };
-    fields.entry("id").or_insert_with(|| ONLY_CONFIG.into());
+    if is_unnamed {
+        fields.insert("id".into(), ONLY_CONFIG.into());
+    }
     if let Some(Json::Object(login)) = fields.get_mut("authentication") {
         let schemes = login.remove("schemes").unwrap_or_default();
         let first = schemes.get(0).cloned();
@@ -317,6 +329,42 @@ mod tests {
         let nowhere: A2aPushConfig =
             serde_json::from_value(push_in(json!({"taskId": "t"}))).unwrap();
         assert_eq!(nowhere.url, "", "which is refused as it is no address");
+    }
+
+    /// Some libraries write fields that have no value as null: such a field counts as one that is not there.
+    #[test]
+    fn what_is_null_is_not_there() {
+        let message = json!({
+            "kind": "message", "messageId": "m", "role": "user", "contextId": null, "taskId": null,
+            "metadata": null, "extensions": null, "referenceTaskIds": null,
+            "parts": [{"kind": "text", "text": "hi", "metadata": null}],
+        });
+        let read = |options: Json| -> A2aSend {
+            let params = json!({"message": message, "configuration": options, "metadata": null});
+            serde_json::from_value(send_in(params)).unwrap()
+        };
+        let config = json!({"id": null, "url": "u", "token": null, "authentication": null});
+        let bare = json!({
+            "acceptedOutputModes": null, "blocking": null, "historyLength": null,
+            "pushNotificationConfig": config,
+        });
+        for options in [json!(null), bare] {
+            let asked = read(options);
+            assert!(asked.message.extensions.is_empty() && asked.message.task().is_none());
+            let options = asked.configuration.unwrap();
+            assert!(options.return_immediately && options.accepted_output_modes.is_empty());
+            let config = options.task_push_notification_config;
+            assert!(config.is_none_or(|it| it.id == "default"));
+        }
+        let options = json!({"returnImmediately": null, "acceptedOutputModes": null});
+        let params = json!({"message": read(json!({})).message, "configuration": options});
+        let asked: A2aSend = serde_json::from_value(params).unwrap();
+        assert!(!asked.configuration.unwrap().return_immediately);
+        let list: A2aList = serde_json::from_value(json!({"includeArtifacts": null})).unwrap();
+        assert!(!list.include_artifacts);
+        let config: A2aPushConfig =
+            serde_json::from_value(json!({"id": null, "taskId": "t", "url": "u"})).unwrap();
+        assert_eq!((&*config.id, &*config.task_id), ("", "t"));
     }
 
     /// In 0.3 a caller does not wait unless it says so.
