@@ -11,9 +11,9 @@
 //! ```
 //!
 //! What agents there are is said by a file ([`agents`]). The Tasks of an agent are in one session, which is
-//! what the rights of callers name; a label has the context of each Task. Callers that want to be called back are,
-//! by couriers ([`push`]). With the feature `grpc` agents speak gRPC, too, and that binding comes to `ops` as `rpc`
-//! does.
+//! what the rights of callers name; a label has the context of each Task. Couriers ([`push`]) send updates to the
+//! addresses at which callers want to be called back. With the feature `grpc` agents speak gRPC, too, and that binding
+//! comes to `ops` as `rpc` does.
 
 mod agents;
 mod card;

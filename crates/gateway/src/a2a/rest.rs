@@ -88,7 +88,7 @@ impl<B: Backend> RestRequest<B> {
         Ok(Parameters::read(self.parts.uri.query())?)
     }
 
-    /// The answer that shows something.
+    /// The answer to a request that was carried out.
     fn reply(&self, answer: &Json) -> Response {
         written(&self.parts.headers, StatusCode::OK, answer)
     }

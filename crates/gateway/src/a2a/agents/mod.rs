@@ -50,7 +50,7 @@ pub enum AgentsError {
         /// What is wrong in it.
         why: String,
     },
-    /// An agent means nothing.
+    /// The entry of an agent is wrong.
     #[error("agent {agent}: {why}")]
     Agent {
         /// Its name, or its place in the file.

@@ -67,7 +67,7 @@ impl<B: Backend> AgentCall<B> {
     /// The whole card of the agent, for callers that were let in.
     ///
     /// # Errors
-    /// Everybody may read all of it.
+    /// The agent has one card for all callers.
     pub(crate) fn extended_card(&self, parts: &Parts) -> Result<Json, A2aError> {
         if !self.agent.about.is_extended() {
             return Err(self.dialect.no_extended_card());
