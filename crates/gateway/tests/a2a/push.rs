@@ -223,6 +223,25 @@ async fn a_token_that_cannot_be_sent_is_refused() {
     assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], 0);
 }
 
+/// The callers of a shared agent see the tasks of each other, and not with what secrets another one is called back.
+#[tokio::test]
+async fn secrets_of_others_are_not_shown() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("trips").await;
+    let receiver = Receiver::open().await;
+    let trip = talk.say(message("echo plan")).await;
+    let of_task = json!({"taskId": trip["id"]});
+    let given = with(receiver.config(), &of_task);
+    talk.result("CreateTaskPushNotificationConfig", given.clone()).await;
+    let mut shown = given;
+    shown.as_object_mut().unwrap().remove("token");
+    shown["authentication"] = json!({"scheme": "Bearer"});
+    let named = with(json!({"id": "hook"}), &of_task);
+    assert_eq!(talk.result("GetTaskPushNotificationConfig", named).await, shown);
+    let all = talk.result("ListTaskPushNotificationConfigs", of_task).await;
+    assert_eq!(all["configs"], json!([shown]));
+}
+
 /// A2A-07: of an agent that answers with messages alone nobody is told of a task, and its cards say so.
 #[tokio::test]
 async fn an_agent_without_tasks_does_not_call_back() {

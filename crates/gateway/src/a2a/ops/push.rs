@@ -72,7 +72,10 @@ impl<B: Backend> AgentCall<B> {
     pub(crate) async fn push_list(&self, asked: &A2aPushList) -> Result<A2aPushPage, A2aError> {
         self.push_rules()?;
         let (task, _) = self.find(&asked.task_id).await?;
-        let configs = self.configs(&task).await?;
+        let mut configs = self.configs(&task).await?;
+        if self.agent.shared {
+            configs.iter_mut().for_each(hide_secrets); // Another caller may have made them.
+        }
         Ok(A2aPushPage { configs, next_page_token: String::new() })
     }
 
@@ -173,6 +176,14 @@ impl<B: Backend> AgentCall<B> {
         let none = || A2aError::new(A2aReason::PushNotSupported, message);
         let rules = self.gateway.settings.agents.push();
         rules.filter(|_| self.agent.shows_tasks()).ok_or_else(none)
+    }
+}
+
+/// Removes the token and the credentials, by which a receiver knows that an update is real.
+fn hide_secrets(config: &mut A2aPushConfig) {
+    config.token = None;
+    if let Some(authentication) = &mut config.authentication {
+        authentication.credentials = None;
     }
 }
 
