@@ -48,8 +48,7 @@ struct AgentEntry {
     session: Option<String>,
     handler: Option<String>,
     pool: Option<String>,
-    #[serde(default = "once")]
-    attempts: u32,
+    attempts: Option<u32>,
     template: Option<PathBuf>,
     message_to: Option<String>,
     #[serde(default)]
@@ -90,10 +89,6 @@ struct SkillEntry {
 
 fn first_version() -> String {
     "1.0.0".into()
-}
-
-const fn once() -> u32 {
-    1
 }
 
 fn text_only() -> Vec<String> {
@@ -183,10 +178,15 @@ impl AgentEntry {
             let handler = self.handler.as_ref().unwrap_or(&self.name);
             let handler = HandlerName::new(handler).map_err(said)?;
             let pool = self.pool.as_ref().map(PoolId::new).transpose().map_err(said)?;
-            return Ok(AgentWork::Handler { handler, pool, attempts: self.attempts.max(1) });
+            let attempts = self.attempts.unwrap_or(1);
+            if attempts == 0 {
+                return Err("attempts counts from 1".into());
+            }
+            return Ok(AgentWork::Handler { handler, pool, attempts });
         };
-        if self.handler.is_some() || self.pool.is_some() {
-            return Err("a template says itself which handlers and pools run it".into());
+        if self.handler.is_some() || self.pool.is_some() || self.attempts.is_some() {
+            let why = "a template says itself which handlers and pools run it, and how often";
+            return Err(why.into());
         }
         let task = read_template(&beside.join(template))?;
         let message_to = self.message_to.as_ref().map(StepId::new).transpose().map_err(said)?;

@@ -48,7 +48,9 @@ fn a_template_gets_the_message_in_one_of_its_steps() {
     assert_eq!(runs("").unwrap(), "2 steps, the message goes to plan");
     assert_eq!(runs("message_to = \"book\"").unwrap(), "2 steps, the message goes to book");
     assert!(runs("message_to = \"fly\"").unwrap_err().contains("no step fly"));
-    assert!(runs("pool = \"gpu\"").unwrap_err().contains("template"));
+    for wrong in ["pool = \"gpu\"", "handler = \"go\"", "attempts = 2"] {
+        assert!(runs(wrong).unwrap_err().contains("template"), "{wrong}");
+    }
     assert!(read(&format!("{ECHO}message_to = \"plan\"\n")).unwrap_err().contains("template"));
 }
 
@@ -60,6 +62,7 @@ fn what_is_misspelt_or_doubled_is_refused() {
         (ECHO.replace("\"echo\"", "\"Echo!\""), "Echo!"),
         (format!("{ECHO}session = \"a b\"\n"), "session_id"),
         (format!("{ECHO}answers = \"both\"\n"), "both"),
+        (format!("{ECHO}attempts = 0\n"), "attempts"),
     ] {
         let refused = read(&text).unwrap_err();
         assert!(refused.contains(why), "{refused}");
