@@ -4,9 +4,8 @@
 const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
-const { freePorts, start, stopAll, until } = require('./processes');
-const { cell, machine } = require('./table');
+const { freePorts, start, until } = require('./processes');
+const { inRoom, inTurns } = require('./turns');
 
 const SCRIPTS = path.join(__dirname, 'a2a');
 const VISITS = ['agent', 'agent-lone', 'agent-stream'];
@@ -24,14 +23,6 @@ const SIDES = {
   'a2akit-everysec': () => a2akit('everysec', 'Redis AOF, `appendfsync everysec`: a power failure loses about the last '
     + 'second'),
 };
-
-const { values: options } = parseArgs({
-  options: {
-    reps: { type: 'string', default: '5' },
-    sides: { type: 'string', default: Object.keys(SIDES).join(',') },
-    on: { type: 'string', default: 'target/peers' },
-  },
-});
 
 // Rows of the table: what it says, the name that the generator gives the figure, and its decimals.
 const ROWS = [
@@ -107,59 +98,15 @@ async function generate(dir, args) {
   const code = await child.ended;
   clearTimeout(timer);
   const log = fs.readFileSync(path.join(dir, 'generator.log'), 'utf8').trim();
-  if (code !== 0) throw new Error(`the generator ended with ${code}\n${log.slice(-1_000)}`);
+  if (code !== 0) throw new Error(`the generator ended with ${code}`);
   const figures = log.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
   return Object.fromEntries(figures.map(({ figure, median }) => [figure, median]));
 }
 
-// Measures a side once, in an empty directory, and stops what it started.
-async function measureOnce(side, space) {
-  const dir = fs.mkdtempSync(path.join(space, 'run-'));
-  try {
-    return await side.measure(dir);
-  } catch (error) {
-    throw new Error(`${side.title}: ${error.message}`);
-  } finally {
-    await stopAll();
-  }
-}
-
-function table(all) {
-  const row = (cells) => `| ${cells.join(' | ')} |`;
-  return [
-    row(['', ...all.map(({ side }) => side.title)]),
-    row(['', ...all].map(() => '---')),
-    row(['versions', ...all.map(({ side }) => side.versions)]),
-    row(['what is on the disk when an answer comes', ...all.map(({ side }) => side.durability)]),
-    ...ROWS.map(([name, key, decimals]) => row([name, ...all.map(({ figures }) => cell(figures, key, decimals))])),
-  ].join('\n');
-}
-
-async function main() {
-  const reps = Number(options.reps);
-  if (!(reps > 0)) throw new Error('--reps is at least 1');
-  const all = options.sides.split(',').map((name) => ({ side: SIDES[name](), figures: [] }));
-  fs.mkdirSync(options.on, { recursive: true });
-  const space = fs.mkdtempSync(path.join(path.resolve(options.on), 'data-'));
-  const remove = () => fs.rmSync(space, { recursive: true, force: true });
-  for (const signal of ['SIGINT', 'SIGTERM']) {
-    process.once(signal, () => stopAll().then(remove).then(() => process.exit(130)));
-  }
-  try {
-    for (let rep = 1; rep <= reps; rep += 1) {
-      for (const { side, figures } of all) {
-        figures.push(await measureOnce(side, space));
-        console.error(`${rep}/${reps} ${side.title}: ${JSON.stringify(figures.at(-1))}`);
-      }
-    }
-    console.log(`Repetitions, in turns: ${reps}. Each cell has the median (the lowest to the highest).`);
-    console.log(`${machine(space)}\n\n${table(all)}`);
-  } finally {
-    remove();
-  }
-}
-
-main().catch((error) => {
-  console.error(error.message);
-  process.exitCode = 1;
+inTurns({
+  sides: SIDES,
+  rows: ROWS,
+  measure: (side, space) => inRoom(side, space, side.measure),
+  about: () => [],
+  generator: () => path.basename(GENERATOR),
 });

@@ -4,10 +4,9 @@
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
-const { parseArgs } = require('node:util');
-const { cpuOf, cpuOfAll, start, stopAll, until } = require('./processes');
+const { cpuOf, cpuOfAll, start, until } = require('./processes');
 const sides = require('./sides');
-const { cell, machine } = require('./table');
+const { count, inRoom, inTurns } = require('./turns');
 
 const CONNECTIONS = 64;
 const WARM_UP = 2_000; // Enough for the compiler of Node to have seen everything.
@@ -22,15 +21,6 @@ const SIDES = {
   'bullmq-everysec': () => sides.bullmq('everysec'),
   restate: () => sides.restate(),
 };
-
-const { values: options } = parseArgs({
-  options: {
-    jobs: { type: 'string', default: '20000' },
-    reps: { type: 'string', default: '5' },
-    sides: { type: 'string', default: Object.keys(SIDES).join(',') },
-    on: { type: 'string', default: 'target/peers' },
-  },
-});
 
 // Rows of the table: what it says, the key of the figure, and its decimals.
 const ROWS = [
@@ -106,21 +96,8 @@ class Measured {
 }
 
 // Starts a side in an empty directory, and stops it when the measurement is done.
-async function started(side, space, measure) {
-  const dir = fs.mkdtempSync(path.join(space, 'run-'));
-  try {
-    return await measure(new Measured(dir, await side.start(dir)));
-  } catch (error) {
-    throw new Error(`${side.title}: ${error.message}\n${tails(dir)}`);
-  } finally {
-    await stopAll();
-  }
-}
-
-// What the programs of a side wrote last.
-function tails(dir) {
-  const logs = fs.readdirSync(dir).filter((name) => name.endsWith('.log'));
-  return logs.map((name) => `${name}: ${fs.readFileSync(path.join(dir, name), 'utf8').slice(-500)}`).join('\n');
+function started(side, space, measure) {
+  return inRoom(side, space, async (dir) => measure(new Measured(dir, await side.start(dir))));
 }
 
 // All figures of a side, once. Single jobs are created by a process of their own, which has no other jobs.
@@ -150,48 +127,16 @@ async function measureOnce(side, space, jobs) {
   };
 }
 
-function table(all) {
-  const row = (cells) => `| ${cells.join(' | ')} |`;
-  return [
-    row(['', ...all.map(({ side }) => side.title)]),
-    row(['', ...all].map(() => '---')),
-    row(['versions', ...all.map(({ side }) => side.versions)]),
-    row(['what is on the disk when an answer comes', ...all.map(({ side }) => side.durability)]),
-    ...ROWS.map(([name, key, decimals]) => row([name, ...all.map(({ figures }) => cell(figures, key, decimals))])),
-  ].join('\n');
-}
-
 function generator() {
   return spawnSync('wrk', ['--version'], { encoding: 'utf8' }).stdout.split(' [')[0]; // It exits with 1.
 }
 
-async function main() {
-  const [jobs, reps] = [Number(options.jobs), Number(options.reps)];
-  if (!(jobs > 0 && jobs < SPACE && reps > 0)) throw new Error('--jobs is 1 to 999999, --reps at least 1');
-  const all = options.sides.split(',').map((name) => ({ side: SIDES[name](), figures: [] }));
-  fs.mkdirSync(options.on, { recursive: true });
-  // It is removed at the very end: file systems make files slowly for minutes after many were deleted.
-  const space = fs.mkdtempSync(path.join(path.resolve(options.on), 'data-'));
-  const remove = () => fs.rmSync(space, { recursive: true, force: true });
-  for (const signal of ['SIGINT', 'SIGTERM']) {
-    process.once(signal, () => stopAll().then(remove).then(() => process.exit(130)));
-  }
-  try {
-    for (let rep = 1; rep <= reps; rep += 1) {
-      for (const { side, figures } of all) {
-        figures.push(await measureOnce(side, space, jobs));
-        console.error(`${rep}/${reps} ${side.title}: ${JSON.stringify(figures.at(-1))}`);
-      }
-    }
-    console.log(`${jobs} jobs over ${CONNECTIONS} connections, and ${LONE} lone ones.`);
-    console.log(`Repetitions, in turns: ${reps}. Each cell has the median (the lowest to the highest).`);
-    console.log(`${machine(space)}, ${generator()}\n\n${table(all)}`);
-  } finally {
-    remove();
-  }
-}
-
-main().catch((error) => {
-  console.error(error.message);
-  process.exitCode = 1;
+inTurns({
+  sides: SIDES,
+  rows: ROWS,
+  options: { jobs: { type: 'string', default: '20000' } },
+  settings: ({ jobs }) => count('jobs', jobs, SPACE - 1),
+  measure: measureOnce,
+  about: (jobs) => [`${jobs} jobs over ${CONNECTIONS} connections, and ${LONE} lone ones.`],
+  generator,
 });

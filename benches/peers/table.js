@@ -20,4 +20,16 @@ function machine(space) {
   return `${length} processors (${model}), Linux ${os.release()}, data on ${disk.replace(/\s+/g, ' ')}`;
 }
 
-module.exports = { cell, machine };
+// The table of all sides with their figures. A row has what it says, the key of its figure, and the decimals.
+function table(all, rows) {
+  const row = (cells) => `| ${cells.join(' | ')} |`;
+  return [
+    row(['', ...all.map(({ side }) => side.title)]),
+    row(['', ...all].map(() => '---')),
+    row(['versions', ...all.map(({ side }) => side.versions)]),
+    row(['what is on the disk when an answer comes', ...all.map(({ side }) => side.durability)]),
+    ...rows.map(([name, key, decimals]) => row([name, ...all.map(({ figures }) => cell(figures, key, decimals))])),
+  ].join('\n');
+}
+
+module.exports = { machine, table };
