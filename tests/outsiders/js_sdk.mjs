@@ -1,4 +1,4 @@
-// The client of @a2a-js/sdk, over JSON-RPC, HTTP+JSON and JSON-RPC of 0.3, against the agents of agents.toml.
+// The client of @a2a-js/sdk, over JSON-RPC and HTTP+JSON of 1.0 and of 0.3, against the agents of agents.toml.
 //
 // node js_sdk.mjs http://127.0.0.1:7677
 import assert from "node:assert/strict";
@@ -148,7 +148,7 @@ async function pushConfigurations(client, taskId, url) {
   assert.equal((await known()).includes("second"), false);
 }
 
-/** Speaks to an agent as far as its version goes: 0.3 has no lists over JSON-RPC. */
+/** Speaks to an agent as far as its version goes: this client has no lists in 0.3. */
 async function talk(url, transport, version) {
   const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
     transports: [transport],
@@ -171,5 +171,7 @@ for (const transport of [new JsonRpcTransportFactory(), new RestTransportFactory
   await talk(`${url}/a2a/helper/`, transport, "1.0");
   console.log(`${transport.protocolName}: send, get, stream, list, follow-up, subscribe, cancel, push`);
 }
-await talk(`${url}/a2a/helper/v0.3/`, new JsonRpcTransportFactory({ legacyCompat }), "0.3");
-console.log("JSONRPC of 0.3: send, get, stream, follow-up, subscribe, cancel, push");
+for (const transport of [new JsonRpcTransportFactory({ legacyCompat }), new RestTransportFactory({ legacyCompat })]) {
+  await talk(`${url}/a2a/helper/v0.3/`, transport, "0.3");
+  console.log(`${transport.protocolName} of 0.3: send, get, stream, follow-up, subscribe, cancel, push`);
+}

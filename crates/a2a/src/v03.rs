@@ -1,9 +1,10 @@
 //! A2A 0.3, written from and read into the types of 1.0.
 //!
 //! It marks what a union holds by `kind`, spells states in lower case, puts files into an object of their
-//! own, and says with `final` that a stream ends.
+//! own, and says with `final` that a stream ends. Over HTTP+JSON it has another form, too ([`proto`]).
 
 mod client;
+pub mod proto;
 
 use serde_json::{Map, Value as Json, json};
 use tenure_core::view::gateway::A2aState;
@@ -20,9 +21,12 @@ const ONLY_CONFIG: &str = "default";
 
 /// The parameters of `message/send` and `message/stream`, as 1.0 has them.
 pub fn send_in(mut params: Json) -> Json {
-    if let Some(message) = params.get_mut("message") {
-        message_in(message);
-    }
+    params.get_mut("message").into_iter().for_each(message_in);
+    options_in(params)
+}
+
+/// What is to be done with a message, as 1.0 has it.
+fn options_in(mut params: Json) -> Json {
     if is_absent(&params, "configuration")
         && let Some(fields) = params.as_object_mut()
     {
@@ -116,8 +120,12 @@ fn message_in(message: &mut Json) {
             _ => Json::Null, // It is refused with the rest of what is wrong.
         };
     }
-    let parts = message.get_mut("parts").and_then(Json::as_array_mut);
-    parts.into_iter().flatten().for_each(part_in);
+    each(message, "parts", part_in);
+}
+
+/// Changes each entry of a list that is a field.
+fn each(object: &mut Json, field: &str, change: impl FnMut(&mut Json)) {
+    object.get_mut(field).and_then(Json::as_array_mut).into_iter().flatten().for_each(change);
 }
 
 /// A file becomes a part with bytes or an address; other parts have their names already.
@@ -127,12 +135,16 @@ fn part_in(part: &mut Json) {
     if kind.as_ref().and_then(Json::as_str) != Some("file") {
         return;
     }
+    let names = [("bytes", "raw"), ("uri", "url"), ("mimeType", "mediaType"), ("name", "filename")];
+    file_in(fields, &names);
+}
+
+/// What stands in the object of a file goes into its part, under new names.
+fn file_in(fields: &mut Map<String, Json>, names: &[(&str, &str)]) {
     let Some(Json::Object(mut file)) = fields.remove("file") else { return };
-    for (name, new_name) in
-        [("bytes", "raw"), ("uri", "url"), ("mimeType", "mediaType"), ("name", "filename")]
-    {
-        if let Some(value) = file.remove(name) {
-            fields.insert(new_name.into(), value);
+    for (name, new_name) in names {
+        if let Some(value) = file.remove(*name) {
+            fields.insert((*new_name).into(), value);
         }
     }
 }
@@ -230,15 +242,18 @@ fn part(part: &A2aPart) -> Json {
         }
         A2aContent::Data(data) => {
             out.insert("kind".into(), "data".into());
-            // Here data is always an object.
-            let data = if data.is_object() { data.clone() } else { json!({ "value": data }) };
-            out.insert("data".into(), data);
+            out.insert("data".into(), data_out(data));
         }
         A2aContent::Raw(bytes) => file(&mut out, "bytes", bytes, part),
         A2aContent::Url(uri) => file(&mut out, "uri", uri, part),
     }
     add(&mut out, "metadata", part.metadata.as_ref().map(object));
     out.into()
+}
+
+/// In 0.3 data is always an object.
+fn data_out(data: &Json) -> Json {
+    if data.is_object() { data.clone() } else { json!({ "value": data }) }
 }
 
 fn file(out: &mut Map<String, Json>, holds: &str, value: &str, part: &A2aPart) {

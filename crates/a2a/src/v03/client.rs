@@ -2,7 +2,7 @@
 
 use serde_json::{Error, Map, Value as Json, json};
 
-use super::{add, list, message, message_in, object, part_in, state_in};
+use super::{add, each, list, message, message_in, object, part_in, state_in};
 use crate::{A2aReply, A2aSend, A2aTask, A2aUpdate, state_to_wire};
 
 /// The parameters of `message/send`, as an agent of 0.3 takes them.
@@ -83,10 +83,6 @@ fn status_in(status: &mut Json) {
 
 fn artifact_in(artifact: &mut Json) {
     each(artifact, "parts", part_in);
-}
-
-fn each(object: &mut Json, field: &str, change: impl FnMut(&mut Json)) {
-    object.get_mut(field).and_then(Json::as_array_mut).into_iter().flatten().for_each(change);
 }
 
 #[cfg(test)]

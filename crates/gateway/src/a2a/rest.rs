@@ -1,5 +1,7 @@
-//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP. 0.3 has the same below `/v1`, and without it,
-//! as some clients leave it out.
+//! The HTTP+JSON binding: addresses for tasks, and methods of HTTP. 0.3 has two forms of objects there
+//! ([`RestForm`]): that of the official SDKs below `/v1`, and that of its JSON-RPC without it.
+
+mod form;
 
 use std::future::Future;
 use std::str::FromStr;
@@ -16,8 +18,9 @@ use axum::{Extension, Router};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
+use self::form::RestForm;
 use super::agents::Agent;
-use super::dialect::{A2aDialect, A2aMethod, check_v1};
+use super::dialect::{A2aMethod, check_v1};
 use super::error::{A2aError, A2aReason};
 use super::ops::{AgentCall, StreamShape, last_event_id};
 use super::wire::{A2aCancel, A2aGet, A2aList, A2aPushList, A2aPushName, A2aSubscribe, A2aUpdate};
@@ -33,10 +36,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The routes of both versions.
 pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
-    let old = routes_of(&format!("{BASE_V03}/v1"), "/card").merge(routes_of(BASE_V03, "/card"));
-    routes_of(BASE, "/extendedAgentCard")
-        .layer(Extension(A2aDialect::V1))
-        .merge(old.layer(Extension(A2aDialect::V03)))
+    let of = |base: &str, card: &str, form| routes_of(base, card).layer(Extension(form));
+    of(BASE, "/extendedAgentCard", RestForm::V1)
+        .merge(of(&format!("{BASE_V03}/v1"), "/card", RestForm::V03Proto))
+        .merge(of(BASE_V03, "/card", RestForm::V03))
 }
 
 fn routes_of<B: Backend>(base: &str, card: &str) -> Router<Arc<Gateway<B>>> {
@@ -58,7 +61,7 @@ fn routes_of<B: Backend>(base: &str, card: &str) -> Router<Arc<Gateway<B>>> {
 struct RestRequest<B: Backend> {
     call: AgentCall<B>,
     parts: Parts,
-    dialect: A2aDialect,
+    form: RestForm,
 }
 
 impl<B: Backend> RestRequest<B> {
@@ -67,12 +70,12 @@ impl<B: Backend> RestRequest<B> {
         agent: Arc<Agent>,
         parts: Parts,
     ) -> Result<Self, A2aError> {
-        let dialect = dialect_of(&parts);
-        if dialect == A2aDialect::V1 {
+        let form = form_of(&parts);
+        if form == RestForm::V1 {
             check_v1(&parts)?;
         }
-        let call = AgentCall::open(gateway, agent, &parts, dialect).await?;
-        Ok(Self { call, parts, dialect })
+        let call = AgentCall::open(gateway, agent, &parts, form.dialect()).await?;
+        Ok(Self { call, parts, form })
     }
 
     /// The parameters of a method that come as a body.
@@ -81,7 +84,7 @@ impl<B: Backend> RestRequest<B> {
         method: A2aMethod,
         body: Body,
     ) -> Result<T, A2aError> {
-        self.dialect.params(method, read_body(&self.parts, body).await?)
+        self.form.params(method, read_body(&self.parts, body).await?)
     }
 
     fn query(&self) -> Result<Parameters, A2aError> {
@@ -97,12 +100,12 @@ impl<B: Backend> RestRequest<B> {
         let (permit, since) = (self.call.permit()?, last_event_id(&self.parts)?);
         let asked = A2aSubscribe { id: id.to_owned() };
         let stream = self.call.subscribe(&asked, since).await?;
-        Ok(stream_reply(stream.frames(RestShape(self.dialect)), permit))
+        Ok(stream_reply(stream.frames(RestShape(self.form)), permit))
     }
 }
 
-/// The version that the address of a request speaks.
-fn dialect_of(parts: &Parts) -> A2aDialect {
+/// The form that objects have at the address of a request.
+fn form_of(parts: &Parts) -> RestForm {
     parts.extensions.get().copied().unwrap_or_default()
 }
 
@@ -128,12 +131,12 @@ where
     let agent = agent_of(&gateway, agent)?;
     let (parts, body) = request.into_parts();
     let asked = parts.headers.clone();
-    let dialect = dialect_of(&parts);
+    let form = form_of(&parts);
     let answered = match RestRequest::open(gateway, agent, parts).await {
         Ok(open) => does(open, body).await,
         Err(error) => Err(error),
     };
-    Ok(answered.unwrap_or_else(|error| refuse(&asked, dialect, &error)))
+    Ok(answered.unwrap_or_else(|error| refuse(&asked, form, &error)))
 }
 
 async fn send<B: Backend>(
@@ -143,7 +146,7 @@ async fn send<B: Backend>(
 ) -> Answer {
     let send = |open: RestRequest<B>, body: Body| async move {
         let asked = open.read(A2aMethod::Send, body).await?;
-        Ok(open.reply(&open.dialect.reply(&open.call.send(asked).await?)))
+        Ok(open.reply(&open.form.reply(&open.call.send(asked).await?)))
     };
     answer(state, &agent, request, send).await
 }
@@ -157,7 +160,7 @@ async fn stream<B: Backend>(
         let permit = open.call.permit()?;
         let asked = open.read(A2aMethod::Stream, body).await?;
         let stream = open.call.stream(asked).await?;
-        Ok(stream_reply(stream.frames(RestShape(open.dialect)), permit))
+        Ok(stream_reply(stream.frames(RestShape(open.form)), permit))
     };
     answer(state, &agent, request, stream).await
 }
@@ -168,8 +171,8 @@ async fn list<B: Backend>(
     request: Request,
 ) -> Answer {
     let list = |open: RestRequest<B>, _| async move {
-        let asked = open.dialect.list(list_of(open.query()?)?);
-        Ok(open.reply(&open.dialect.page(&open.call.list(&asked).await?)))
+        let asked = open.form.list(list_of(open.query()?)?);
+        Ok(open.reply(&open.form.page(&open.call.list(&asked).await?)))
     };
     answer(state, &agent, request, list).await
 }
@@ -186,7 +189,7 @@ async fn read_task<B: Backend>(
         }
         let history_length = number(&mut open.query()?, "historyLength")?;
         let asked = A2aGet { id: task, history_length };
-        Ok(open.reply(&open.dialect.task(&open.call.get(&asked).await?)))
+        Ok(open.reply(&open.form.task(&open.call.get(&asked).await?)))
     };
     answer(state, &agent, request, read).await
 }
@@ -206,7 +209,7 @@ async fn act_on_task<B: Backend>(
             return Err(A2aError::new(A2aReason::MethodNotFound, message));
         };
         let asked = A2aCancel { id: id.to_owned() };
-        Ok(open.reply(&open.dialect.task(&open.call.cancel(&asked).await?)))
+        Ok(open.reply(&open.form.task(&open.call.cancel(&asked).await?)))
     };
     answer(state, &agent, request, act).await
 }
@@ -222,8 +225,8 @@ async fn create_push<B: Backend>(
             fields.remove("task_id"); // The same field by its other name.
             fields.insert("taskId".into(), task_id.into());
         }
-        let config = open.dialect.params(A2aMethod::PushCreate, body)?;
-        Ok(open.reply(&open.dialect.push(&open.call.push_create(config).await?)))
+        let config = open.form.params(A2aMethod::PushCreate, body)?;
+        Ok(open.reply(&open.form.push(&open.call.push_create(config).await?)))
     };
     answer(state, &agent, request, create).await
 }
@@ -235,7 +238,7 @@ async fn list_pushes<B: Backend>(
 ) -> Answer {
     let list = |open: RestRequest<B>, _| async move {
         let page = open.call.push_list(&A2aPushList { task_id }).await?;
-        Ok(open.reply(&open.dialect.pushes(&page)))
+        Ok(open.reply(&open.form.pushes(&page)))
     };
     answer(state, &agent, request, list).await
 }
@@ -247,7 +250,7 @@ async fn read_push<B: Backend>(
 ) -> Answer {
     let read = |open: RestRequest<B>, _| async move {
         let config = open.call.push_get(&A2aPushName { task_id, id }).await?;
-        Ok(open.reply(&open.dialect.push(&config)))
+        Ok(open.reply(&open.form.push(&config)))
     };
     answer(state, &agent, request, read).await
 }
@@ -270,7 +273,7 @@ async fn extended_card<B: Backend>(
     request: Request,
 ) -> Answer {
     let read = |open: RestRequest<B>, _| async move {
-        Ok(open.reply(&open.call.extended_card(&open.parts)?))
+        Ok(open.reply(&open.form.card(open.call.extended_card(&open.parts)?)))
     };
     answer(state, &agent, request, read).await
 }
@@ -298,8 +301,8 @@ fn read<T: FromStr>(query: &mut Parameters, name: &str) -> Result<Option<T>, A2a
     text.parse().map(Some).map_err(wrong)
 }
 
-fn refuse(asked: &HeaderMap, dialect: A2aDialect, error: &A2aError) -> Response {
-    written(asked, error.reason.http_status(dialect), &error.to_http(dialect))
+fn refuse(asked: &HeaderMap, form: RestForm, error: &A2aError) -> Response {
+    written(asked, error.reason.http_status(form.dialect()), &form.refusal(error))
 }
 
 fn written(asked: &HeaderMap, status: StatusCode, body: &Json) -> Response {
@@ -312,7 +315,7 @@ fn written(asked: &HeaderMap, status: StatusCode, body: &Json) -> Response {
 }
 
 /// How a stream is written here.
-struct RestShape(A2aDialect);
+struct RestShape(RestForm);
 
 impl StreamShape for RestShape {
     fn update(&self, update: &A2aUpdate) -> Json {
@@ -320,7 +323,7 @@ impl StreamShape for RestShape {
     }
 
     fn error(&self, error: &A2aError) -> Json {
-        error.to_http(self.0)
+        self.0.refusal(error)
     }
 }
 

@@ -87,12 +87,12 @@ async fn a_reader_goes_on_behind_a_question() {
     }
 }
 
-/// HTTP+JSON has the objects of JSON-RPC, without its envelope.
+/// HTTP+JSON without `/v1` has the objects of JSON-RPC, without its envelope.
 #[tokio::test]
 async fn http_says_the_same_as_json_rpc() {
     let talk = House::open().await.talk("echo").await;
     let at = |method: Method, path: &str| {
-        Exchange::new(talk.to, method, &format!("{}/v0.3/v1{path}", talk.path()))
+        Exchange::new(talk.to, method, &format!("{}/v0.3{path}", talk.path()))
     };
     let params = said("ask where to?", json!({}));
     let task = send(at(Method::POST, "/message:send").json(&params)).await.json();
@@ -105,7 +105,7 @@ async fn http_says_the_same_as_json_rpc() {
     assert_eq!(send(at(Method::GET, "/tasks")).await.json()["tasks"][0]["kind"], "task");
     let canceled = send(at(Method::POST, &format!("/tasks/{id}:cancel"))).await.json();
     assert_eq!(canceled["status"]["state"], "canceled");
-    let path = format!("{}/v0.3/v1/message:stream", talk.path());
+    let path = format!("{}/v0.3/message:stream", talk.path());
     let frames = Updates::open(talk.to, &path, said("echo a", json!({})), None).await.rest().await;
     assert_eq!(
         (&frames[0].1["kind"], &frames.last().unwrap().1["final"]),
@@ -125,7 +125,7 @@ async fn a_list_is_asked_for_in_both_bindings() {
     {
         let page = ask(&talk, "tasks/list", json!({ "status": state })).await["result"].take();
         assert_eq!(page["tasks"].as_array().unwrap().len(), tasks, "{state}");
-        let path = format!("{}/v0.3/v1/tasks?status={state}", talk.path());
+        let path = format!("{}/v0.3/tasks?status={state}", talk.path());
         assert_eq!(send(Exchange::new(talk.to, Method::GET, &path)).await.json(), page);
     }
     let wrong = ask(&talk, "tasks/list", json!({"status": "asleep"})).await;
@@ -134,8 +134,7 @@ async fn a_list_is_asked_for_in_both_bindings() {
     assert_eq!((&page["tasks"][0]["id"], &page["tasks"][0]["kind"]), (&task["id"], &json!("task")));
 }
 
-/// Addresses of HTTP+JSON are the same without `/v1`. A refusal is the error of JSON-RPC, and a conflict if the task
-/// has ended.
+/// A refusal is the error of JSON-RPC, and a conflict if the task has ended.
 #[tokio::test]
 async fn http_refuses_as_0_3_does() {
     let talk = House::open().await.talk("echo").await;
@@ -147,11 +146,67 @@ async fn http_refuses_as_0_3_does() {
     let late = said("echo b", json!({ "taskId": id }));
     for (asked, status, code) in [
         (at(&format!("/tasks/{id}:cancel")), 409, -32002),
-        (at("/v1/message:send").json(&late), 409, -32004),
+        (at("/message:send").json(&late), 409, -32004),
         (at("/tasks/absent:cancel"), 404, -32001),
     ] {
         let refused = send(asked).await;
         assert_eq!((refused.status.as_u16(), &refused.json()["code"]), (status, &json!(code)));
         assert!(refused.json()["message"].is_string());
     }
+}
+
+fn said_in_proto(text: &str, blocking: bool) -> Json {
+    let message = json!({"messageId": "m", "role": "ROLE_USER", "content": [{"text": text}]});
+    json!({"message": message, "configuration": {"blocking": blocking}})
+}
+
+/// A2A-17: below `/v1` objects are the messages of gRPC in JSON, as the official SDKs write and read them.
+#[tokio::test]
+async fn http_below_v1_has_the_messages_of_grpc() {
+    let talk = House::open().await.talk("echo").await;
+    let at = |method: Method, path: &str| {
+        Exchange::new(talk.to, method, &format!("{}/v0.3/v1{path}", talk.path()))
+    };
+    let asks = at(Method::POST, "/message:send").json(&said_in_proto("ask where to?", true));
+    let task = send(asks).await.json()["task"].take();
+    let status = &task["status"];
+    assert_eq!(status["state"], "TASK_STATE_INPUT_REQUIRED");
+    assert_eq!(status["message"]["content"], json!([{"text": "where to?"}]));
+    let id = task["id"].as_str().unwrap();
+    assert_eq!(send(at(Method::GET, &format!("/tasks/{id}"))).await.json(), task);
+    assert_eq!(send(at(Method::GET, "/tasks")).await.json()["tasks"][0]["status"], *status);
+    let canceled = send(at(Method::POST, &format!("/tasks/{id}:cancel"))).await.json();
+    assert_eq!(canceled["status"]["state"], "TASK_STATE_CANCELLED");
+    let again = send(at(Method::POST, &format!("/tasks/{id}:cancel"))).await.json();
+    let (code, name) = (&again["code"], &again["type"]);
+    assert_eq!((code, name), (&json!(-32002), &json!("TaskNotCancelableError")));
+    let path = format!("{}/v0.3/v1/message:stream", talk.path());
+    let body = said_in_proto("echo a", false);
+    let told = Updates::open(talk.to, &path, body, None).await.rest().await;
+    assert!(told[0].1["task"]["id"].is_string(), "{told:?}");
+    let last = &told.last().unwrap().1["statusUpdate"];
+    assert_eq!(
+        (&last["final"], &last["status"]["state"]),
+        (&json!(true), &json!("TASK_STATE_COMPLETED"))
+    );
+}
+
+/// The address says which form objects have. Who sends the other one is told where it belongs, and nothing begins.
+#[tokio::test]
+async fn a_message_in_the_other_form_is_refused() {
+    let talk = House::open().await.talk("echo").await;
+    let at = |path: &str| {
+        Exchange::new(talk.to, Method::POST, &format!("{}/v0.3{path}/message:send", talk.path()))
+    };
+    for (asked, hint) in [
+        (at("/v1").json(&said("echo a", json!({}))), "without /v1"),
+        (at("").json(&said_in_proto("echo a", true)), "below /v1"),
+    ] {
+        let refused = send(asked).await;
+        assert_eq!((refused.status.as_u16(), &refused.json()["code"]), (400, &json!(-32602)));
+        let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains(hint), "{message}");
+    }
+    let page = ask(&talk, "tasks/list", json!({})).await["result"].take();
+    assert_eq!(page["tasks"], json!([]));
 }
