@@ -110,7 +110,9 @@ fn a_file_of_agents_is_looked_at() {
     }
     let listed = place.tenure(&["agent", "list", "-o", "json"]).with(0).json();
     assert_eq!(listed["agents"].as_array().unwrap().len(), 3);
-    assert_eq!(listed["digest"], sha256(AGENTS));
+    place.file("works.yaml", WORKS.replace("42", "43"));
+    let changed = place.tenure(&["agent", "list", "-o", "json"]).with(0).json();
+    assert_ne!(listed["digest"], changed["digest"], "the task files are a part of it");
     let names = place.tenure(&["agent", "list", "-o", "quiet"]).with(0).stdout;
     assert_eq!(names, "fails\nwaits\nworks\n");
     let shown = place.tenure(&["agent", "show", "waits", "-o", "json"]).with(0).json();

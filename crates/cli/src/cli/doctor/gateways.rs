@@ -26,8 +26,8 @@ const ADDRESS: &str = "--gateways, or TENURE_URL, names gateways, with commas be
                        https://HOST:PORT or unix:PATH";
 
 /// What to do about files that differ.
-const DIFFERENT: &str = "give all gateways of the cluster the same file, and send each of them SIGHUP. `tenure agent \
-                         list -o json` says the digest of a file";
+const DIFFERENT: &str = "give all gateways of the cluster the same file of agents and the same task files that it \
+                         names, and send each of them SIGHUP. `tenure agent list -o json` says the digest of these";
 
 /// Asks gateways which file of agents each has, and compares the answers.
 ///

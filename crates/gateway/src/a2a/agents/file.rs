@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{BadId, HandlerName, Millis, PoolId, SessionId, StepId};
 
+use super::super::dialect::json as to_json;
 use super::super::push::PushRules;
 use super::super::wire::{A2aExtension, A2aProvider, A2aSkill};
 use super::{
@@ -95,8 +96,9 @@ fn text_only() -> Vec<String> {
     vec![TEXT.into()]
 }
 
-/// Reads a file that has a length at which it is certainly a mistake.
-pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, FileMark), AgentsError> {
+/// Reads a file that has a length at which it is certainly a mistake, and says when it was changed last, if the file
+/// system does.
+pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, Option<Millis>), AgentsError> {
     let failed = |source| AgentsError::Read { path: path.to_owned(), source };
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
@@ -105,8 +107,20 @@ pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, FileMark), Ag
     if text.len() as u64 > most {
         return Err(AgentsError::TooLong { path: path.to_owned() });
     }
-    let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((text, FileMark { digest, changed_at }))
+    Ok((text, changed_at))
+}
+
+/// The SHA-256 of a file of agents, in hexadecimal, and of the tasks that its agents have as templates. Without a
+/// template it is that of the text alone.
+fn digest_of<'a>(text: &str, agents: impl Iterator<Item = &'a Arc<Agent>>) -> String {
+    let mut digest = Sha256::new_with_prefix(text);
+    for agent in agents {
+        if let AgentWork::Template { task, .. } = &agent.work {
+            digest.update([0]);
+            digest.update(to_json(task).to_string());
+        }
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A time of the system.
@@ -116,12 +130,13 @@ fn millis(at: SystemTime) -> Option<Millis> {
 }
 
 impl AgentsFile {
-    /// The agents. Files of templates are looked for beside the file.
+    /// The agents of a file with this text. Files of templates are looked for beside the file.
     pub(super) fn into_table(
         self,
+        text: &str,
         beside: &Path,
         read_template: ReadTemplate<'_>,
-        mark: FileMark,
+        changed_at: Option<Millis>,
     ) -> Result<AgentTable, AgentsError> {
         let count = self.agents.len();
         if count > AGENTS_MAX {
@@ -138,6 +153,7 @@ impl AgentsFile {
             }
         }
         let url = self.url.map(|url| url.trim_end_matches('/').to_owned());
+        let mark = FileMark { digest: digest_of(text, all.values()), changed_at };
         Ok(AgentTable { url, grpc: self.grpc, all, push: self.push, mark })
     }
 }

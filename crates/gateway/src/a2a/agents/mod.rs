@@ -84,7 +84,7 @@ struct AgentTable {
 /// Which file the agents stood in.
 #[derive(Default)]
 struct FileMark {
-    /// Its SHA-256.
+    /// Its SHA-256, and that of the tasks that its agents have as templates.
     digest: String,
     /// When it was changed last, if the file system says so.
     changed_at: Option<Millis>,
@@ -105,12 +105,12 @@ impl Agents {
         path: &std::path::Path,
         read_template: ReadTemplate<'_>,
     ) -> Result<Self, AgentsError> {
-        let (text, mark) = file::read_text(path, FILE_BYTES_MAX)?;
+        let (text, changed_at) = file::read_text(path, FILE_BYTES_MAX)?;
         let form = |why: String| AgentsError::Form { path: path.to_owned(), why };
         let file: AgentsFile =
             toml::from_str(&text).map_err(|error| form(error.message().into()))?;
         let beside = path.parent().unwrap_or(std::path::Path::new(""));
-        Ok(Self(Arc::new(file.into_table(beside, read_template, mark)?)))
+        Ok(Self(Arc::new(file.into_table(&text, beside, read_template, changed_at)?)))
     }
 
     /// The names of all agents.
@@ -144,7 +144,8 @@ impl Agents {
         self.0.push.as_ref()
     }
 
-    /// The SHA-256 of the file, in hexadecimal: gateways that say the same have the same agents.
+    /// The SHA-256 of the file and of the tasks that its agents have as templates, in hexadecimal: gateways that say
+    /// the same have the same agents.
     pub fn digest(&self) -> &str {
         &self.0.mark.digest
     }

@@ -54,6 +54,26 @@ fn a_template_gets_the_message_in_one_of_its_steps() {
     assert!(read(&format!("{ECHO}message_to = \"plan\"\n")).unwrap_err().contains("template"));
 }
 
+/// The digest says whether two gateways have the same agents: it changes with the file, and with the task of a
+/// template while the file stays as it is.
+#[test]
+fn the_digest_covers_the_file_and_its_templates() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agents.toml");
+    let digest = |text: &str, task: &CreateTask| {
+        fs::write(&path, text).unwrap();
+        Agents::read(&path, &|_| Ok(task.clone())).unwrap().digest().to_owned()
+    };
+    let text = format!("{ECHO}template = \"trip.yaml\"\nmessage_to = \"plan\"\n");
+    let mut other = trip();
+    other.steps.pop();
+    let first = digest(&text, &trip());
+    assert_eq!(digest(&text, &trip()), first);
+    assert_ne!(digest(&text, &other), first);
+    assert_ne!(digest(&text.replace("Says", "Said"), &trip()), first);
+    assert_eq!(digest(ECHO, &trip()), digest(ECHO, &other), "no agent has the template");
+}
+
 #[test]
 fn what_is_misspelt_or_doubled_is_refused() {
     for (text, why) in [
