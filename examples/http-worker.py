@@ -2,6 +2,7 @@
 
 TENURE_URL=http://… [TENURE_TOKEN=…] python3 examples/http-worker.py [POOL [CONCURRENCY]]
 """
+import contextlib
 import json
 import os
 import secrets
@@ -39,12 +40,17 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.leaving.set())
         threading.Thread(target=self.beat, daemon=True).start()
-        self.repeat(self.join)
-        while not self.leaving.is_set():
-            self.repeat(self.fetch)
+        try:
+            self.repeat(self.join, 0)
+            while not self.leaving.is_set():
+                self.repeat(self.fetch, 0)
+        except Refused:
+            if not self.leaving.is_set():
+                raise
         while self.claims:
             time.sleep(0.02)
-        self.ask("DELETE", f"/{self.link}?after={self.after}")  # What was not begun goes back.
+        with contextlib.suppress(Refused):  # What was not begun goes back, or its lease runs out.
+            self.link and self.ask("DELETE", f"/{self.link}?after={self.after}")
 
     def ask(self, method, path, body=None, timeout=5):
         data = None if body is None else json.dumps(body).encode()
@@ -59,15 +65,17 @@ class Worker:
         except Exception:  # There is no connection, or it broke off.
             raise Refused() from None
 
-    def repeat(self, call):  # Until it is answered, or refused for good.
+    def repeat(self, call, patience=10):  # Until it is answered, or refused for good. Who leaves waits so many seconds.
+        began = time.monotonic()
         for pause in (0.02, 0.1, 0.5, *[1] * 1_000_000):
             try:
                 return call()
             except Refused as refused:
-                if not refused.may_repeat:
+                is_late = self.leaving.is_set() and time.monotonic() - began >= patience
+                if is_late or not refused.may_repeat:
                     raise
                 if refused.code == "worker_gone":
-                    self.repeat(self.join)
+                    self.repeat(self.join, patience)
             time.sleep(pause)
 
     def join(self):  # Always under the same boot: at another gateway, too, we keep what we have.

@@ -258,27 +258,9 @@ fn the_environment_names_a_gateway() {
 fn the_examples_of_workers_over_http_run_steps() {
     let place = Place::new();
     let dev = Dev::start(&place, &[]);
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     for (program, file) in [("python3", "http-worker.py"), ("bash", "curl-worker.sh")] {
-        let mut command = Command::new(program);
-        command.arg(examples.join(file)).env("TENURE_URL", &dev.url).env_remove("TENURE_TOKEN");
-        let worker = Running::of(&mut command);
-        let task = json!({"title": file, "steps": [
-            {"step_id": "a", "title": "A", "handler": "echo", "input": {"data": {"n": 1}}},
-        ]});
-        let tasks = "/v1/sessions/default/tasks";
-        let made = http::ask(&dev.url, "POST", tasks, &[], &task.to_string());
-        assert_eq!(made.status, 201, "{made:?}");
-        let made: Value = serde_json::from_str(&made.body).unwrap();
-        let path = format!("{tasks}/{}", made["task"]["task_id"].as_str().unwrap());
-        let is_done = || {
-            let task = http::ask(&dev.url, "GET", &path, &[], "").body;
-            let task: Value = serde_json::from_str(&task).unwrap();
-            task["native_status"] == "completed"
-                && task["steps"][0]["output"]["data"].as_str().map(compact)
-                    == Some(r#"{"n":1}"#.into())
-        };
-        wait_until(is_done, &place.path(file));
+        let worker = example_worker(&dev, program, file);
+        have_a_step_run(&place, &dev, file);
         worker.signal(Signal::SIGTERM);
         if program == "bash" {
             let asked = Instant::now();
@@ -290,6 +272,46 @@ fn the_examples_of_workers_over_http_run_steps() {
         }
     }
     dev.stop();
+}
+
+/// A worker ends when it is asked to, also if its gateway is gone and nobody takes its leave.
+#[test]
+fn an_example_of_a_worker_ends_without_its_gateway() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let worker = example_worker(&dev, "python3", "http-worker.py");
+    have_a_step_run(&place, &dev, "the step");
+    dev.stop();
+    worker.signal(Signal::SIGTERM);
+    let asked = Instant::now();
+    worker.end().with(0);
+    assert!(asked.elapsed() < Duration::from_secs(10));
+}
+
+fn example_worker(dev: &Dev, program: &str, file: &str) -> Running {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut command = Command::new(program);
+    command.arg(examples.join(file)).env("TENURE_URL", &dev.url).env_remove("TENURE_TOKEN");
+    Running::of(&mut command)
+}
+
+/// Creates a Task of one Step, and waits until a worker has completed it.
+fn have_a_step_run(place: &Place, dev: &Dev, title: &str) {
+    let task = json!({"title": title, "steps": [
+        {"step_id": "a", "title": "A", "handler": "echo", "input": {"data": {"n": 1}}},
+    ]});
+    let tasks = "/v1/sessions/default/tasks";
+    let made = http::ask(&dev.url, "POST", tasks, &[], &task.to_string());
+    assert_eq!(made.status, 201, "{made:?}");
+    let made: Value = serde_json::from_str(&made.body).unwrap();
+    let path = format!("{tasks}/{}", made["task"]["task_id"].as_str().unwrap());
+    let is_done = || {
+        let task = http::ask(&dev.url, "GET", &path, &[], "").body;
+        let task: Value = serde_json::from_str(&task).unwrap();
+        task["native_status"] == "completed"
+            && task["steps"][0]["output"]["data"].as_str().map(compact) == Some(r#"{"n":1}"#.into())
+    };
+    wait_until(is_done, &place.path(title));
 }
 
 /// An orchestrator over HTTP, in Python, makes a Task, changes it while it runs, answers the Step that waits for
