@@ -36,7 +36,11 @@ impl Caller {
     /// A caller that says which version it speaks.
     pub(crate) async fn of(to: SocketAddr, agent: &str) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{to}")).unwrap();
-        let channel = endpoint.timeout(SOON).connect().await.unwrap();
+        Self::over(endpoint.timeout(SOON).connect().await.unwrap(), agent)
+    }
+
+    /// The same over a connection that is there.
+    pub(crate) fn over(channel: Channel, agent: &str) -> Self {
         let caller = Self { channel, tenant: agent.to_owned(), headers: MetadataMap::new() };
         caller.with("a2a-version", "1.0")
     }

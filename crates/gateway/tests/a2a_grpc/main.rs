@@ -16,3 +16,4 @@ mod site;
 #[allow(dead_code)] // As above.
 #[path = "../a2a/talk.rs"]
 mod talk;
+mod tls;

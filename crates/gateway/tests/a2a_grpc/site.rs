@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -33,14 +34,23 @@ impl Site {
 
     /// With these agents, and for these tokens, each of a principal of its name.
     pub(crate) async fn with(agents: Agents, tokens: &[&str]) -> Self {
+        let tokens = tokens.to_vec();
+        Self::of(agents, move |server, files| {
+            server.identities = (!tokens.is_empty()).then(|| tokens_in(files, &tokens));
+        })
+        .await
+    }
+
+    /// With these agents, and with settings whose files may stand in a folder.
+    pub(crate) async fn of(
+        agents: Agents,
+        change: impl FnOnce(&mut ServerSettings, &Path),
+    ) -> Self {
         let files = tempfile::tempdir().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = ServerSettings {
-            tcp: vec![any],
-            a2a_grpc: Some(any),
-            identities: (!tokens.is_empty()).then(|| tokens_in(&files, tokens)),
-            ..ServerSettings::default()
-        };
+        let mut server =
+            ServerSettings { tcp: vec![any], a2a_grpc: Some(any), ..ServerSettings::default() };
+        change(&mut server, files.path());
         let server = HttpServer::bind(server).await.unwrap();
         let (http, grpc) = (server.addresses()[0], server.grpc_address().unwrap());
         let house = House::open().await;
@@ -63,7 +73,7 @@ impl Site {
     }
 }
 
-fn tokens_in(files: &TempDir, tokens: &[&str]) -> std::path::PathBuf {
+fn tokens_in(files: &Path, tokens: &[&str]) -> PathBuf {
     let mut text = String::new();
     for token in tokens {
         let digest = Sha256::digest(token);
@@ -71,7 +81,7 @@ fn tokens_in(files: &TempDir, tokens: &[&str]) -> std::path::PathBuf {
         writeln!(text, "[[tokens]]\nsha256 = \"{hex}\"\nprincipal = \"{token}\"").unwrap();
         text.push_str("role = \"orchestrator\"\nsessions = [\"a2a-echo\"]\n");
     }
-    let path = files.path().join("who.toml");
+    let path = files.join("who.toml");
     std::fs::write(&path, text).unwrap();
     path
 }
