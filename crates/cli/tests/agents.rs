@@ -216,7 +216,9 @@ fn a_question_is_answered_from_the_command_line() {
     assert_eq!(asks.with(0).json()["id"], *task, "the answer goes to the same task");
 
     agents.report_question(&task);
-    let answer = agents.place.start(&["a2a", "send", &url, "north", "--task", &task]);
+    let url = format!("{url}/v0.3");
+    let more = ["--task", &task, "--a2a-version", "0.3", "--host", "localhost"];
+    let answer = agents.place.start(&[&["a2a", "send", &url, "north"], &more[..]].concat());
     let has_come = || {
         let shown = agents.ask("get", "waits", &[&task, "-o", "json"]).with(0).json();
         shown["history"].as_array().unwrap().last().unwrap()["parts"][0]["text"] == "north"
@@ -225,7 +227,8 @@ fn a_question_is_answered_from_the_command_line() {
     agents.report_question(&task);
     let told = answer.end().with(0);
     assert!(told.stdout.contains("where to?"), "{told:#?}");
-    told.saying(&format!("the agent asks: tenure a2a send {url} --task {task} TEXT"));
+    let options = "--a2a-version 0.3 --host localhost";
+    told.saying(&format!("the agent asks: tenure a2a send {url} {options} --task {task} TEXT"));
 
     agents.ask("send", "waits", &["west", "--task", &task, "--no-wait"]).with(0);
     agents.report(&task, &json!({"status": "completed"}));
@@ -241,6 +244,11 @@ fn why_an_agent_does_not_answer_is_told() {
     place.tenure(&["a2a", "card", "nonsense"]).with(2).saying("https://HOST/a2a/NAME");
     agents.ask("send", "works", &["hi", "--a2a-version", "2.0"]).with(2).saying("1.0 and 0.3");
     agents.ask("card", "nobody", &[]).with(3).saying("no card").saying("https://HOST/a2a/NAME");
+    let other = agents.ask("card", "works", &["--a2a-version", "0.3"]).with(2);
+    other.saying("offers 1.0 over HTTP+JSON, 1.0 over JSONRPC").saying("without --a2a-version");
+    let token = agents.ask("card", "works", &["--token", "a\nb"]).with(2);
+    token.saying("a header cannot carry").saying("TENURE_A2A_TOKEN");
+    agents.ask("card", "works", &["--ca", "ca.pem"]).with(0).saying("--ca is not used");
     for verb in ["get", "watch"] {
         let absent = agents.ask(verb, "works", &["absent", "-o", "json"]).with(3).refusal();
         assert!(absent["message"].as_str().unwrap().contains("no task"), "{absent}");

@@ -251,6 +251,6 @@ async fn a_client_speaks_what_the_card_offers() {
     }
     let wanted =
         PeerSettings { version: Some(PeerVersion::V03), ..PeerSettings::new(errands.card("echo")) };
-    assert!(matches!(PeerClient::connect(&wanted).await, Err(PeerError::Card { .. })));
+    assert!(matches!(PeerClient::connect(&wanted).await, Err(PeerError::Offer { .. })));
     drop(errands.house);
 }

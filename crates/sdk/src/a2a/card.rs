@@ -1,5 +1,6 @@
 //! What the card of an agent says, and which version and binding are spoken with it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,6 +9,10 @@ use serde_json::Value as Json;
 
 use super::address::PeerUrl;
 use super::error::PeerError;
+
+/// How many offers of a card are looked at for an error, and how long a name of one may be there.
+const OFFERS_MAX: usize = 10;
+const OFFER_CHARS_MAX: usize = 40;
 
 /// A version of A2A. Of two the later one is preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -139,6 +144,7 @@ impl PeerCard {
             serde_json::from_value(text.clone()).map_err(|error| refused(error.to_string()))?;
         let (name, streams) = (std::mem::take(&mut card.name), card.capabilities.streaming);
         let is_secret = PeerUrl::read(url)?.is_tls();
+        let offered = card.offered(is_secret);
         let mut interface: Option<PeerInterface> = None;
         for offered in card.interfaces() {
             let is_open = !is_secret || PeerUrl::read(&offered.url).is_ok_and(|it| it.is_tls());
@@ -148,17 +154,47 @@ impl PeerCard {
                 interface = Some(offered);
             }
         }
-        let interface = interface.ok_or_else(|| {
-            let versions = wanted.map_or_else(|| "1.0 or 0.3".to_owned(), |it| it.to_string());
-            refused(format!(
-                "it names no address at which {versions} is spoken over JSON-RPC or HTTP+JSON"
-            ))
+        let interface = interface.ok_or_else(|| match offered {
+            None => refused("it names no address".to_owned()),
+            Some(offered) => {
+                let (address, needed) = (url.to_owned(), needed(wanted));
+                PeerError::Offer { address, offered, needed }
+            }
         })?;
         Ok(Self { url: url.to_owned(), name, interface, streams, text })
     }
 }
 
+/// What a card has to offer.
+const fn needed(wanted: Option<PeerVersion>) -> &'static str {
+    match wanted {
+        Some(PeerVersion::V1) => "1.0 over JSON-RPC or HTTP+JSON",
+        Some(PeerVersion::V03) => "0.3 over JSON-RPC",
+        None => "1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC,",
+    }
+}
+
 impl CardFields {
+    /// What the card offers, in words: no more of it than a reader takes in. None if it names no address.
+    fn offered(&self, is_secret: bool) -> Option<String> {
+        let new = self.supported_interfaces.iter();
+        let new = new.map(|it| (&*it.url, &*it.protocol_version, &*it.protocol_binding));
+        let version = self.protocol_version.as_deref().unwrap_or("0.3");
+        let transport = self.preferred_transport.as_deref().unwrap_or("JSONRPC");
+        let preferred = self.url.iter().map(|url| (&**url, version, transport));
+        let others = self.additional_interfaces.iter();
+        let others = others.map(|it| (&*it.url, version, &*it.transport));
+        let in_words = |(url, version, binding): (&str, &str, &str)| {
+            let short = |text: &str| text.chars().take(OFFER_CHARS_MAX).collect::<String>();
+            let is_open = is_secret && PeerUrl::read(url).is_ok_and(|it| !it.is_tls());
+            let how = if is_open { " without TLS" } else { "" };
+            format!("{} over {}{how}", short(version), short(binding))
+        };
+        let all: BTreeSet<String> =
+            new.chain(preferred).chain(others).take(OFFERS_MAX).map(in_words).collect();
+        (!all.is_empty()).then(|| all.into_iter().collect::<Vec<_>>().join(", "))
+    }
+
     /// What is spoken here of all that the card offers, in its order.
     fn interfaces(self) -> Vec<PeerInterface> {
         let new = self.supported_interfaces.into_iter().filter_map(InterfaceFields::known);
@@ -279,6 +315,29 @@ mod tests {
         });
         let read = PeerCard::read("http://one/a", card.clone(), None).unwrap();
         assert_eq!(read.text, card);
+    }
+
+    /// A card that offers something else is told apart from one that is not there, with what it offers.
+    #[test]
+    fn what_a_card_offers_is_told_if_it_is_not_wanted() {
+        let offered = |url: &str, card: Json, wanted| match PeerCard::read(url, card, wanted) {
+            Err(error @ PeerError::Offer { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        let new = json!({"supportedInterfaces": [
+            interface("http://one", "JSONRPC", "1.0"), interface("http://one", "GRPC", "1.0"),
+        ]});
+        assert_eq!(
+            offered("http://one/a", new.clone(), Some(V03)),
+            "the card at http://one/a offers 1.0 over GRPC, 1.0 over JSONRPC; 0.3 over JSON-RPC is needed"
+        );
+        let open = offered("https://one/a", new, None);
+        assert!(open.contains("1.0 over JSONRPC without TLS"), "{open}");
+        let old = json!({"url": "http://one", "protocolVersion": "0.2.5"});
+        let old = offered("http://one/a", old, None);
+        assert!(old.contains("offers 0.2.5 over JSONRPC"), "{old}");
+        let long = json!({"supportedInterfaces": vec![interface("http://one", &"x".repeat(99_999), "9"); 99]});
+        assert!(offered("http://one/a", long, None).len() < 1_000);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde_json::Value as Json;
 
+use crate::http::HttpConnectError;
+
 /// Why an agent refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerReason {
@@ -88,6 +90,19 @@ pub enum PeerError {
         /// What is wrong.
         why: String,
     },
+    /// There is a card, but nothing that it offers is spoken here, or not the version that is wanted.
+    #[error("the card at {address} offers {offered}; {needed} is needed")]
+    Offer {
+        /// Where the card is.
+        address: String,
+        /// What it offers.
+        offered: String,
+        /// What was looked for.
+        needed: &'static str,
+    },
+    /// The token or the certificates of this caller cannot be used.
+    #[error(transparent)]
+    Access(HttpConnectError),
     /// The agent cannot be reached; nothing was sent.
     #[error("{0}")]
     Unreachable(String),
@@ -137,6 +152,8 @@ impl PeerError {
             Self::Address { .. }
             | Self::Host(_)
             | Self::Card { .. }
+            | Self::Offer { .. }
+            | Self::Access(_)
             | Self::Redirect { .. }
             | Self::Malformed { .. } => false,
         }

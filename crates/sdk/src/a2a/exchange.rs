@@ -71,7 +71,10 @@ impl PeerLink {
         let address = GatewayAddress::of(&url.origin, token, ca).await;
         let address = address.map_err(|error| match error {
             HttpConnectError::Refused(refused) => PeerError::Unreachable(refused.message),
-            other => PeerError::Address { address: url.origin.clone(), why: other.to_string() },
+            HttpConnectError::Address { address, why } => PeerError::Address { address, why },
+            own @ (HttpConnectError::Token
+            | HttpConnectError::Certificates { .. }
+            | HttpConnectError::Tls(_)) => PeerError::Access(own),
         })?;
         Ok(Self { address, shown: url.origin.clone() })
     }

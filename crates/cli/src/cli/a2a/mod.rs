@@ -10,15 +10,19 @@ use tenure_core::view::gateway::A2aState;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::a2a::{
     A2aArtifact, A2aMessage, A2aPart, A2aReply, A2aRole, A2aSend, A2aSendConfiguration, A2aTask,
-    A2aTaskStatus, A2aUpdate, PeerClient, PeerError, PeerFollower, PeerReason, PeerSettings,
-    PeerVersion, has_ended, is_settled,
+    A2aTaskStatus, A2aUpdate, PeerCard, PeerClient, PeerError, PeerFollower, PeerReason,
+    PeerSettings, PeerVersion, has_ended, is_settled,
 };
+use tenure_sdk::http::HttpConnectError;
 use uuid::Uuid;
 
 pub(crate) use self::delegation::DelegationArgs;
 use super::answer::human::{self, one_line};
 use super::answer::{Exit, Failure, Format, Shape, Sheet, output};
 use super::runtime::{one_thread, unless_stopped};
+
+/// The variable that names the certificate of an authority.
+const CA: &str = "TENURE_A2A_CA";
 
 /// How much of the history of a task is shown.
 const HISTORY: u32 = 100;
@@ -47,7 +51,7 @@ pub(crate) struct PeerArgs {
     token: Option<String>,
 
     /// The certificate of the authority that signed the agent's own, in PEM
-    #[arg(long, value_name = "FILE", env = "TENURE_A2A_CA")]
+    #[arg(long, value_name = "FILE", env = CA)]
     ca: Option<PathBuf>,
 
     /// Version of A2A, 1.0 or 0.3; by default the latest that both know
@@ -124,7 +128,25 @@ impl PeerArgs {
             hosts: self.hosts.clone(),
             ..PeerSettings::new(&*self.url)
         };
-        Ok(PeerClient::connect(&settings).await?)
+        let client = PeerClient::connect(&settings).await?;
+        self.say_if_ca_is_unused(client.card());
+        Ok(client)
+    }
+
+    /// Certificates count over TLS alone. Those that the environment names are for all agents, and may be unused.
+    fn say_if_ca_is_unused(&self, card: &PeerCard) {
+        let is_typed = |ca: &PathBuf| std::env::var_os(CA).is_none_or(|it| it != ca.as_os_str());
+        let is_tls = [&card.url, &card.interface.url].iter().any(|url| url.starts_with("https:"));
+        if self.ca.as_ref().is_some_and(is_typed) && !is_tls {
+            output::warn("--ca is not used, as the agent is spoken to without TLS");
+        }
+    }
+
+    /// The options with which the same agent is spoken to in the same way, for a command that is proposed.
+    fn told(&self) -> String {
+        let version = self.a2a_version.map(|version| format!(" --a2a-version {version}"));
+        let hosts = self.hosts.iter().map(|host| format!(" --host {host}"));
+        version.into_iter().chain(hosts).collect()
     }
 
     /// Shows a task.
@@ -150,8 +172,10 @@ impl PeerArgs {
         self.show(task)?;
         let state = task.status.state;
         if is_settled(state) && !has_ended(state) {
-            let (url, id) = (&self.url, one_line(&task.id));
-            output::say(format_args!("the agent asks: tenure a2a send {url} --task {id} TEXT"));
+            let (url, options, id) = (&self.url, self.told(), one_line(&task.id));
+            output::say(format_args!(
+                "the agent asks: tenure a2a send {url}{options} --task {id} TEXT"
+            ));
         }
         Ok(exit_of(state))
     }
@@ -291,7 +315,13 @@ const ANOTHER: &str = "without --task a message begins a task; --context has it 
 
 const VERSION: &str = "--a2a-version names the version to speak";
 
+const OFFER: &str = "without --a2a-version the latest version that the card offers is spoken; an agent may have \
+                     another card for another version, as those of Tenure have below URL/v0.3";
+
 const HOST: &str = "if you trust it, allow it with --host";
+
+const TRUST: &str =
+    "--ca, or TENURE_A2A_CA, is the certificate of the authority that signed the agent's own";
 
 const LOGIN: &str = "--token, or TENURE_A2A_TOKEN, is the token that the agent knows you by";
 
@@ -306,6 +336,9 @@ impl From<PeerError> for Failure {
             PeerError::Address { .. } => failed(Exit::Usage).help(ADDRESS),
             PeerError::Host(_) => failed(Exit::NotAllowed).help(HOST),
             PeerError::Card { .. } => failed(Exit::NotFound).help(ADDRESS),
+            PeerError::Offer { .. } => failed(Exit::Usage).help(OFFER),
+            PeerError::Access(HttpConnectError::Token) => failed(Exit::Usage).help(LOGIN),
+            PeerError::Access(_) => failed(Exit::Usage).help(TRUST),
             PeerError::Unreachable(_) | PeerError::Lost { .. } => {
                 Self::from(Rejection::new(Code::Unavailable, error.to_string())).help(REACH)
             }
