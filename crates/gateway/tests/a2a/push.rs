@@ -210,6 +210,26 @@ async fn configurations_of_an_ended_task_are_kept() {
     assert_eq!(talk.get(&ended["id"]).await, ended, "nothing else of the task has changed");
 }
 
+/// A configuration too many that comes with an answer is refused, and the answer with it.
+#[tokio::test]
+async fn an_answer_with_a_configuration_too_many_is_refused() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let receiver = Receiver::open().await;
+    let asks = talk.say(message("ask why?")).await;
+    for number in 0..16 {
+        let named = json!({"taskId": asks["id"], "id": format!("hook-{number}")});
+        let config = with(receiver.config(), &named);
+        talk.result("CreateTaskPushNotificationConfig", config).await;
+    }
+    let before = talk.get(&asks["id"]).await;
+    let one_more = json!({"taskPushNotificationConfig": receiver.config()});
+    let answer = with(message("because"), &json!({"taskId": asks["id"]}));
+    let params = json!({"message": answer, "configuration": one_more});
+    assert_eq!(talk.refusal("SendMessage", params).await, -32004);
+    assert_eq!(talk.get(&asks["id"]).await, before);
+}
+
 /// What cannot stand in a header is refused before a message begins anything.
 #[tokio::test]
 async fn a_token_that_cannot_be_sent_is_refused() {

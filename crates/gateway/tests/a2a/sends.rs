@@ -103,6 +103,17 @@ async fn an_agent_may_answer_with_messages_alone() {
     assert_eq!(talk.result("ListTasks", json!({})).await["tasks"], json!([]));
 }
 
+/// A2A-19, A2A-05: a message that comes again gets the question with which it was answered.
+#[tokio::test]
+async fn a_repeated_message_gets_the_same_question() {
+    let talk = House::open().await.talk("oracle").await;
+    let asks = with(message("ask who are you?"), &json!({"contextId": "c1"}));
+    for _ in 0..2 {
+        let answer = talk.result("SendMessage", json!({"message": asks})).await;
+        assert_eq!(answer["message"]["parts"][0]["text"], "who are you?");
+    }
+}
+
 /// A message that is too long for a reference is kept all the same.
 #[tokio::test]
 async fn a_long_message_is_kept() {

@@ -89,7 +89,7 @@ impl<B: Backend> AgentCall<B> {
     }
 
     /// Refuses one configuration too many. Of several that come at once a few more may get in.
-    async fn check_room(&self, task: &TaskId, id: &str) -> Result<(), A2aError> {
+    pub(super) async fn check_room(&self, task: &TaskId, id: &str) -> Result<(), A2aError> {
         let all = self.configs(task).await?;
         let is_full = all.len() >= CONFIGS_MAX && all.iter().all(|config| config.id != id);
         let message = format!("a task has at most {CONFIGS_MAX} configurations");

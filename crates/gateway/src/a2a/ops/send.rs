@@ -127,7 +127,7 @@ impl<B: Backend> AgentCall<B> {
         let push = push.and_then(|options| options.task_push_notification_config.clone());
         let push = push.map(|config| self.checked(config)).transpose()?;
         let delivered = match asked.message.task().map(str::to_owned) {
-            Some(id) => self.follow_up(&id, asked.message).await?,
+            Some(id) => self.follow_up(&id, asked.message, push.as_ref()).await?,
             None => self.begin(asked, waits).await?,
         };
         if let Some(config) = push {
@@ -241,6 +241,7 @@ impl<B: Backend> AgentCall<B> {
         &self,
         id: &str,
         mut message: A2aMessage,
+        push: Option<&A2aPushConfig>,
     ) -> Result<DeliveredMessage<B::Client>, A2aError> {
         let (task, fold) = self.find(id).await?;
         let context = &fold.shown().context_id;
@@ -252,6 +253,9 @@ impl<B: Backend> AgentCall<B> {
             let message =
                 "the task has ended: begin another one, and name this in referenceTaskIds";
             return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
+        }
+        if let Some(config) = push {
+            self.check_room(&task, &config.id).await?; // Before the message does anything.
         }
         message.context_id = Some(context.clone());
         message.task_id = Some(id.to_owned());
@@ -291,11 +295,18 @@ impl<B: Backend> AgentCall<B> {
             A2aState::Completed => said_or_made(fold),
             A2aState::InputRequired | A2aState::AuthRequired => {
                 // The caller answers with a message of its own, so nobody answers this Step.
-                self.client.cancel(task, "the question was sent to the caller").await?;
+                match self.client.cancel(task, "the question was sent to the caller").await {
+                    // The same message came twice.
+                    Err(refused)
+                        if matches!(refused.code, Code::TaskTerminal | Code::TaskCancelling) => {}
+                    cancelled => drop(cancelled?),
+                }
                 said_or_made(fold)
             }
+            // If the agent has asked, the same message came before, and the question was the answer to it.
+            A2aState::Canceled => asked_at_last(fold),
             A2aState::Submitted | A2aState::Working => return Err(too_slow()),
-            A2aState::Failed | A2aState::Rejected | A2aState::Canceled => Vec::new(),
+            A2aState::Failed | A2aState::Rejected => Vec::new(),
         };
         if parts.is_empty() {
             let said = shown.status.message.as_ref().map(A2aMessage::text);
@@ -306,6 +317,12 @@ impl<B: Backend> AgentCall<B> {
         let answer = A2aMessage::of_agent(id, &shown.context_id, "", parts);
         Ok(A2aMessage { task_id: None, ..answer })
     }
+}
+
+/// The last question of the agent that nobody has answered, if there is one.
+fn asked_at_last(fold: &TaskFold) -> Vec<A2aPart> {
+    let last = fold.shown().history.last().filter(|message| message.role == A2aRole::Agent);
+    last.map(|message| message.parts.clone()).unwrap_or_default()
 }
 
 /// What the agent has said at last, or else all that it has made.
