@@ -33,7 +33,7 @@ pub(super) struct Fake(pub(super) Arc<Mutex<State>>);
 #[derive(Default, Clone, Copy)]
 pub(super) enum Holds {
     #[default]
-    Holds,
+    InTime,
     /// At once, as if it held too many answers.
     AtOnce,
     /// Not at all, as an older one.
@@ -153,7 +153,7 @@ impl Fake {
         match state.holds {
             Holds::Refuses => Err(Rejection::invalid("wait_ms", "it is not known")),
             Holds::AtOnce => Ok(true),
-            Holds::Holds => Ok(state.ended || is_enough || !state.refuses.is_empty()),
+            Holds::InTime => Ok(state.ended || is_enough || !state.refuses.is_empty()),
         }
     }
 }
