@@ -15,7 +15,7 @@ use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{
-    Ask, Committed, Entries, GetInput, Hello, List, LogPage, ReadLog, Request, Welcome,
+    Ask, Committed, Entries, GetInput, Hello, List, LogPage, ReadLog, ReadUntil, Request, Welcome,
 };
 use tenure_wire::bus::subject::ClusterName;
 use tenure_wire::bus::{Answer, V, decode, encode};
@@ -25,6 +25,36 @@ use crate::common::{Caller, PARTITIONS, Servers, input, until};
 fn cancel() -> Ask {
     let command = json!({"operation": "task_cancel", "input": {}});
     Ask::Command(Box::new(serde_json::from_value::<Command>(command).unwrap()))
+}
+
+/// Mechanisms 11: an owner holds its answer to a reader of a log until there is what the reader waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_a_reader_of_a_log_is_held() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let read = async |task, which| bob.ask::<LogPage>(task, "unused", Ask::ReadLog(which)).await;
+    let works = async {
+        let made = bob.create("t1", &["a"]).await.version;
+        let cancels = bob.ask::<WriteSummary>("t1", "c", cancel());
+        (made, tokio::join!(read("t1", ReadLog::from(made).waiting(ReadUntil::More)), cancels))
+    };
+    let before_it_is_made = read("t1", ReadLog::from(0).waiting(ReadUntil::Settled));
+    let (whole, (made, (next, ended))) = tokio::join!(before_it_is_made, works);
+    let (whole, next, log) = (whole.unwrap(), next.unwrap(), bob.log("t1").await.unwrap());
+    assert_eq!((whole.commits, whole.version), (log.commits.clone(), log.version));
+    assert_eq!((whole.status, whole.more), (TaskStatus::Cancelled, false));
+    assert!(ended.unwrap().version > made && log.commits[1..].starts_with(&next.commits[..1]));
+
+    let shortly = |after| ReadLog { wait_ms: 50, ..ReadLog::from(after) };
+    let version = bob.create("t2", &["a"]).await.version;
+    let nothing = read("t2", shortly(version)).await.unwrap();
+    assert_eq!((nothing.commits.len(), nothing.version), (0, version), "nothing came in time");
+    assert_eq!(read("t2", shortly(0)).await.unwrap().version, version, "this is there already");
+    for until in [ReadUntil::More, ReadUntil::Settled] {
+        let refused = read("t3", ReadLog { until, ..shortly(0) }).await.unwrap_err();
+        assert_eq!(refused.code, Code::TaskNotFound, "it was not made meanwhile");
+    }
 }
 
 /// CTRL-01, CTRL-04
