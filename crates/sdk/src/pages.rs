@@ -1,4 +1,4 @@
-//! Converts pages of a log from the wire into the type of the client port.
+//! Reads pages of a log, and converts them from the wire into the type of the client port.
 
 use std::future::Future;
 
@@ -8,8 +8,22 @@ use tenure_ports::client::LogPage;
 use tenure_wire::bus::request::{LogPage as SentPage, RawBytes, ReadLog};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 
-/// Reads a page of a log. If a commit comes in parts, this puts them together.
-pub(crate) async fn whole_page<F: Future<Output = Result<SentPage, Rejection>>>(
+/// Reads a page of the log of a Task.
+///
+/// # Errors
+/// Those of `ask`, or the commits do not follow the event behind which they should begin.
+pub(crate) async fn read<F: Future<Output = Result<SentPage, Rejection>>>(
+    session: &SessionId,
+    task: &TaskId,
+    which: ReadLog,
+    ask: impl Fn(ReadLog) -> F,
+) -> Result<LogPage, Rejection> {
+    let page = whole_page(which, ask).await?;
+    log_page(session, task, which.after, page)
+}
+
+/// Reads a page. If a commit comes in parts, this puts them together.
+async fn whole_page<F: Future<Output = Result<SentPage, Rejection>>>(
     mut which: ReadLog,
     ask: impl Fn(ReadLog) -> F,
 ) -> Result<SentPage, Rejection> {
@@ -32,7 +46,7 @@ pub(crate) async fn whole_page<F: Future<Output = Result<SentPage, Rejection>>>(
 }
 
 /// Decodes the commits of a page, which must follow event `after` without a gap.
-pub(crate) fn log_page(
+fn log_page(
     session: &SessionId,
     task: &TaskId,
     after: u64,

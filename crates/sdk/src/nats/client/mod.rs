@@ -332,9 +332,7 @@ impl ClientPort for NatsClient {
         task: &TaskId,
         which: impl Into<ReadLog> + Send,
     ) -> Result<LogPage, Rejection> {
-        let which = which.into();
-        let page = pages::whole_page(which, |which| self.0.ask_on(task, which)).await?;
-        pages::log_page(&self.0.session, task, which.after, page)
+        pages::read(&self.0.session, task, which.into(), |which| self.0.ask_on(task, which)).await
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
