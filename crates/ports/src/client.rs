@@ -154,8 +154,8 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         input: ViewsInput,
     ) -> impl Future<Output = Result<(Snapshot, Vec<u32>), Rejection>> + Send;
 
-    /// Commits after an event, which is 0 or the last event of a commit. A reader that waits gets no commits if
-    /// none came in time, and earlier than it wants if there is no capacity to hold its answer.
+    /// Commits after an event, which is 0 or the last event of a commit. A reader that waits is answered with what
+    /// there is when its time is over, and at once if there is no capacity to hold its answer.
     fn log(
         &self,
         task: &TaskId,

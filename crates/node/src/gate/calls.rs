@@ -88,7 +88,11 @@ impl Gate {
             let is_node = name.role == Role::System;
             let client = if is_node { &gate.control } else { &gate.intake };
             let (reply, operation) = (&reply, request.ask.operation());
-            let may_wait = matches!(&request.ask, Ask::Command(command) if command.may_wait());
+            let may_wait = match &request.ask {
+                Ask::Command(command) => command.may_wait(),
+                Ask::ReadLog(which) => which.wait_ms > 0,
+                _ => false,
+            };
             let asked = PartitionCall { client, reply, partition, operation, may_wait, since };
             Call { gate: &gate, link, is_of_node: is_node, asked }.run(request).await;
         });
@@ -127,10 +131,12 @@ impl Call<'_> {
         }
     }
 
-    /// Answers a reader of a log when there is something to read. It has no permit to read meanwhile.
+    /// Answers a reader of a log when there is something to read. It has a permit to read while it looks at the
+    /// Task, and none while it waits.
     async fn hold(&self, head: RequestHead, which: ReadLog) {
+        let leave = || (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
         let held = match self.task(&head) {
-            Ok(task) => Box::pin(self.link.held_page(&task, which, LOG_BYTES)).await,
+            Ok(task) => Box::pin(self.link.held_page(&task, which, LOG_BYTES, leave)).await,
             Err(refused) => Err(refused),
         };
         match held.transpose() {

@@ -254,11 +254,12 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// nothing came.
     ///
     /// # Errors
-    /// There is no such Task.
-    pub(super) async fn news(
+    /// There is no such Task, or `leave` refuses to look at it.
+    pub(super) async fn news<T: Send>(
         &self,
         key: &TaskKey,
         which: ReadLog,
+        leave: impl FnOnce() -> Result<T, Rejection> + Send,
     ) -> Result<Option<LogNews>, Rejection> {
         let ReadLog { after, wait_ms, until, .. } = which;
         if wait_ms == 0 {
@@ -270,6 +271,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             // The Task may be about to be made, and to ask for it would wait for that.
             node.journal.ended(key).await.is_some()
         } else {
+            let _leave = leave()?;
             let Stands { version, status, .. } = self.stands(key).await?;
             version > after || status.is_terminal()
         };
@@ -297,19 +299,20 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     }
 
     /// `read_log` for a reader that waits: what came while the answer was held, as lines. None: the log is to be
-    /// read.
+    /// read. `leave` gives what is held while the Task is looked at, before the wait.
     ///
     /// # Errors
-    /// Not for this caller, or there is no such Task.
-    pub async fn held_page(
+    /// Not for this caller, there is no such Task, or `leave` refuses.
+    pub async fn held_page<T: Send>(
         &self,
         task: &TaskId,
         which: ReadLog,
         most: usize,
+        leave: impl FnOnce() -> Result<T, Rejection> + Send,
     ) -> Result<Option<LogPage>, Rejection> {
         check_tool(&self.caller, ReadLog::TOOL)?;
         let key = self.key(task);
-        let Some(news) = self.news(&key, which).await? else { return Ok(None) };
+        let Some(news) = self.news(&key, which, leave).await? else { return Ok(None) };
         let (mut commits, mut bytes) = (Vec::with_capacity(news.commits.len()), 0);
         for commit in &news.commits {
             let mut lines = Vec::new();

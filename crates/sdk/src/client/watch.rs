@@ -76,7 +76,8 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// The commits of a Task that the caller makes once it has polled the stream, for a caller that waits for its end:
-    /// all commits up to the end, or to a Step that waits for something from outside, come together.
+    /// all commits up to the end, or to a Step that waits for something from outside, come together. The stream waits
+    /// for the Task for ever: drop it if the Task is not made.
     pub fn watch_new(
         &self,
         task: &TaskId,

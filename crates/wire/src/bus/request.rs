@@ -104,8 +104,8 @@ pub struct ReadLog {
     pub after: u64,
     /// The first of them from this byte on: a commit that is too long for an answer comes in parts.
     pub from: u64,
-    /// How many milliseconds the owner may hold its answer while there is nothing behind `after`, at most
-    /// [`READ_HELD_MS_MAX`]. A reader that has nothing yet may ask before the Task is made.
+    /// How many milliseconds the owner may hold its answer if there is nothing behind `after`, at most
+    /// [`READ_HELD_MS_MAX`]. With `after` 0, a reader that waits until the Task is settled may ask before it is made.
     #[serde(skip_serializing_if = "is_zero")]
     pub wait_ms: u64,
     /// Until when it holds the answer.
