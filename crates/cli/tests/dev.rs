@@ -59,21 +59,85 @@ fn a_newcomer_types_what_is_printed() {
 fn a_title_from_elsewhere_is_harmless_in_a_terminal() {
     let place = Place::new();
     let dev = Dev::start(&place, &[]);
-    let title = "\u{1b}[2Jred\u{1b}]0;owned\u{7} <b>";
-    let task = json!({ "task_id": "odd", "title": title, "draft": true });
+    let title = "\u{1b}[2Jred\u{1b}]0;owned\u{7} <b>\u{9b}2J\r\ndone\u{202e}eno";
+    let print = r"printf 'said \033[2J\302\2332J\342\200\256eno\r'";
+    let step = json!({ "step_id": "a", "title": title, "handler": "exec", "input": { "data": { "run": print } } });
+    let task = json!({
+        "task_id": "odd", "title": title, "dispatch": "auto", "completion": "auto", "steps": [step],
+    });
     let made = http::ask(&dev.url, "POST", "/v1/sessions/default/tasks", &[], &task.to_string());
     assert_eq!(made.status, 201, "{made:?}");
-    for args in [
+    place.tenure(&["task", "wait", "odd", "--timeout", "30", "--http", &dev.url]).with(0);
+    let looks = [
         &["task", "get", "odd"][..],
-        &["task", "get", "odd", "-o", "json"],
         &["task", "list", "--all"],
-        &["task", "list", "--all", "-o", "json"],
-    ] {
-        let shown = place.tenure(&[args, &["--http", &dev.url]].concat()).with(0);
-        assert!(shown.stdout.contains("odd"), "{args:?}: {}", shown.stdout);
-        let all = shown.stdout + &shown.stderr;
-        assert!(!all.contains(['\u{1b}', '\u{7}']), "{args:?}: {all:?}");
+        &["task", "board", "odd"],
+        &["task", "graph", "odd"],
+        &["task", "graph", "odd", "--mermaid"],
+        &["task", "graph", "odd", "--dot"],
+        &["task", "watch", "odd"],
+        &["task", "events", "odd"],
+        &["step", "get", "odd", "a"],
+        &["attempt", "get", "odd", "a"],
+        &["attempt", "list", "odd"],
+        &["wal", "show", "odd"],
+    ];
+    let steers = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}');
+    for look in looks {
+        let json = [look, &["-o", "json"]].concat();
+        let is_drawing = look.iter().any(|word| word.starts_with("--") && *word != "--all");
+        for args in [Some(look.to_vec()), (!is_drawing).then_some(json)].into_iter().flatten() {
+            let shown = place.tenure(&[&args[..], &["--http", &dev.url]].concat());
+            assert_eq!(
+                (shown.code, shown.stdout.is_empty()),
+                (Some(0), false),
+                "{args:?}: {shown:?}"
+            );
+            let all = shown.stdout + &shown.stderr;
+            assert!(!all.contains(steers), "{args:?}: {all:?}");
+            assert!(
+                !all.lines().any(|line| line.starts_with("done")),
+                "{args:?} forges a line: {all}"
+            );
+        }
     }
+    let got =
+        place.tenure(&["task", "get", "odd", "-o", "json", "--http", &dev.url]).with(0).json();
+    assert_eq!(got["title"], title, "in JSON the title is what it was");
+    dev.stop();
+}
+
+/// Whoever may create a task says what its commands do: none of them gets the logins of the worker that runs it, but
+/// those that the worker hands on by name.
+#[test]
+fn a_command_does_not_get_the_logins_of_its_worker() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let mut worker = place.command(&[
+        "worker",
+        "--http",
+        &dev.url,
+        "--pool",
+        "p",
+        "--exec-env",
+        "TENURE_NPM_TOKEN",
+    ]);
+    let worker = worker.env("TENURE_JOURNAL_PASSWORD", "pa55").env("TENURE_NPM_TOKEN", "t0ken");
+    let worker =
+        worker.env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=pa55").env("PLAIN", "here");
+    let mut worker = Running::of(worker);
+    worker.hears("runs steps of pool");
+    place.file("look.sh", r"env; tr '\0' '\n' < /proc/$PPID/environ | sed s/^/guard:/");
+    place.file("look.yaml", "task_id: look\ndefaults: {pool: p}\nsteps: {a: {run: . ./look.sh}}\n");
+    place.tenure(&["submit", "look.yaml", "--wait", "--http", &dev.url]).with(0);
+    let said = place.tenure(&["logs", "look", "a", "--http", &dev.url]).with(0).stdout;
+    assert!(!said.contains("pa55"), "{said}");
+    assert!(!said.contains("guard:TENURE_"), "{said}");
+    for line in ["PLAIN=here", "TENURE_NPM_TOKEN=t0ken", "TENURE_STEP_ID=a", "guard:PLAIN=here"] {
+        assert!(said.lines().any(|it| it == line), "{line} is missing: {said}");
+    }
+    worker.signal(Signal::SIGTERM);
+    worker.end().with(0);
     dev.stop();
 }
 

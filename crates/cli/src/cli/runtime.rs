@@ -18,6 +18,15 @@ pub(crate) fn one_thread() -> Result<Runtime, Failure> {
     runtime.map_err(Failure::cannot(START))
 }
 
+/// Keeps other processes of this user from reading the environment and the memory of this one: both hold its logins,
+/// and the commands of steps run as the same user. A crash leaves no core dump then.
+pub(crate) fn hide_environment() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "commands of steps can read the environment of this process");
+    }
+}
+
 /// Waits for something that goes on without this process. If a signal stops the wait, the message
 /// says so, made at that moment.
 pub(crate) async fn unless_stopped(

@@ -31,13 +31,30 @@ const LONG: Duration = Duration::from_millis(100);
 /// How long a command that was stopped waits until its logs are recorded. They are a courtesy.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
+/// What the handler `exec` gets of its worker.
+#[derive(Debug, Clone)]
+pub struct ExecSettings {
+    /// The directory below which the output files of commands go.
+    pub files: PathBuf,
+    /// Names of variables of this process that commands get although they may hold a login: those of Tenure and
+    /// headers for telemetry, which they do not inherit.
+    pub handed_on: Vec<String>,
+}
+
+/// Output files below a directory, and no variable handed on.
+impl From<PathBuf> for ExecSettings {
+    fn from(files: PathBuf) -> Self {
+        Self { files, handed_on: Vec::new() }
+    }
+}
+
 impl Handlers {
-    /// Adds `noop`, `sleep` and `exec`. The output files of commands go below `files`.
+    /// Adds `noop`, `sleep` and `exec`. `settings` are those of `exec`, or just its directory.
     ///
     /// # Errors
     /// Never, as the names are valid.
-    pub fn with_builtins(self, files: PathBuf) -> Result<Self, BadId> {
-        self.with_builtins_in(None, files)
+    pub fn with_builtins(self, settings: impl Into<ExecSettings>) -> Result<Self, BadId> {
+        self.with_builtins_in(None, settings)
     }
 
     /// As [`with_builtins`](Self::with_builtins), for commands of one Task: they run in the directory `cwd`
@@ -45,8 +62,12 @@ impl Handlers {
     ///
     /// # Errors
     /// Never, as the names are valid.
-    pub fn with_builtins_in(self, cwd: Option<String>, files: PathBuf) -> Result<Self, BadId> {
-        self.with_builtins_where(move |_| ready(cwd.clone()), files)
+    pub fn with_builtins_in(
+        self,
+        cwd: Option<String>,
+        settings: impl Into<ExecSettings>,
+    ) -> Result<Self, BadId> {
+        self.with_builtins_where(move |_| ready(cwd.clone()), settings)
     }
 
     /// As [`with_builtins_in`](Self::with_builtins_in), for commands of many Tasks: `cwd` says of each Step in
@@ -54,18 +75,22 @@ impl Handlers {
     ///
     /// # Errors
     /// Never, as the names are valid.
-    pub fn with_builtins_where<F, Fut>(self, cwd: F, files: PathBuf) -> Result<Self, BadId>
+    pub fn with_builtins_where<F, Fut>(
+        self,
+        cwd: F,
+        settings: impl Into<ExecSettings>,
+    ) -> Result<Self, BadId>
     where
         F: Fn(StepContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Option<String>> + Send + 'static,
     {
-        let places = Arc::new((cwd, files));
+        let given = Arc::new((cwd, settings.into()));
         self.on(NOOP, noop)?.on(SLEEP, sleep)?.on(EXEC, move |ctx| {
-            let places = Arc::clone(&places);
+            let given = Arc::clone(&given);
             async move {
-                let (cwd, files) = &*places;
+                let (cwd, settings) = &*given;
                 let cwd = cwd(ctx.clone()).await;
-                run_command(&ctx, cwd.as_deref(), files).await
+                run_command(&ctx, cwd.as_deref(), settings).await
             }
         })
     }
@@ -120,19 +145,19 @@ fn bad_input(
 async fn run_command(
     ctx: &StepContext,
     cwd: Option<&str>,
-    files: &Path,
+    settings: &ExecSettings,
 ) -> Result<(), HandlerError> {
     let spec = match ctx.input_json::<ExecSpec>() {
         Ok(spec) => cwd.into_iter().fold(spec, ExecSpec::within),
         Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
     };
     let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
-    let files = match AttemptFiles::make(ctx, files, inputs).await {
+    let files = match AttemptFiles::make(ctx, &settings.files, inputs).await {
         Ok(files) => files,
         Err(why) => return Ok(lacking(ctx, why)?),
     };
     let paths = &files.paths;
-    let environment = environment(ctx);
+    let environment = environment(ctx, &settings.handed_on);
     let run = exec::run(&spec, paths, &environment, ctx.cancellation());
     let ended = said_if_long(ctx, run).await;
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
@@ -194,7 +219,10 @@ fn as_json(value: &Value) -> Json {
     parsed.unwrap_or_else(|| Json::String(String::from_utf8_lossy(data).into_owned()))
 }
 
-fn environment(ctx: &StepContext) -> Vec<(String, String)> {
+/// The variables that a command gets beside those of its Step and those that it inherits.
+fn environment(ctx: &StepContext, handed_on: &[String]) -> Vec<(String, String)> {
+    let handed_on =
+        handed_on.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
     let trace = ctx.traceparent().map(|trace| ("TRACEPARENT", trace.to_owned()));
     let own = [
         ("TENURE_TASK_ID", ctx.task_id().to_owned()),
@@ -202,7 +230,8 @@ fn environment(ctx: &StepContext) -> Vec<(String, String)> {
         ("TENURE_STEP_ID", ctx.step_id().to_string()),
         ("TENURE_ATTEMPT", ctx.attempt().to_string()),
     ];
-    own.into_iter().chain(trace).map(|(name, value)| (name.to_owned(), value)).collect()
+    let own = own.into_iter().chain(trace).map(|(name, value)| (name.to_owned(), value));
+    handed_on.chain(own).collect()
 }
 
 async fn report(

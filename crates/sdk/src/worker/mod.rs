@@ -29,6 +29,7 @@ mod values;
 mod words;
 
 pub use attempt_files::AttemptDir;
+pub use builtin::ExecSettings;
 pub use context::StepContext;
 #[cfg(feature = "a2a")]
 pub use delegate::DelegationSettings;

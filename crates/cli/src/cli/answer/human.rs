@@ -8,6 +8,8 @@ use jiff::tz::TimeZone;
 use tenure_core::id::{AgentId, Millis};
 use tenure_core::record::Reason;
 
+use super::steers;
+
 /// `950 ms`, `12.3 s`, `3m 12s`, `2h 05m`, `3d 04h`.
 pub(crate) fn duration(ms: u64) -> String {
     let s = ms / 1000;
@@ -104,7 +106,7 @@ pub(crate) fn one_line(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => out.push(' '),
-            c if c.is_control() => {
+            c if steers(c) => {
                 let _ = write!(out, "\\u{{{:x}}}", u32::from(c)); // Strings take all.
             }
             c => out.push(c),

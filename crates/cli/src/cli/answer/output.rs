@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::exit::{Exit, Failure};
+use super::harmless::{HarmlessWriter, harmless};
 
 /// One of the two streams of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -100,8 +101,9 @@ pub(crate) fn draw_below(bar: Option<ProgressBar>) {
 
 /// One line on stderr.
 pub(crate) fn say(line: impl std::fmt::Display) {
+    let line = line.to_string();
     let write = || {
-        let _ = writeln!(io::stderr(), "{line}"); // If stderr is closed, nothing is left to do.
+        let _ = writeln!(io::stderr(), "{}", harmless(&line)); // If stderr is closed, nothing is left to do.
     };
     let bar = BAR.lock().clone();
     match bar.filter(|bar| !bar.is_hidden()) {
@@ -122,8 +124,10 @@ pub(crate) fn unwritten(error: io::Error) -> Failure {
 
 /// Prints text on stdout. A reader that has closed the pipe (`| head`) is no failure.
 pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let text = text.to_string();
     let mut out = io::stdout().lock();
-    unless_closed(write!(out, "{text}").and_then(|()| out.flush())).map_err(unwritten)
+    unless_closed(out.write_all(harmless(&text).as_bytes()).and_then(|()| out.flush()))
+        .map_err(unwritten)
 }
 
 /// Prints one JSON value on stdout, indented if stdout is a terminal.
@@ -138,10 +142,10 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// Prints one JSON value on a line of stdout, at once. Returns whether the pipe is still open.
 pub(crate) fn print_line(value: &impl Serialize) -> Result<bool, Failure> {
     let line = serde_json::to_string(value).map_err(unwritable)? + "\n";
-    write(Stream::Stdout, line.as_bytes())
+    write(Stream::Stdout, harmless(&line).as_bytes())
 }
 
-/// Writes bytes to a stream, at once. Returns whether its reader is still there.
+/// Writes bytes to a stream as they are, at once. Returns whether its reader is still there.
 pub(crate) fn write(stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
     let written = match stream {
         Stream::Stdout => stdout(|out| out.write_all(bytes).and_then(|()| out.flush())),
@@ -174,8 +178,15 @@ pub(crate) fn stdout(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -
 }
 
 /// Prints a long text on stdout, as it is made. A reader that closes the pipe ends it, and is no
-/// failure.
+/// failure. What `write` writes at a time has whole characters.
 pub(crate) fn stream(
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    copy(|out| write(&mut HarmlessWriter(out)))
+}
+
+/// As [`stream`], but the bytes stay as they are.
+pub(crate) fn copy(
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let written = self::stdout(|stdout| {

@@ -17,7 +17,7 @@ use super::DevArgs;
 use crate::cli::answer::{Exit, Failure, human, output};
 use crate::cli::gateway::HttpHost;
 use crate::cli::place::{FILES, open_here, socket_of};
-use crate::cli::runtime::{NO_CWD, StopSignals};
+use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment};
 use crate::cli::worker::wind_down;
 
 /// Runs until a signal stops it. Tasks that an earlier process left go on.
@@ -59,6 +59,7 @@ pub(super) async fn run(
 
 /// A worker that leaves Steps with other handlers to others, who may come over HTTP.
 fn hire(tenure: &Embedded, args: &DevArgs, files: PathBuf) -> Result<LocalWorkers, Failure> {
+    hide_environment();
     let scheduler = tenure.scheduler().clone();
     // STORE-17: a Task that was made from a file goes on where that was.
     let cwd = move |step: StepContext| {

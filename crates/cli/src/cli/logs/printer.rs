@@ -10,7 +10,7 @@ use tenure_core::task::Attempt;
 use tenure_sdk::worker::open_log;
 
 use super::find::CommandLog;
-use crate::cli::answer::{Exit, Failure, Paint, Stream, Tone, output};
+use crate::cli::answer::{Exit, Failure, Paint, Stream, Tone, harmless, output};
 use crate::cli::show::printable;
 
 /// How many bytes to read or write at once.
@@ -132,8 +132,9 @@ impl LineLayout<'_> {
                 stream: self.log.stream,
                 line: &lossy,
             };
-            serde_json::to_writer(&mut *out, &told)
+            let told = serde_json::to_string(&told)
                 .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
+            out.extend_from_slice(harmless(&told).as_bytes());
             out.push(b'\n');
             return Ok(());
         }

@@ -11,7 +11,7 @@ use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::Failure;
 use crate::cli::place::{FILES, open_here};
-use crate::cli::runtime::NO_CWD;
+use crate::cli::runtime::{NO_CWD, hide_environment};
 
 /// A scheduler on the data directory, and workers that have only the built-in handlers.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ impl RunHost {
         pools: impl IntoIterator<Item = PoolId>,
         concurrency: usize,
     ) -> Result<(), Failure> {
+        hide_environment();
         let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
         for pool in pools {
             let (cwd, files) = (self.cwd.clone(), self.data.join(FILES));

@@ -8,7 +8,7 @@ use tenure_core::view::public_events;
 use tenure_local::PublishedMark;
 
 use super::seen::{SeenCommit, Show};
-use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::answer::{Exit, Failure, harmless, output};
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 64 * 1024;
@@ -48,8 +48,9 @@ impl Show for EventWriter {
             return Ok(());
         }
         for event in public_events(&seen.view, seen.commit, seen.stages) {
-            serde_json::to_writer(&mut self.buffer, &event)
+            let line = serde_json::to_string(&event)
                 .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
+            self.buffer.extend_from_slice(harmless(&line).as_bytes());
             self.buffer.push(b'\n');
         }
         self.last_seq = seen.commit.last_seq();

@@ -2,6 +2,8 @@
 
 use tenure_core::id::Millis;
 
+use crate::cli::answer::steers;
+
 /// `17 ms`, `2.4 s`, `3m 05s`, `2h 07m`.
 pub(super) fn duration(ms: Millis) -> String {
     let seconds = ms / 1000;
@@ -21,7 +23,7 @@ pub(crate) fn steps(count: impl Into<u64>) -> String {
     }
 }
 
-/// Removes what would affect a terminal: control characters, and the colours that commands print.
+/// Removes what would affect a terminal: what steers it, and the colours that commands print.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -29,7 +31,7 @@ pub(crate) fn printable(text: &str) -> String {
         if c == '\x1b' && chars.next_if_eq(&'[').is_some() {
             // A control sequence ends with its first letter.
             let _ = chars.find(|c| matches!(c, '@'..='~'));
-        } else if !c.is_control() || c == '\t' {
+        } else if !steers(c) || c == '\t' {
             out.push(c);
         }
     }

@@ -55,13 +55,19 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
     let data = TaskReader::open(&args.of.look.at)?;
     let log = data.find(&args.of.key()?)?;
     let mut ended = Ok(LogEnd::Left);
-    stream(|out| {
+    // A terminal gets nothing that steers it; a file or another program gets the very bytes.
+    let is_copy = args.raw && !Stream::Stdout.is_terminal();
+    let show = |out: &mut dyn Write| {
         if args.raw {
             return raw(out, &log, args);
         }
         ended = events(out, &log, args);
         Ok(())
-    })?;
+    };
+    match is_copy {
+        true => output::copy(show)?,
+        false => stream(show)?,
+    }
     let ended = match ended {
         Err(Broken::Refused(error)) => {
             // A closed pipe means that the reader has seen enough.

@@ -13,14 +13,14 @@ use tenure_core::id::PoolId;
 use tenure_ports::bus::{Delivery, WorkerPort};
 use tenure_sdk::http::HttpWorker;
 use tenure_sdk::nats::{NatsWorker, boot};
-use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_sdk::worker::{ExecSettings, Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::a2a::DelegationArgs;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::{GatewayArgs, NatsArgs};
-use crate::cli::runtime::{NO_CWD, StopSignals, one_thread};
+use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment, one_thread};
 use crate::cli::telemetry::LogArgs;
 
 /// Run steps of a pool.
@@ -53,6 +53,11 @@ pub(crate) struct RunArgs {
     /// Directory below which commands leave their output
     #[arg(long, value_name = "DIR", env = "TENURE_FILES", default_value = ".tenure/files")]
     files: PathBuf,
+
+    /// A variable of this worker that commands get all the same: they do not inherit those of Tenure (TENURE_…) nor
+    /// headers for telemetry, as these hold logins; repeat it, or separate names by commas
+    #[arg(long, value_name = "NAME", env = "TENURE_EXEC_ENV", value_delimiter = ',')]
+    exec_env: Vec<String>,
 
     #[command(flatten)]
     delegation: DelegationArgs,
@@ -88,7 +93,20 @@ impl RunArgs {
         let name = Token::new("dev").map_err(Rejection::from)?;
         let (gateway, delegation) = (GatewayArgs::default(), DelegationArgs::default());
         let (log, boot) = (LogArgs::default(), boot());
-        Ok(Self { nats, gateway, pool, concurrency, name, files, delegation, log, drain, boot })
+        let exec_env = Vec::new();
+        Ok(Self {
+            nats,
+            gateway,
+            pool,
+            concurrency,
+            name,
+            files,
+            exec_env,
+            delegation,
+            log,
+            drain,
+            boot,
+        })
     }
 
     /// The name of this start of the worker.
@@ -233,7 +251,9 @@ impl ClusterPort for HttpWorker {
 fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
-    let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
+    hide_environment();
+    let exec = ExecSettings { files: files.clone(), handed_on: args.exec_env.clone() };
+    let handlers = Handlers::new().with_builtins(exec).map_err(Rejection::from)?;
     let handlers = handlers.with_a2a(args.delegation.settings()?).map_err(Rejection::from)?;
     Ok((files, handlers))
 }

@@ -19,6 +19,7 @@ use super::guard::wire::{GuardReport, Inbox, Order, encode};
 use super::launch::Launch;
 use super::logs::OutputFiles;
 use super::supervise::{CommandProcess, Status};
+use super::withheld::withhold;
 use super::{ExecError, blocking};
 
 /// The path at which the kernel gives the running executable, even if an upgrade has replaced or
@@ -151,6 +152,7 @@ impl CommandProcess for Guarded {
 fn spawn(logs: OutputFiles) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let mut command = StdCommand::new(OWN_EXECUTABLE);
+    withhold(&mut command); // A command can read the environment of its guard.
     command.arg0(ARGV0).stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(logs.stdout).stderr(logs.stderr);
     let guard = Command::from(command).spawn()?;

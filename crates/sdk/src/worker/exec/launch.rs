@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::spec::{self, Program};
+use super::withheld::withhold;
 use super::{ExecError, ExecPaths, ExecSpec};
 
 /// The variable with the path of the file in which the command may leave its result, as one JSON
@@ -14,7 +15,7 @@ pub const OUTPUT_ENV: &str = "TENURE_OUTPUT";
 /// The variable with the path of the file that has the inputs of the step.
 pub const INPUTS_ENV: &str = "TENURE_INPUTS";
 
-/// A command ready to be started. The environment is what is *added* to the starter's own.
+/// A command ready to be started. The environment is what is *added* to what it inherits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Launch {
     pub(super) program: String,
@@ -48,6 +49,7 @@ impl Launch {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null());
+        withhold(&mut command);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         if let Some(cwd) = &self.cwd {
             command.current_dir(cwd);

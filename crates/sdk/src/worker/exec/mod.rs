@@ -34,8 +34,9 @@
 //!
 //! No copying: the command writes straight into the log files, so nothing is lost when we die and
 //! a chatty command costs us nothing. No limits on memory, processor time or log size: those belong
-//! to a cgroup around the worker. No sandbox: the command runs with the worker's rights and
-//! environment, and one that kills its own guard has only its process group killed.
+//! to a cgroup around the worker. No sandbox: the command runs with the worker's rights and, but for
+//! the [logins](withheld) of the worker, its environment, and one that kills its own guard has only
+//! its process group killed.
 
 mod error;
 pub mod guard;
@@ -47,6 +48,7 @@ mod spec;
 mod supervise;
 mod unguarded;
 mod why;
+mod withheld;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -115,7 +117,8 @@ pub enum CommandEnd {
 /// Runs the command of `spec` to its end, kills the processes that it leaves behind, and returns
 /// its outcome.
 ///
-/// The environment is the runner's, then that of `spec`, then `env_extra`, later ones winning.
+/// The environment is the runner's without its [logins](withheld), then that of `spec`, then
+/// `env_extra`, later ones winning.
 /// Cancelling `cancel` asks the command to end and, after its grace, kills it; dropping the future
 /// kills it at once. The command failing is an outcome; an error means that it could not be run, or
 /// that it exited with 0 and left an output that breaks the rules.

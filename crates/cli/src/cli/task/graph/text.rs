@@ -156,7 +156,7 @@ fn remarks(node: &GraphNode) -> String {
     if let Some(kind) = node.wait_kind {
         out.push_str(&format!("  waits for {kind}"));
     } else if let Some(code) = node.code.as_ref().filter(|_| node.status.is_settled()) {
-        out.push_str(&format!("  {code}"));
+        out.push_str(&format!("  {}", human::one_line(code.as_str())));
     }
     if !node.required {
         out.push_str("  optional");
