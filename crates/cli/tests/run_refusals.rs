@@ -220,3 +220,39 @@ fn a_working_directory_that_was_removed_is_named() {
         ended.saying("cannot find the working directory (was it removed?): No such file");
     }
 }
+
+/// A data directory may come with a repository that somebody cloned: what is no regular file in it is neither written
+/// over nor waited for.
+#[test]
+fn links_and_pipes_in_a_data_directory_are_refused() {
+    use std::os::unix::fs::symlink;
+    for name in ["lock", "index.jsonl"] {
+        let place = Place::new();
+        place.file("t.yaml", "task_id: t\nsteps: {a: {noop: true}}");
+        let precious = place.file("precious", "keep me");
+        std::fs::create_dir(place.path(".tenure")).unwrap();
+        symlink(&precious, place.path(".tenure").join(name)).unwrap();
+        place.tenure(&["run", "t.yaml"]).with(6).saying("no regular file").saying(name);
+        assert_eq!(std::fs::read(precious).unwrap(), b"keep me", "{name}");
+    }
+    let place = Place::new();
+    place.file("t.yaml", "task_id: t\nsteps: {a: {noop: true}}");
+    place.tenure(&["run", "t.yaml"]).with(0);
+    let log = std::fs::read_dir(place.path(".tenure/tasks/default")).unwrap();
+    let log = log
+        .map(|it| it.unwrap().path())
+        .find(|it| it.extension().is_some_and(|it| it == "jsonl"))
+        .unwrap();
+    std::fs::remove_file(&log).unwrap();
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for args in [
+        &["task", "list", "--all"][..],
+        &["task", "get", "t"],
+        &["wal", "show", "t"],
+        &["run", "t.yaml"],
+    ] {
+        let ended = place.tenure(args); // What it makes of a log that is none is its own; it must end.
+        assert!(ended.code.is_some(), "{args:?}: {ended:?}");
+        assert_ne!((args[1], ended.code), ("get", Some(0)), "{ended:?}");
+    }
+}

@@ -18,6 +18,8 @@ use tenure_core::id::{BlobHash, Millis, SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
 use tenure_ports::journal::TaskKey;
+
+use crate::regular::bytes_of;
 use tokio::task::spawn_blocking;
 
 /// What follows the name of a blob while it is written.
@@ -81,7 +83,7 @@ impl BlobStore for FileBlobs {
         let task = task.clone();
         self.call(move |files| {
             let path = files.path(&task, hash);
-            let bytes = match fs::read(&path) {
+            let bytes = match bytes_of(&path) {
                 Ok(bytes) => bytes,
                 Err(error) if is_absent(&error) => return Ok(None),
                 Err(error) => return Err(failed("read", &path, &error)),

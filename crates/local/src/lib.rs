@@ -8,6 +8,7 @@
 mod blobs;
 mod jsonl;
 mod leases;
+mod regular;
 
 pub use blobs::FileBlobs;
 pub use jsonl::{
@@ -15,3 +16,4 @@ pub use jsonl::{
     PublishedMark, Repair,
 };
 pub use leases::MemoryLeases;
+pub use regular::{open_regular, read_regular};

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::lock::is_at;
+use crate::regular::open_regular;
 
 /// Changes to log files. Reads are not part of it: their errors go to the readers anyway.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
@@ -72,7 +73,7 @@ impl Disk for Files {
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().write(true).open(path)
+        open_regular(path, OpenOptions::new().write(true))
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {

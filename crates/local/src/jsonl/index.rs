@@ -21,6 +21,7 @@ use tenure_wire::stored::{is_sealed, seal};
 use super::disk::Disk;
 use super::lines::{Forward, LineFault};
 use super::seek::START;
+use crate::regular::open_regular;
 
 /// A row of the index: what it stores of a Task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,7 +144,7 @@ struct Writer {
 impl FileIndex {
     /// Continues the file at `path`, or creates it.
     pub(crate) fn resume(disk: &impl Disk, path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+        let mut file = open_regular(path, OpenOptions::new().append(true).create(true))?;
         if file.metadata()?.len() > 0 {
             file.write_all(b"\n")?; // Its last line may be torn.
         }
@@ -159,7 +160,9 @@ impl FileIndex {
         rows: impl Iterator<Item = IndexRow>,
     ) -> io::Result<()> {
         let mut writer = self.writer.lock();
-        let mut out = BufWriter::new(File::create(draft)?);
+        let options = &mut OpenOptions::new();
+        let draft_file = open_regular(draft, options.write(true).create(true).truncate(true))?;
+        let mut out = BufWriter::new(draft_file);
         for row in rows {
             writer.line.clear();
             write_line(&mut writer.line, &row)?;

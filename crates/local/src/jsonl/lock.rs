@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::regular::{open_regular, read_regular};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -58,15 +59,17 @@ impl Lock {
         let dir = match dir.try_lock() {
             Ok(()) => Some(dir),
             // The file may have been removed: a process that is refused does not make it again.
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(File::open(path)))),
+            Err(TryLockError::WouldBlock) => {
+                return Err(LockError::Held(holder(read_regular(path))));
+            }
             Err(TryLockError::Error(error)) => {
                 tracing::debug!(%error, "the file system locks no directory");
                 None
             }
         };
-        let open =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let mut file = open.map_err(LockError::Io)?;
+        let options = &mut OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = open_regular(path, options).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(Ok(file)))),

@@ -1,6 +1,5 @@
 //! One log: verified, written, synced, and brought back to a known state when a write fails.
 
-use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -21,6 +20,7 @@ use super::lock::Lock;
 use super::replay::LogSource;
 use super::report::Repair;
 use super::tail::{Tail, TailError, read_tail};
+use crate::regular::read_regular;
 
 /// The logs of a data directory with what the process knows of them.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl<D: Disk> Logs<D> {
 
     fn settle(&self, slot: &CatalogEntry, sync: bool) -> Result<Tail, TailError> {
         let path = self.path(slot);
-        let file = File::open(&path).map_err(TailError::Io)?;
+        let file = read_regular(&path).map_err(TailError::Io)?;
         let size = file.metadata().map_err(TailError::Io)?.len();
         let tail = read_tail(&file, size)?.ok_or(TailError::Damaged)?;
         if tail.len < size || sync {

@@ -3,6 +3,7 @@
 //! The mark is a file beside the log, overwritten in place and never synced: if a power loss takes a part
 //! of it, events are published again. It is never ahead of the log, as only durable events are published.
 
+use crate::regular::{bytes_of, open_regular};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -28,8 +29,8 @@ impl PublishedMark {
     /// # Errors
     /// The mark exists and cannot be read.
     pub fn read(&self) -> io::Result<u64> {
-        match std::fs::read_to_string(&self.path) {
-            Ok(text) => Ok(text.trim_end().parse().unwrap_or(0)),
+        match bytes_of(&self.path) {
+            Ok(text) => Ok(String::from_utf8_lossy(&text).trim_end().parse().unwrap_or(0)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(named(&self.path, &error)),
         }
@@ -44,7 +45,8 @@ impl PublishedMark {
             Some(file) => file,
             none => {
                 let mut options = OpenOptions::new();
-                let opened = options.write(true).create(true).truncate(false).open(&self.path);
+                let options = options.write(true).create(true).truncate(false);
+                let opened = open_regular(&self.path, options);
                 none.insert(opened.map_err(|error| named(&self.path, &error))?)
             }
         };

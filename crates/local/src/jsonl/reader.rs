@@ -22,6 +22,7 @@ use super::pool::ThreadPool;
 use super::replay::LogSource;
 use super::startup::{OpenError, check_dir};
 use super::tail::{TailError, read_tail};
+use crate::regular::read_regular;
 
 /// Threads that read for all users of one reader.
 const THREADS: usize = 2;
@@ -165,7 +166,7 @@ impl ReaderShared {
 impl SeenLogs {
     /// Reads the rows that were added to the index.
     fn read_index(&mut self, layout: &Layout) -> io::Result<()> {
-        let file = match File::open(layout.index()) {
+        let file = match read_regular(&layout.index()) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
@@ -205,7 +206,7 @@ impl SeenLogs {
         if self.logs.get(place).is_some_and(|seen| seen.is_settled) {
             return Ok(());
         }
-        let file = match File::open(layout.wal(&place.0, &place.1)) {
+        let file = match read_regular(&layout.wal(&place.0, &place.1)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.logs.remove(place);

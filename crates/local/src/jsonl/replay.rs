@@ -12,6 +12,7 @@ use tenure_wire::stored::{Assembler, Line, LineError, decode_line};
 
 use super::lines::{Forward, LineFault};
 use super::seek::{START, near};
+use crate::regular::read_regular;
 
 /// Why a line is not the next one of a log.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +98,7 @@ impl LogSource<'_> {
 
     /// The lines from that of event `after`, or of an earlier one, on.
     fn open(&self, after: u64) -> io::Result<Forward<File>> {
-        let mut file = File::open(self.path)?;
+        let mut file = read_regular(self.path)?;
         let start = match after {
             0 => START,
             seq => {

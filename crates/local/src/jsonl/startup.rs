@@ -1,6 +1,5 @@
 //! Opens a data directory: finds its logs, repairs what a crash left, and reports it.
 
-use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use super::lock::{Lock, LockError};
 use super::log::{Logs, OpenFiles, Unusable};
 use super::replay::LogSource;
 use super::report::{Damage, OpenReport, Repair};
+use crate::regular::read_regular;
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +133,7 @@ fn make_durable(disk: &impl Disk, layout: &Layout) -> io::Result<()> {
 
 pub(crate) fn load_rows(layout: &Layout) -> io::Result<IndexRows> {
     let mut rows = IndexRows::default();
-    match File::open(layout.index()) {
+    match read_regular(&layout.index()) {
         Ok(file) => rows.read_on(&file)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -218,7 +218,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
     /// A log that is not in the index.
     fn look_into(&self, place: &LogPlace) -> io::Result<()> {
         let path = self.logs.layout.wal(&place.0, &place.1);
-        match identify(&File::open(&path)?, place)? {
+        match identify(&read_regular(&path)?, place)? {
             FoundLog::Unborn => self.remove(&path, place),
             FoundLog::Damaged(key) => {
                 self.strays.lock().push((place.clone(), key));

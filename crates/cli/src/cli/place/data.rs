@@ -12,7 +12,7 @@ use tenure_core::id::{AttemptId, BlobHash, Millis, SessionId, TaskId, WalName};
 use tenure_core::record::{Value, ValueBody};
 use tenure_core::view::{Known, LeaseFact, ListInput, Snapshot, TaskPage, View, ViewsInput};
 use tenure_core::{Caller, Code, Limits, Rejection, Task};
-use tenure_local::{FileBlobs, JsonlReader};
+use tenure_local::{FileBlobs, JsonlReader, read_regular};
 use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
@@ -322,7 +322,7 @@ impl TaskReader {
     /// The Tasks in the index. As the index is derived and disposable, it serves only for what the
     /// logs cannot say: that one of them is gone.
     pub(crate) fn indexed(&self) -> Vec<Indexed> {
-        let Ok(file) = std::fs::File::open(self.path.join("index.jsonl")) else {
+        let Ok(file) = read_regular(&self.path.join("index.jsonl")) else {
             return Vec::new();
         };
         let mut seen = BTreeSet::new();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use tenure_core::event::Body;
 use tenure_core::id::{SessionId, WalName};
 use tenure_core::{Commit, Task};
+use tenure_local::read_regular;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::stored::{Assembler, LINE_MAX, Line, decode_line};
 
@@ -313,7 +314,7 @@ impl LineReader {
         log: &LogFile,
         &CommitBoundary { line, offset, .. }: &CommitBoundary,
     ) -> io::Result<Self> {
-        let mut file = File::open(&log.path)?;
+        let mut file = read_regular(&log.path)?;
         file.seek(SeekFrom::Start(offset))?;
         let input = BufReader::with_capacity(64 << 10, file);
         Ok(Self { input, line: Vec::new(), number: line, offset, next: offset })

@@ -1,0 +1,88 @@
+//! Opens the files of a data directory, and nothing that only bears their name.
+//!
+//! A directory may come from elsewhere: from an archive, or with a repository that somebody cloned. A symbolic link in
+//! it could have this program write over a file of its user, and a named pipe would let it wait for ever.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::libc::{ELOOP, ENXIO, O_NOFOLLOW, O_NONBLOCK};
+
+/// Opens a regular file as the options say. It never waits for another process.
+///
+/// # Errors
+/// Those of the system; `InvalidInput` if there is a link, a pipe, a device or a directory.
+pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = match options.custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.raw_os_error(), Some(ELOOP | ENXIO)) => {
+            return Err(irregular(path));
+        }
+        Err(error) => return Err(error),
+    };
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(irregular(path)),
+    }
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// As those of [`open_regular`].
+pub fn read_regular(path: &Path) -> io::Result<File> {
+    open_regular(path, OpenOptions::new().read(true))
+}
+
+/// All bytes of a regular file.
+pub(crate) fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    let (mut file, mut bytes) = (read_regular(path)?, Vec::new());
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn irregular(path: &Path) -> io::Error {
+    let message = format!(
+        "{} is no regular file: put the file itself there, no link and no pipe",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_opened_and_what_bears_its_name_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, pipe) =
+            (dir.path().join("file"), dir.path().join("link"), dir.path().join("pipe"));
+        fs::write(&file, "text").unwrap();
+        symlink(&file, &link).unwrap();
+        mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        assert_eq!(bytes_of(&file).unwrap(), b"text");
+        for path in [&link, &pipe, &dir.path().to_owned()] {
+            let error = read_regular(path).unwrap_err();
+            assert!(error.to_string().contains("no regular file"), "{path:?}: {error}");
+        }
+        for path in [&link, &pipe] {
+            let error =
+                open_regular(path, OpenOptions::new().append(true).create(true)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path:?}: {error}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), b"text", "nothing is written through a link");
+        let missing = read_regular(&dir.path().join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+}
