@@ -1,6 +1,7 @@
 //! What `deploy` has for NATS and Redis, on the servers themselves.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,18 +107,60 @@ fn passwords_and_the_compose_file_have_all_that_nats_takes() {
         let (name, secret) = line.split_once('=').unwrap();
         let (first, length) = match name {
             "TENURE_TOKEN" => ("t", 65),
-            "TENURE_TOKEN_SHA256" => ("", 64),
+            "TENURE_TOKEN_SHA256" | "TENURE_REDIS_SHA256" => ("", 64),
             _ => ("p", 33),
         };
         assert!(secret.starts_with(first) && secret.len() == length, "{name}");
         given.insert(name.to_owned());
     }
     let passwords = needed.iter().filter(|name| name.ends_with("_PASSWORD"));
-    let of_http = ["TENURE_TOKEN", "TENURE_TOKEN_SHA256"].map(String::from);
-    assert_eq!(passwords.cloned().chain(of_http).collect::<BTreeSet<_>>(), given);
+    let others =
+        ["TENURE_REDIS_PASSWORD", "TENURE_REDIS_SHA256", "TENURE_TOKEN", "TENURE_TOKEN_SHA256"];
+    assert_eq!(passwords.cloned().chain(others.map(String::from)).collect::<BTreeSet<_>>(), given);
     let compose = text(&root().join("docker-compose.yml"));
     for name in &needed {
         assert!(compose.contains(&format!("\n      {name}: ")), "the compose file lacks {name}");
+    }
+}
+
+/// A file with passwords can be read by its owner alone, and one that is there is not written over.
+#[test]
+fn passwords_are_for_their_owner_alone() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join(".env");
+    let make = || Command::new(root().join("deploy/passwords")).arg(&file).output().unwrap();
+    let made = make();
+    assert!(made.status.success() && made.stdout.is_empty(), "{made:?}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let first = text(&file);
+    assert!(!make().status.success());
+    assert_eq!(text(&file), first);
+}
+
+/// LEASE: Redis of the compose file lets in schedulers with their password, and nobody else, who could stop the
+/// cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_of_the_compose_file_lets_in_schedulers_alone() {
+    let compose = text(&root().join("docker-compose.yml"));
+    let users = compose.lines().skip_while(|line| *line != "  users.acl:").skip(2);
+    let users: Vec<&str> = users.map_while(|line| line.strip_prefix("      ")).collect();
+    let digest = "${TENURE_REDIS_SHA256:?run deploy/passwords .env}";
+    let word = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"; // Of "password".
+    let (etc, port) = (TempDir::new().unwrap(), free_port());
+    let acl = etc.path().join("users.acl");
+    std::fs::write(&acl, users.join("\n").replace(digest, word) + "\n").unwrap();
+    let number = port.to_string();
+    let arguments = ["--port", &number, "--bind", "127.0.0.1", "--aclfile", acl.to_str().unwrap()];
+    let _server = redis_as_deployed(etc.path(), "redis.conf", port, &arguments);
+    let url = |login: &str| format!("redis://{login}127.0.0.1:{port}");
+    let at = RedisAt::from(url("tenure:password@"));
+    let leases = RedisLeases::open(&at, "tenure", owning(1)).await.unwrap();
+    leases.acquire(vec![lease(1, 600_000)]).await.unwrap();
+    for stranger in ["", "tenure:wrong@", "default:password@"] {
+        let refused = redis::Client::open(url(stranger)).unwrap().get_connection();
+        let refused =
+            refused.and_then(|mut it| cmd("SET").arg("tenure:x").arg(1).query::<()>(&mut it));
+        assert!(refused.is_err(), "{stranger}");
     }
 }
 
