@@ -7,6 +7,7 @@
 mod facts;
 mod leave;
 mod outputs;
+mod shares;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,6 +39,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::leave::Leave;
+use self::shares::{HeldShare, LinkShares};
 use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
 use crate::{ClusterScheduler, NodeWorkerLink};
@@ -70,6 +72,7 @@ pub(crate) struct Links {
     node: Token,
     /// How many links there may be.
     most: usize,
+    shares: Arc<LinkShares>,
     all: Mutex<All>,
 }
 
@@ -97,6 +100,7 @@ pub(crate) struct NodeLink {
     sending: tokio::sync::Mutex<()>,
     /// The link has ended.
     over: Notify,
+    _share: HeldShare,
 }
 
 struct LinkState {
@@ -122,29 +126,32 @@ impl Links {
         node: Token,
         most: usize,
     ) -> Arc<Self> {
-        Arc::new(Self { scheduler, client, node, most, all: Mutex::default() })
+        let shares = LinkShares::of(most);
+        Arc::new(Self { scheduler, client, node, most, shares, all: Mutex::default() })
     }
 
     /// The link of a worker, opened if need be. A link that was opened without a hello gets no Steps.
     pub(crate) fn of(self: &Arc<Self>, name: &WorkerName) -> Result<Arc<NodeLink>, Rejection> {
-        self.get_or_open(name, |_| true, None)
+        self.get_or_open(name, |_| true, (None, 0))
     }
 
-    /// The link of a worker that says hello; a new link if it says something else than before.
+    /// The link of a worker that says hello in so many bytes; a new link if it says something else than before.
     pub(crate) fn open(
         self: &Arc<Self>,
         name: &WorkerName,
         hello: Hello,
+        bytes: usize,
     ) -> Result<Arc<NodeLink>, Rejection> {
+        hello.check()?;
         let said = Some(hello);
-        self.get_or_open(name, |link| link.said == said, said.clone())
+        self.get_or_open(name, |link| link.said == said, (said.clone(), bytes))
     }
 
     fn get_or_open(
         self: &Arc<Self>,
         name: &WorkerName,
         fits: impl Fn(&NodeLink) -> bool,
-        said: Option<Hello>,
+        (said, bytes): (Option<Hello>, usize),
     ) -> Result<Arc<NodeLink>, Rejection> {
         let mut all = self.all.lock();
         let All { links, leaving, opened, .. } = &mut *all;
@@ -166,6 +173,7 @@ impl Links {
             Entry::Vacant(_) if count >= self.most => return Err(tenure_scheduler::overloaded()),
             vacant @ Entry::Vacant(_) => vacant,
         };
+        let share = self.shares.take(&name.principal, bytes)?;
         let handlers = said.as_ref().and_then(|hello| hello.handlers.clone());
         let origin = said.as_ref().and_then(Hello::origin).map(Arc::new);
         let (id, pool) = (name.agent()?, name.pool.clone());
@@ -184,6 +192,7 @@ impl Links {
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),
             over: Notify::new(),
+            _share: share,
         });
         supervise::spawn("a link", deliver(Arc::clone(self), Arc::clone(&link), inbox));
         place.insert_entry(Arc::clone(&link));

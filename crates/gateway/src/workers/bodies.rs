@@ -13,13 +13,10 @@ use tenure_core::id::{
 use tenure_core::view::{Look, RunOffer};
 use tenure_ports::bus::{Credit, Holding};
 use tenure_ports::journal::TaskKey;
-use tenure_wire::bus::worker::{Looking, Word};
+use tenure_wire::bus::worker::{HANDLERS_MAX, Looking, Word};
 use tenure_wire::bus::{BadMessage, VERSION, decode, decode_input, encode};
 
 use super::account::CONCURRENCY_MAX;
-
-/// The most handlers that a worker may name.
-pub(super) const HANDLERS_MAX: usize = 1_024;
 
 /// The most Attempts in a heartbeat: those that run, and as many that have just come or ended.
 pub(super) const HOLDINGS_MAX: usize = 2 * CONCURRENCY_MAX;

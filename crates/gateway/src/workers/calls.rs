@@ -14,15 +14,14 @@ use tenure_core::view::RunOffer;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Recorded, WorkerPort};
 use tenure_wire::bus::subject::Token;
-use tenure_wire::bus::worker::Word;
+use tenure_wire::bus::worker::{HANDLERS_MAX, Word};
 use uuid::Uuid;
 
 use super::account::{CONCURRENCY_MAX, FETCH_GAP, SILENCE};
 use super::asked::{AtLink, AtPool, JsonBody};
 use super::bodies::{
-    Body, ChangeBody, ClaimBody, HANDLERS_MAX, HOLDINGS_MAX, HeartbeatBody, HolderBody,
-    HoldingBody, JoinBody, JoinedWorker, QueryBody, RunBody, read, read_all, read_look, read_word,
-    take_room,
+    Body, ChangeBody, ClaimBody, HOLDINGS_MAX, HeartbeatBody, HolderBody, HoldingBody, JoinBody,
+    JoinedWorker, QueryBody, RunBody, read, read_all, read_look, read_word, take_room,
 };
 use super::link::HttpLink;
 use super::table::JoiningWorker;

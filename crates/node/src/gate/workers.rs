@@ -31,7 +31,7 @@ impl Gate {
     pub(super) async fn hello(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
         let opened = decode::<Hello>(bytes)
             .map_err(Rejection::from)
-            .and_then(|hello| self.links.open(name, hello));
+            .and_then(|hello| self.links.open(name, hello, bytes.len()));
         match opened {
             Ok(link) => {
                 self.refused.forget(name.into());

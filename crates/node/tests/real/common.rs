@@ -239,7 +239,12 @@ impl Hand {
 
     /// Has said nothing yet.
     pub(crate) async fn unheard(servers: &Servers, principal: &str) -> Self {
-        let (principal, boot) = (Token::new(principal).unwrap(), Token::new("b1").unwrap());
+        Self::unheard_boot(servers, principal, "b1").await
+    }
+
+    /// One of several workers of a principal.
+    pub(crate) async fn unheard_boot(servers: &Servers, principal: &str, boot: &str) -> Self {
+        let (principal, boot) = (Token::new(principal).unwrap(), Token::new(boot).unwrap());
         let name = WorkerName { pool: "default".parse().unwrap(), principal, boot };
         let options = async_nats::ConnectOptions::new()
             .custom_inbox_prefix(name.inbox())

@@ -19,7 +19,7 @@ use tenure_sdk::nats;
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::request::{Ask, Entries, Entry, GetInput, List, Request};
 use tenure_wire::bus::subject::{ClientName, ClusterName, Token, inbox};
-use tenure_wire::bus::worker::{Bye, Claim, Delivery, Hello, Word};
+use tenure_wire::bus::worker::{Bye, Claim, Delivery, HANDLERS_MAX, Hello, Word};
 use tenure_wire::bus::{MESSAGE_MAX, V};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, input, until};
@@ -156,6 +156,45 @@ async fn so_many_workers_have_a_link() {
         assert!(begun.elapsed() < Duration::from_secs(10), "she gets no link");
         carol.say("hello", &hello).await;
     }
+}
+
+/// One login cannot take all links of a node, nor its memory by what it says: others get links all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_principal_takes_no_more_than_its_share() {
+    let servers = Servers::start();
+    let settings = Settings { links_max: 8, ..servers.settings("n1") };
+    let _node = servers.node_of(settings).await;
+    let first = Hand::join(&servers, "eve").await;
+    let mut second = Hand::unheard_boot(&servers, "eve", "b2").await;
+    second.hello().await;
+    let mut third = Hand::unheard_boot(&servers, "eve", "b3").await;
+    let hello = |handlers: Option<usize>| Hello {
+        v: V,
+        handlers: handlers
+            .map(|count| (0..count).map(|at| format!("h{at}").parse().unwrap()).collect()),
+        worker_host: None,
+        worker_build: None,
+        features: Features::default(),
+    };
+    third.say("hello", &hello(None)).await;
+    let refused = third.refusal().await;
+    assert!(refused.code.is_retryable() && refused.message.contains("2 links"), "{refused}");
+    Hand::join(&servers, "bob").await;
+    first.say("bye", &Bye { v: V }).await;
+    let begun = Instant::now();
+    third.say("hello", &hello(None)).await;
+    while third.hear().await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "there is room for a link again");
+        third.say("hello", &hello(None)).await;
+    }
+
+    let mut greedy = Hand::unheard(&servers, "greedy").await;
+    greedy.say("hello", &hello(Some(HANDLERS_MAX + 1))).await;
+    let refused = greedy.refusal().await;
+    assert_eq!(refused.code, Code::ValidationError, "{refused}");
+    assert_eq!(refused.details["field"], "handlers", "{refused:?}");
+    greedy.say("hello", &hello(Some(HANDLERS_MAX))).await;
+    greedy.hear().await.unwrap();
 }
 
 /// An observer in the session of an orchestrator.

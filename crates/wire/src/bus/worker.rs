@@ -39,7 +39,26 @@ pub struct Hello {
     pub features: Features,
 }
 
+/// How many handlers a worker names at most. One that has more names none, and takes every Step.
+pub const HANDLERS_MAX: usize = 1_024;
+
 impl Hello {
+    /// Checks what no type says.
+    ///
+    /// # Errors
+    /// `validation_error`: too many handlers.
+    pub fn check(&self) -> Result<(), Rejection> {
+        match self.handlers.as_ref().map_or(0, Vec::len) {
+            ..=HANDLERS_MAX => Ok(()),
+            count => {
+                let message = format!(
+                    "{count} handlers: a worker names at most {HANDLERS_MAX}, or none, for all"
+                );
+                Err(Rejection::invalid("handlers", message))
+            }
+        }
+    }
+
     /// Where the worker runs and what it is, if it says so.
     pub fn origin(&self) -> Option<WorkerOrigin> {
         WorkerOrigin::of(self.worker_host.as_deref(), self.worker_build.as_deref())
