@@ -23,7 +23,6 @@ use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
 use tenure_core::features::INPUT;
-use tenure_core::id::PoolId;
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
@@ -31,7 +30,6 @@ use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::LinkEnd;
 use tenure_ports::supervise;
-use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Capacity, Delivery, Hello};
 use tenure_wire::bus::{V, encode};
@@ -250,21 +248,6 @@ impl Links {
     fn end(link: &NodeLink) {
         link.port.part();
         link.over.notify_one(); // The loop that sends gives it back.
-    }
-
-    /// What is known of each worker, in the order of their names; with its credits if `is_audit`.
-    pub(crate) fn facts(&self, is_audit: bool) -> Vec<WorkerFacts> {
-        let mut all: Vec<(WorkerName, Arc<NodeLink>)> =
-            self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
-        all.sort_by(|(a, _), (b, _)| a.cmp(b));
-        all.into_iter().map(|(name, link)| link.facts(name, is_audit)).collect()
-    }
-
-    /// How many workers of a pool were asked to leave.
-    pub(crate) fn leaving(&self, pool: &PoolId) -> u64 {
-        let all = self.all.lock();
-        let of_pool = all.links.iter().filter(|(name, _)| name.pool == *pool);
-        of_pool.filter(|(_, link)| link.state.lock().leave.is_some()).count() as u64
     }
 
     /// Asks workers to take no more and to leave, and to stop what runs after a time, if one is said.

@@ -1,9 +1,29 @@
 //! What a node tells of its links.
 
+use std::sync::Arc;
+
+use tenure_core::id::PoolId;
 use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
 use tenure_wire::bus::subject::WorkerName;
 
-use super::NodeLink;
+use super::{Links, NodeLink};
+
+impl Links {
+    /// What is known of each worker, in the order of their names; with its credits if `is_audit`.
+    pub(crate) fn facts(&self, is_audit: bool) -> Vec<WorkerFacts> {
+        let mut all: Vec<(WorkerName, Arc<NodeLink>)> =
+            self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.into_iter().map(|(name, link)| link.facts(name, is_audit)).collect()
+    }
+
+    /// How many workers of a pool were asked to leave.
+    pub(crate) fn leaving(&self, pool: &PoolId) -> u64 {
+        let all = self.all.lock();
+        let of_pool = all.links.iter().filter(|(name, _)| name.pool == *pool);
+        of_pool.filter(|(_, link)| link.state.lock().leave.is_some()).count() as u64
+    }
+}
 
 impl NodeLink {
     pub(super) fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {

@@ -20,11 +20,11 @@ const RETRY_AFTER_MS: u64 = 2_000;
 /// What every principal has taken.
 pub(super) struct LinkShares {
     links: usize,
-    taken: Mutex<HashMap<Token, Taken>>,
+    taken: Mutex<HashMap<Token, PrincipalUse>>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct PrincipalUse {
     links: usize,
     bytes: usize,
 }

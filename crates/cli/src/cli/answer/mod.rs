@@ -1,9 +1,9 @@
 //! The output of commands: text or JSON on stdout, messages on stderr, and an exit code.
 //!
 //! Every command ends in an [`Exit`] or a [`Failure`]. [`Format::answer`] writes an answer in the
-//! format of `-o`. Only [`output`] and the screen of `tenure top` write to the terminal, and [`harmless`] keeps what
-//! others have written from steering it. [`sheet`], [`status`] and [`human`] lay out tables, statuses, numbers and times
-//! for people.
+//! format of `-o`. Only [`output`] and the screen of `tenure top` write to the terminal, and [`harmless`] keeps
+//! what others have written from steering it. [`sheet`], [`status`] and [`human`] lay out tables, statuses, numbers
+//! and times for people.
 
 mod advice;
 mod exit;
