@@ -38,6 +38,7 @@
 //! environment, and one that kills its own guard has only its process group killed.
 
 mod error;
+mod group;
 pub mod guard;
 mod guarded;
 mod launch;
@@ -55,6 +56,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::error::is_shortage;
 pub use self::error::{ExecError, OutputError};
+#[cfg(feature = "mcp")]
+pub(crate) use self::group::LeashedGroup;
 use self::guarded::Guarded;
 use self::launch::Launch;
 pub use self::launch::{INPUTS_ENV, OUTPUT_ENV};
