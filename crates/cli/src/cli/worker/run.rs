@@ -22,6 +22,7 @@ use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::{GatewayArgs, NatsArgs};
 use crate::cli::runtime::{NO_CWD, StopSignals, one_thread};
 use crate::cli::telemetry::LogArgs;
+use crate::cli::tools::{ToolArgs, with_tools};
 
 /// Run steps of a pool.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +59,9 @@ pub(crate) struct RunArgs {
     delegation: DelegationArgs,
 
     #[command(flatten)]
+    tools: ToolArgs,
+
+    #[command(flatten)]
     pub(super) log: LogArgs,
 
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
@@ -82,13 +86,25 @@ impl RunArgs {
     pub(crate) fn beside_gateway(
         nats: NatsArgs,
         (pool, concurrency): (PoolId, NonZeroUsize),
-        files: PathBuf,
+        (files, tools): (PathBuf, ToolArgs),
         drain: u64,
     ) -> Result<Self, Failure> {
         let name = Token::new("dev").map_err(Rejection::from)?;
         let (gateway, delegation) = (GatewayArgs::default(), DelegationArgs::default());
         let (log, boot) = (LogArgs::default(), boot());
-        Ok(Self { nats, gateway, pool, concurrency, name, files, delegation, log, drain, boot })
+        Ok(Self {
+            nats,
+            gateway,
+            pool,
+            concurrency,
+            name,
+            files,
+            delegation,
+            tools,
+            log,
+            drain,
+            boot,
+        })
     }
 
     /// The name of this start of the worker.
@@ -235,7 +251,7 @@ fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
     check_files(&files, &args.boot)?;
     let handlers = Handlers::new().with_builtins(files.clone()).map_err(Rejection::from)?;
     let handlers = handlers.with_a2a(args.delegation.settings()?).map_err(Rejection::from)?;
-    Ok((files, handlers))
+    Ok((files, with_tools(handlers, args.tools.servers()?)?))
 }
 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).
