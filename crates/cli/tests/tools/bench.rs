@@ -73,13 +73,12 @@ impl Bench {
 
     /// A Task whose one Step has this input.
     pub(crate) async fn ask(&self, attempts: u32, input: Json) -> TaskId {
-        let retry = RetryPolicy {
-            max_attempts: Some(Limit::Of(attempts)),
-            initial_delay_ms: Some(1),
-            ..RetryPolicy::default()
-        };
+        let retry =
+            RetryPolicy { max_attempts: Some(Limit::Of(attempts)), ..RetryPolicy::default() };
         let step = Step::new("call").handler("mcp").input_json(&input).unwrap();
-        self.client.create(Task::new("call").step(step).retry(retry)).await.unwrap()
+        let task = Task::new("call").step(step).retry(retry);
+        let task = task.with(|task| task.output_from = Some("call".parse().unwrap()));
+        self.client.create(task).await.unwrap()
     }
 
     pub(crate) async fn view(&self, task: &TaskId) -> Json {
@@ -115,7 +114,7 @@ impl Bench {
         let view = self.view(task).await;
         let status = self.client.get(task).await.unwrap().task.native_status;
         assert_eq!(status, TaskStatus::Completed, "{view:#}");
-        view["output"]["data"].clone()
+        parsed(&view["output"]["data"])
     }
 
     /// Why the Step has failed: the code and the message.
@@ -217,4 +216,9 @@ pub(crate) fn is_alive(pid: &Json) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !"ZX".contains(state))
+}
+
+/// A value that is JSON, as views show it or as the text that it is in a log.
+fn parsed(data: &Json) -> Json {
+    data.as_str().map_or_else(|| data.clone(), |text| serde_json::from_str(text).unwrap())
 }

@@ -29,7 +29,7 @@ async fn a_large_result_is_a_blob() {
     let task = bench.call("picture", json!({"times": 100_000})).await;
     bench.when(&task, "completed").await;
     let output = bench.view(&task).await["output"].clone();
-    assert!(output["blob"]["size_bytes"].as_u64().unwrap() > 800_000, "{output}");
+    assert!(output["size_bytes"].as_u64().unwrap() > 800_000, "{output}");
 }
 
 /// Servers of older versions are called, too, also those that say nothing before they are initialized.

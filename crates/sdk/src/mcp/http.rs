@@ -197,12 +197,14 @@ impl HttpToolLink {
             Some(_) => self.too_long(),
             None => self.lost(error.to_string()),
         })?;
+        // Whatever comes with it.
+        if status == 404 && self.has_session() {
+            return Err(self.session_gone());
+        }
         match ServerMessage::read(&body.to_bytes()) {
             Ok(ServerMessage::Answer { id: of, result }) if of == json!(id) => result,
             // A server that cannot read a request does not know its number.
             Ok(ServerMessage::Answer { id: Json::Null, result: Err(error) }) => Err(error),
-            // The status of a refusal counts more than what comes with it.
-            _ if status == 404 && self.has_session() => Err(self.session_gone()),
             _ if status >= 400 => Err(self.refused_by(status)),
             Ok(ServerMessage::Answer { id: of, .. }) => Err(self.of_another(&of, id)),
             Ok(_) => Err(self.malformed("it answers a request with something that is no answer")),

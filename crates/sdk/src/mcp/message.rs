@@ -141,7 +141,7 @@ impl ServerMessage {
             (Some(_), None) => Ok(Self::Other),
             (None, id) => {
                 let id = id.unwrap_or(Json::Null);
-                if let Some(error) = message.get("error").filter(|it| !it.is_null()) {
+                if let Some(error) = message.get("error").filter(|it| it.is_object()) {
                     return Ok(Self::Answer { id, result: Err(ToolError::refused(error)) });
                 }
                 let result = message.remove("result").filter(Json::is_object);
