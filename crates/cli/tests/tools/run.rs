@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
 
 use crate::bench::{command, is_alive, serve, write_state};
-use crate::support::{Place, step, wait_until};
+use crate::support::{Place, Running, step, wait_until};
 
 /// A task file of one step that calls a tool.
 fn task_file(place: &Place, tool: &str, arguments: &Json) {
@@ -38,6 +38,26 @@ fn a_step_of_a_file_calls_a_tool() {
     assert_eq!(step(&report, "call")["status"], "completed");
     let started = log(&place).into_iter().find_map(|it| it.get("started").cloned()).unwrap();
     wait_until(|| !is_alive(&started), &place.path("the end of the program"));
+}
+
+/// The logins of a worker do not come to the programs that it starts.
+#[test]
+fn a_program_gets_no_login_of_the_worker() {
+    let place = Place::new();
+    server_file(&place);
+    task_file(&place, "environment", &json!({}));
+    let mut command = place.command(&["run", "task.yaml", "--mcp-servers", "mcp.toml"]);
+    for name in ["TENURE_TOKEN", "TENURE_NATS_PASSWORD", "NATS_TOKEN", "ANY_SECRET"] {
+        command.env(name, "s3cret");
+    }
+    Running::run_to_end(&mut command).with(0);
+    let names = log(&place).into_iter().find_map(|it| it.get("names").cloned()).unwrap();
+    let names: Vec<&str> =
+        names.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(names.contains(&"PATH"), "{names:?}");
+    let is_secret =
+        |name: &&str| ["TENURE_", "NATS_", "ANY_"].iter().any(|it| name.starts_with(it));
+    assert!(!names.iter().any(is_secret), "{names:?}");
 }
 
 /// Without the file there is no such handler; a file that is wrong is refused with its line.

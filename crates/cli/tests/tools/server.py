@@ -186,7 +186,7 @@ def told(message, done, total, said):
 
 
 def stdio():
-    log(started=os.getpid())
+    log(started=os.getpid(), names=sorted(os.environ))
     print("a word on the standard error", file=sys.stderr, flush=True)
 
     def say(message):
