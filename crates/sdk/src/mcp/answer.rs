@@ -112,7 +112,7 @@ pub struct ToolTask {
 /// A task as a server writes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct TaskFields {
+struct ToolTaskFields {
     task_id: String,
     status: String,
     #[serde(default)]
@@ -148,7 +148,7 @@ impl ToolTask {
     /// # Errors
     /// It is none: the text says why.
     pub(super) fn read(result: Json) -> Result<Self, String> {
-        let fields: TaskFields = of(result)?;
+        let fields: ToolTaskFields = of(result)?;
         if fields.task_id.is_empty() || fields.task_id.len() > TASK_ID_MAX {
             return Err(format!("the id of a task has 1 to {TASK_ID_MAX} bytes"));
         }

@@ -384,7 +384,7 @@ impl HttpToolLink {
     }
 }
 
-/// Tells a server of an older version that nobody waits for an answer any more, when this is dropped before it has come.
+/// Tells a server of an older version that nobody waits for an answer any more, when this is dropped before that came.
 struct GivesUp {
     link: Arc<HttpToolLink>,
     version: ToolVersion,

@@ -71,7 +71,7 @@ pub(super) enum ToolFault {
 }
 
 /// What people have said to some questions.
-enum Answers {
+enum PersonsAnswers {
     /// All are answered: the answers by name, and which texts these are.
     All(Map<String, Json>, Vec<String>),
     /// Some are not: what people are asked now.
@@ -132,10 +132,10 @@ impl ToolWork {
             let mut answers = None;
             if let Some(questions) = &asked {
                 match self.answers(&questions.input_requests).await? {
-                    Answers::All(given, texts) => {
+                    PersonsAnswers::All(given, texts) => {
                         answers = Some((given, texts, questions.request_state.clone()));
                     }
-                    Answers::Missing(prompt) => {
+                    PersonsAnswers::Missing(prompt) => {
                         if !is_recorded {
                             self.record(questions).await?;
                         }
@@ -217,7 +217,7 @@ impl ToolWork {
         }
     }
 
-    /// Answers what a task asks; or else what people are asked now.
+    /// PersonsAnswers what a task asks; or else what people are asked now.
     async fn answer(&mut self, task: &str, asked: Questions) -> Result<Option<String>, ToolFault> {
         // The server may show a question for a while after it got the answer.
         let is_open = |(name, _): &(String, Json)| !self.prior.answered.contains(name);
@@ -227,8 +227,8 @@ impl ToolWork {
         }
         ask::check(&open).map_err(ToolFault::Question)?;
         let (given, texts) = match self.answers(&open).await? {
-            Answers::All(given, texts) => (given, texts),
-            Answers::Missing(prompt) => return Ok(Some(prompt)),
+            PersonsAnswers::All(given, texts) => (given, texts),
+            PersonsAnswers::Missing(prompt) => return Ok(Some(prompt)),
         };
         with_patience(|| self.client.answer_task(task, &given)).await?;
         let names: Vec<String> = given.keys().cloned().collect();
@@ -239,7 +239,7 @@ impl ToolWork {
     }
 
     /// What people have said to these questions and was not sent yet. What is no answer is put aside.
-    async fn answers(&mut self, questions: &Questions) -> Result<Answers, Rejection> {
+    async fn answers(&mut self, questions: &Questions) -> Result<PersonsAnswers, Rejection> {
         let (mut given, mut used, mut wrong) = (Map::new(), Vec::new(), None);
         for (id, text) in said_by_people(self.ctx.input_refs()) {
             if self.prior.sent.contains(&id) {
@@ -262,12 +262,12 @@ impl ToolWork {
             .map(|(n, q)| (n.clone(), q.clone()))
             .collect();
         if missing.is_empty() {
-            return Ok(Answers::All(given, used));
+            return Ok(PersonsAnswers::All(given, used));
         }
         let prompt = ask::prompt(&missing);
         let prompt =
             wrong.map(|why| format!("The answer was not used: {why}.\n{prompt}")).unwrap_or(prompt);
-        Ok(Answers::Missing(cut(&prompt)))
+        Ok(PersonsAnswers::Missing(cut(&prompt)))
     }
 
     async fn note_sent(&mut self, texts: Vec<String>) -> Result<(), Rejection> {

@@ -43,7 +43,7 @@ pub(super) struct ToolOrder {
 type ToolClients = BTreeMap<String, Arc<ToolClient>>;
 
 impl Handlers {
-    /// Adds `mcp`, for these servers. Their programs run as long as the handlers are there, each from its first call on.
+    /// Adds `mcp`, for these servers. Their programs run as long as the handlers are there, each from its first call.
     ///
     /// # Errors
     /// Never, as the name is valid.
