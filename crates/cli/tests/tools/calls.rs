@@ -1,7 +1,7 @@
 //! Calls that are answered: results, failures, progress, and what a server may see and do.
 
 use serde_json::json;
-use tenure_sdk::mcp::{ToolCall, ToolClient, ToolServers};
+use tenure_sdk::mcp::{ServerCall, ToolClient, ToolServers};
 use tokio::sync::watch;
 
 use crate::bench::{Bench, command, is_alive};
@@ -170,9 +170,9 @@ async fn calls_go_on_side_by_side() {
         let client = &client;
         async move {
             let arguments = json!({"a": number, "b": 0}).as_object().unwrap().clone();
-            let call = ToolCall { tool: "sum".into(), arguments, ..ToolCall::default() };
+            let call = ServerCall { tool: "sum".into(), arguments, ..ServerCall::default() };
             let answer = client.call(&call, &watch::channel(None).0).await.unwrap();
-            let tenure_sdk::mcp::ToolAnswer::Result(result) = answer else { panic!("a result") };
+            let tenure_sdk::mcp::ServerAnswer::Result(result) = answer else { panic!("a result") };
             assert_eq!(result.structured_content.unwrap()["sum"], number);
         }
     });

@@ -38,6 +38,24 @@ async fn a_session_that_is_gone_is_begun_anew() {
     bench.logged(|it| it["deleted"].is_string()).await;
 }
 
+/// A stream of an older version that breaks off goes on behind its last event; in the newest version there is no such
+/// way.
+#[tokio::test]
+async fn a_stream_that_breaks_off_goes_on() {
+    let bench = Bench::http(&["--older"], "").await;
+    let task = bench.call("goes_on", json!({})).await;
+    assert_eq!(bench.output(&task).await["text"], "all of it");
+    let call = bench.asked("tools/call")[0]["id"].clone();
+    let resumed: Vec<_> =
+        bench.log().into_iter().filter_map(|it| it.get("resumed").cloned()).collect();
+    assert_eq!(resumed, [1, 2, 3].map(|part| json!(format!("{call}-{part}"))));
+    assert_eq!(bench.asked("tools/call").len(), 1);
+
+    let bench = Bench::http(&[], "").await;
+    let task = bench.call("goes_on", json!({})).await;
+    assert_eq!(bench.failure(&task).await.0, "mcp_lost");
+}
+
 /// Each fault of a server has a reason of its own. A redirect is not followed.
 #[tokio::test]
 async fn a_server_that_breaks_fails_the_step() {

@@ -25,9 +25,26 @@ async fn a_question_waits_for_a_person() {
     }
 }
 
-/// A server may ask again and again; what is no answer is asked for again, with what is wrong.
+/// A server may ask one thing after another: each answer goes back with what came with its question.
 #[tokio::test]
-async fn questions_may_follow_each_other() {
+async fn one_question_may_follow_another() {
+    let bench = Bench::http(&[], "").await;
+    let task = bench.call("where", json!({"twice": true})).await;
+    bench.when(&task, "blocked").await;
+    bench.answer(&task, "Turku").await;
+    let asks_again = |step: &serde_json::Value| {
+        let message = step["status_reason"]["message"].as_str().unwrap_or_default();
+        step["status"] == "blocked" && message.contains("to Turku, sure?")
+    };
+    bench.until(&task, asks_again).await;
+    bench.answer(&task, "yes").await;
+    assert_eq!(bench.output(&task).await["text"], "off to Turku, accept");
+    assert_eq!(bench.asked("tools/call").len(), 3, "no round is repeated");
+}
+
+/// What is no answer is asked for again, with what is wrong; the server learns nothing of it.
+#[tokio::test]
+async fn what_is_no_answer_is_asked_for_again() {
     let bench = Bench::stdio(&[]).await;
     let task = bench.call("sure", json!({})).await;
     bench.when(&task, "blocked").await;

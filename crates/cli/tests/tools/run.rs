@@ -72,6 +72,17 @@ fn what_is_missing_or_wrong_is_said_before_anything_is_made() {
     assert!(!place.path(".tenure").exists());
 }
 
+/// `tenure run` has the handler `a2a`, too, and needs no option for it.
+#[test]
+fn a_step_of_a_file_may_go_to_an_agent() {
+    let place = Place::new();
+    place.file("task.yaml", "steps:\n  ask: {handler: a2a, input: {message: hello}}\n");
+    let (code, report) = place.report(&["run", "task.yaml"]);
+    assert_eq!(code, Some(1), "{report:#}");
+    let step = step(&report, "ask");
+    assert!(step.to_string().contains("a2a takes"), "{step:#}");
+}
+
 /// A2A-02: after `kill -9` the next run goes on with the task of the server, and calls nothing twice.
 #[test]
 fn a_run_that_was_killed_goes_on_with_the_same_task() {

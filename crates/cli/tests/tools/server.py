@@ -117,10 +117,12 @@ def call(params, progress):
     if name == "dies":
         os._exit(3)
     if name == "where":
+        if given.get("twice") and "sure" in answers:
+            return text(f"off to {state}, {answers['sure']['action']}")
         if "city" not in answers:
             asked = {"city": question("where to?", {"city": {"type": "string"}}, ["city"])}
             return {"resultType": "input_required", "inputRequests": asked, "requestState": "first"}
-        if "sure" not in answers and given.get("twice"):
+        if given.get("twice"):
             city = answers["city"]["content"]["city"]
             asked = {"sure": question(f"to {city}, sure?", {})}
             return {"resultType": "input_required", "inputRequests": asked, "requestState": city}
@@ -271,12 +273,24 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(200, {"jsonrpc": "2.0", "id": 4711, "result": text("for somebody else")})
         if name == "prints":
             return self.page()
-        if name in ("slow", "hangs", "breaks_off"):
+        if name in ("slow", "hangs", "breaks_off", "goes_on"):
             return self.stream(message)
         session = f"s{len(self.sessions)}-{time.time()}"
         made = {"Mcp_Session_Id": session} if method == "initialize" else {}
         said = reply(message, None, lambda: self.sessions.add(session))
         self.say(200 if "result" in said or args.older else 400, said, **made)
+
+    def do_GET(self):
+        last = self.headers.get("Last-Event-ID")
+        log(resumed=last, session=self.headers.get("Mcp-Session-Id"))
+        self.events()
+        number, part = (int(word) for word in last.split("-"))
+        if part < 3:
+            self.wfile.write(f"id: {number}-{part + 1}\ndata:\n\n".encode())
+        else:
+            said = {"jsonrpc": "2.0", "id": number, "result": text("all of it")}
+            self.wfile.write(f"id: {number}-{part + 1}\ndata: {json.dumps(said)}\n\n".encode())
+        self.close_connection = True
 
     def page(self):
         self.send_response(200)
@@ -285,11 +299,18 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<h1>")
 
-    def stream(self, message):
+    def events(self):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
+
+    def stream(self, message):
+        self.events()
+        if message["params"]["name"] == "goes_on":
+            self.wfile.write(f"id: {message['id']}-1\ndata:\n\n".encode())
+            self.close_connection = True
+            return
 
         def event(said):
             self.wfile.write(f"data: {json.dumps(said)}\n\n".encode() if said else b": alive\n\n")

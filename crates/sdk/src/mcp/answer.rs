@@ -20,7 +20,7 @@ const QUESTIONS_MAX: usize = 32;
 
 /// The answer to a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ToolAnswer {
+pub enum ServerAnswer {
     /// The tool has ended.
     Result(ToolResult),
     /// The call is to be repeated with answers.
@@ -127,7 +127,7 @@ struct ToolTaskFields {
     error: Option<Json>,
 }
 
-impl ToolAnswer {
+impl ServerAnswer {
     /// Reads the result of a call.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn the_three_answers_are_told_apart() {
         let content = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
-        let ToolAnswer::Result(result) = ToolAnswer::read(json!({"content": content})).unwrap()
+        let ServerAnswer::Result(result) = ServerAnswer::read(json!({"content": content})).unwrap()
         else {
             panic!("a result")
         };
@@ -205,11 +205,13 @@ mod tests {
             ("a\nb", false, false)
         );
         let asks = json!({"resultType": "input_required", "inputRequests": {"k": {}}, "requestState": "s"});
-        let ToolAnswer::Asks(asks) = ToolAnswer::read(asks).unwrap() else { panic!("a question") };
+        let ServerAnswer::Asks(asks) = ServerAnswer::read(asks).unwrap() else {
+            panic!("a question")
+        };
         assert_eq!(asks.request_state.as_deref(), Some("s"));
         let task =
             json!({"resultType": "task", "taskId": "t", "status": "working", "pollIntervalMs": 1});
-        let ToolAnswer::Task(task) = ToolAnswer::read(task).unwrap() else { panic!("a task") };
+        let ServerAnswer::Task(task) = ServerAnswer::read(task).unwrap() else { panic!("a task") };
         assert_eq!(
             (task.state.as_str(), task.poll),
             ("working", POLL.0),
@@ -222,7 +224,7 @@ mod tests {
             json!({"resultType": "task", "taskId": "t", "status": "resting"}),
             json!({"content": "text"}),
         ] {
-            assert!(ToolAnswer::read(wrong.clone()).is_err(), "{wrong}");
+            assert!(ServerAnswer::read(wrong.clone()).is_err(), "{wrong}");
         }
     }
 }

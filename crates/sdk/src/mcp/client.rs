@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::sleep;
 
-use super::answer::{ToolAnswer, ToolTask};
+use super::answer::{ServerAnswer, ToolTask};
 use super::error::ToolError;
 use super::link::{ToolLink, within};
 use super::message::ToolRequest;
@@ -29,7 +29,7 @@ pub type ProgressSender = watch::Sender<Option<ToolProgress>>;
 
 /// A call of a tool.
 #[derive(Debug, Clone, Default)]
-pub struct ToolCall {
+pub struct ServerCall {
     /// The tool.
     pub tool: String,
     /// What it gets.
@@ -40,7 +40,7 @@ pub struct ToolCall {
     pub traceparent: Option<String>,
 }
 
-impl ToolCall {
+impl ServerCall {
     fn request(&self) -> ToolRequest {
         let mut params = json!({"name": self.tool, "arguments": self.arguments});
         if let Some((answers, state)) = &self.answers {
@@ -85,9 +85,9 @@ impl ToolClient {
     /// The server cannot be reached, its answer is lost or is none, or it refuses.
     pub async fn call(
         &self,
-        call: &ToolCall,
+        call: &ServerCall,
         progress: &ProgressSender,
-    ) -> Result<ToolAnswer, ToolError> {
+    ) -> Result<ServerAnswer, ToolError> {
         let Ok(_permit) = self.calls.acquire().await else {
             let why = "its client is closed".to_owned();
             return Err(ToolError::Unreachable { server: self.server.clone(), why });
@@ -102,7 +102,7 @@ impl ToolClient {
                 }
             }
         });
-        ToolAnswer::read(answered.await?).map_err(|why| self.malformed(why))
+        ServerAnswer::read(answered.await?).map_err(|why| self.malformed(why))
     }
 
     /// A task as it is now.

@@ -41,7 +41,7 @@ const STREAM: &str = "text/event-stream";
 /// The header that names the session in older versions.
 const SESSION: &str = "Mcp-Session-Id";
 
-/// How often a stream that broke off is opened again, and the pause before that.
+/// How often in a row a stream that says nothing is opened again, and the pause before that.
 const REOPENED_MAX: u32 = 10;
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
@@ -221,10 +221,15 @@ impl HttpToolLink {
         progress: Option<&ProgressSender>,
     ) -> Result<Json, ToolError> {
         let mut stream = EventStream { body: response.into_body(), last: None, _connection: None };
-        for _ in 0..=REOPENED_MAX {
+        let mut in_vain = 0;
+        while in_vain <= REOPENED_MAX {
+            let before = stream.last.clone();
             match self.read_events(version, id, &mut stream, progress).await? {
                 Some(answer) => return answer,
-                None => stream = self.reopened(version, stream).await?,
+                None => {
+                    in_vain = if stream.last == before { in_vain + 1 } else { 0 };
+                    stream = self.reopened(version, stream).await?;
+                }
             }
         }
         Err(self.lost("its stream breaks off again and again"))

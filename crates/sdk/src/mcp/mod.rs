@@ -24,7 +24,7 @@ mod message;
 pub mod settings;
 mod stdio;
 
-pub use answer::{ToolAnswer, ToolQuestions, ToolResult, ToolTask, ToolTaskState};
-pub use client::{ToolCall, ToolClient, ToolProgress};
+pub use answer::{ServerAnswer, ToolQuestions, ToolResult, ToolTask, ToolTaskState};
+pub use client::{ServerCall, ToolClient, ToolProgress};
 pub use error::ToolError;
 pub use settings::{ToolServerSettings, ToolServerWay, ToolServers, ToolToken};

@@ -102,9 +102,16 @@ fn form(question: &Json) -> String {
     format!("{{{}}}", fields(question).iter().map(field).collect::<Vec<_>>().join(", "))
 }
 
+/// The values among which a field chooses, if it does.
+fn values(field: &Json) -> Option<Vec<&Json>> {
+    let listed = field["enum"].as_array().map(|all| all.iter().collect());
+    let titled = || Some(field["oneOf"].as_array()?.iter().map(|it| &it["const"]).collect());
+    listed.or_else(titled)
+}
+
 fn choices(field: &Json) -> Option<String> {
-    let all = field["enum"].as_array()?.iter().map(|it| it.as_str().unwrap_or_default());
-    Some(format!("one of: {}", all.collect::<Vec<_>>().join(", ")))
+    let all: Vec<&str> = values(field)?.into_iter().filter_map(Json::as_str).collect();
+    Some(format!("one of: {}", all.join(", ")))
 }
 
 /// An answer that is an object: the form, or what becomes of the question as MCP writes it.
@@ -170,7 +177,7 @@ fn accepted(question: &Json, content: Map<String, Json>) -> Result<Json, String>
         if !fits {
             return Err(format!("{name} is no {}", field["type"].as_str().unwrap_or("string")));
         }
-        if field["enum"].as_array().is_some_and(|all| !all.contains(value)) {
+        if values(field).is_some_and(|all| !all.contains(&value)) {
             return Err(format!("{name} is not {}", choices(field).unwrap_or_default()));
         }
     }
@@ -211,6 +218,9 @@ mod tests {
             one(asks("which?", json!({"size": {"type": "string", "enum": ["s", "m"]}}), &[]));
         assert_eq!(prompt(&size), "which?\none of: s, m");
         assert!(answer(&size, "xl").unwrap_err().contains("one of"));
+        let titled = json!({"type": "string", "oneOf": [{"const": "s", "title": "small"}]});
+        let size = one(asks("which?", json!({"size": titled}), &[]));
+        assert!(answer(&size, "s").is_ok() && answer(&size, "small").is_err());
         let sure = one(asks("sure?", json!({"sure": {"type": "boolean"}}), &[]));
         assert_eq!(answer(&sure, "Yes").unwrap()["content"]["sure"], true);
         assert!(answer(&sure, "perhaps").is_err());

@@ -17,8 +17,8 @@ use super::ask::{self, Questions};
 use super::mark::{PriorCall, ToolMark};
 use crate::jitter::jittered;
 use crate::mcp::{
-    ToolAnswer, ToolCall, ToolClient, ToolError, ToolProgress, ToolQuestions, ToolResult, ToolTask,
-    ToolTaskState,
+    ServerAnswer, ServerCall, ToolClient, ToolError, ToolProgress, ToolQuestions, ToolResult,
+    ToolTask, ToolTaskState,
 };
 use crate::worker::context::StepContext;
 use crate::worker::words::cut;
@@ -79,7 +79,7 @@ enum PersonsAnswers {
 }
 
 /// The work of one Attempt.
-pub(super) struct ToolWork {
+pub(super) struct CallWork {
     pub(super) ctx: StepContext,
     pub(super) order: ToolOrder,
     pub(super) prior: PriorCall,
@@ -89,7 +89,7 @@ pub(super) struct ToolWork {
     said: Option<(String, Instant)>,
 }
 
-impl ToolWork {
+impl CallWork {
     pub(super) fn new(ctx: StepContext, order: ToolOrder, client: Arc<ToolClient>) -> Self {
         let prior = PriorCall::of(ctx.checkpoint_refs());
         Self { ctx, order, prior, noted: None, client, said: None }
@@ -148,14 +148,14 @@ impl ToolWork {
             let answer = self.call(given).await?;
             self.note_sent(texts).await?;
             match answer {
-                ToolAnswer::Result(result) => return Ok(ToolEnd::Result(result)),
-                ToolAnswer::Task(task) => {
+                ServerAnswer::Result(result) => return Ok(ToolEnd::Result(result)),
+                ServerAnswer::Task(task) => {
                     let begun = ToolMark::Begun { round: self.prior.round, task: task.id.clone() };
                     self.mark(&begun).await?;
                     self.prior.task = Some(task.id.clone());
                     return self.follow(task).await;
                 }
-                ToolAnswer::Asks(questions) => {
+                ServerAnswer::Asks(questions) => {
                     ask::check(&questions.input_requests).map_err(ToolFault::Question)?;
                     if questions.input_requests.is_empty() {
                         sleep(jittered(PAUSES.0)).await; // It has no capacity now, and says so.
@@ -183,8 +183,8 @@ impl ToolWork {
     async fn call(
         &mut self,
         answers: Option<(Map<String, Json>, Option<String>)>,
-    ) -> Result<ToolAnswer, ToolFault> {
-        let call = ToolCall {
+    ) -> Result<ServerAnswer, ToolFault> {
+        let call = ServerCall {
             tool: self.order.tool.clone(),
             arguments: self.order.arguments.clone(),
             answers,

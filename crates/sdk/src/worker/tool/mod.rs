@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use tenure_core::id::BadId;
 
-use self::call::ToolWork;
+use self::call::CallWork;
 use super::builtin::said_if_long;
 use super::context::StepContext;
 use super::handler::{HandlerError, Handlers};
@@ -69,7 +69,7 @@ async fn run(ctx: StepContext, clients: Arc<ToolClients>) -> Result<(), HandlerE
         Ok(client) => client,
         Err(why) => return Ok(ctx.fail_for_good("mcp_not_allowed", &why, None)?),
     };
-    let mut work = ToolWork::new(ctx.clone(), order, client);
+    let mut work = CallWork::new(ctx.clone(), order, client);
     let ended = tokio::select! {
         ended = said_if_long(&ctx, work.run()) => Some(ended),
         () = ctx.cancellation().cancelled() => None,

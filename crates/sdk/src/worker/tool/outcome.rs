@@ -4,12 +4,12 @@ use serde_json::{Value as Json, json};
 use tenure_core::Rejection;
 use tenure_core::record::{Object, RemoteRef};
 
-use super::call::{ToolEnd, ToolFault, ToolWork};
+use super::call::{CallWork, ToolEnd, ToolFault};
 use super::mark::ToolMark;
 use crate::mcp::{ToolError, ToolResult};
 use crate::worker::words::cut;
 
-impl ToolWork {
+impl CallWork {
     /// Says the last word of the Attempt.
     pub(super) async fn finish(&mut self, end: ToolEnd) -> Result<(), Rejection> {
         match end {
