@@ -12,7 +12,8 @@
 //! cluster. With the feature `http`, the module `http` implements both over HTTP, for programs that
 //! reach a gateway and nothing else: `Client::over_http` and `WorkerPool::over_http`. With the feature `a2a`,
 //! the module `a2a` has a client of agents elsewhere that speak A2A, and workers a handler that hands a Step to
-//! such an agent.
+//! such an agent. With the feature `mcp`, the module `mcp` has a client of servers of tools that speak MCP, and
+//! workers a handler that calls a tool.
 //!
 //! Requests and answers use types of the core, which this crate exports too: ids, records, states,
 //! inputs of commands and operations of patches, views.
@@ -25,6 +26,8 @@ mod clock;
 #[cfg(feature = "http")]
 pub mod http;
 mod jitter;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod nats;
 mod pages;
 mod patience;

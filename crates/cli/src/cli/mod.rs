@@ -39,6 +39,7 @@ mod task;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod top;
 mod wal;
 mod worker;

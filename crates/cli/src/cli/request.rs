@@ -10,6 +10,8 @@ use tenure::taskfile::{
     self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep, ReadOptions, WhenFailing,
 };
 use tenure_core::id::NAME_MAX;
+use tenure_sdk::worker::delegate::A2A;
+use tenure_sdk::worker::tool::MCP;
 use uuid::Uuid;
 
 use crate::cli::answer::{Exit, Failure};
@@ -22,8 +24,14 @@ const DIGEST_KEY: &str = "tenure.digest";
 /// The name of the standard input, where a file is named.
 pub(crate) const STDIN: &str = "-";
 
-/// Handlers that this command has.
-pub(crate) const HANDLERS: [&str; 3] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP];
+/// The handlers of `tenure run`; the last one only with servers of tools.
+const HANDLERS: [&str; 5] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, A2A, MCP];
+
+/// The handlers of `tenure run`, with servers of tools or without.
+pub(crate) fn handlers(has_tools: bool) -> &'static [&'static str] {
+    let [without @ .., _] = &HANDLERS;
+    if has_tools { &HANDLERS } else { without }
+}
 
 /// A task file that can be run.
 #[derive(Debug)]
@@ -66,10 +74,11 @@ impl RunnablePlan {
         file: &Path,
         vars: &[(String, String)],
         time_scale: Option<f64>,
+        handlers: &[&str],
     ) -> Result<Self, Failure> {
         let request = Self::open(file, vars, time_scale)?;
         check_dispatch(&request.plan)?;
-        check_handlers(&request.plan)?;
+        check_handlers(&request.plan, handlers)?;
         check_claimers(&request.plan)?;
         Ok(request)
     }
@@ -140,13 +149,17 @@ fn check_dispatch(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Refuses a Step whose handler this command does not have, because the Step would only fail later.
-fn check_handlers(plan: &Plan) -> Result<(), Failure> {
-    let unknown = plan.steps.iter().find(|step| !HANDLERS.contains(&step.handler.as_str()));
+fn check_handlers(plan: &Plan, handlers: &[&str]) -> Result<(), Failure> {
+    let unknown = plan.steps.iter().find(|step| !handlers.contains(&step.handler.as_str()));
     let Some(step) = unknown else { return Ok(()) };
     let (id, handler) = (&step.id, &step.handler);
     let message = format!("step `{id}` needs the handler `{handler}`, which `tenure run` has not");
-    let help =
-        format!("it has {}; a program that embeds Tenure can have its own", HANDLERS.join(", "));
+    let help = match handler.as_str() {
+        MCP => "--mcp-servers FILE names the servers whose tools it may call".to_owned(),
+        _ => {
+            format!("it has {}; a program that embeds Tenure can have its own", handlers.join(", "))
+        }
+    };
     Err(Failure::new(Exit::Usage, message).help(help))
 }
 

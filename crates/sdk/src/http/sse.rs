@@ -1,6 +1,6 @@
 //! Reads Server-Sent Events (`text/event-stream` of the HTML standard) from the bytes of a stream.
 
-/// The longest line, and the longest data of an event. What is longer comes from no gateway.
+/// The longest line, and the longest data of an event, of a gateway or an agent.
 const LENGTH_MAX: usize = 1 << 20;
 
 /// An event of a stream.
@@ -19,15 +19,29 @@ pub(crate) struct SseEvent {
 pub(crate) struct TooLong;
 
 /// Puts events together from bytes, however these are cut.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SseReader {
+    /// The longest line, and the longest data of an event.
+    length_max: usize,
     /// The beginning of a line.
     line: Vec<u8>,
     event: SseEvent,
     has_data: bool,
 }
 
+impl Default for SseReader {
+    fn default() -> Self {
+        Self::of_length(LENGTH_MAX)
+    }
+}
+
 impl SseReader {
+    /// A reader of events of so many bytes at most.
+    pub(crate) fn of_length(length_max: usize) -> Self {
+        let (line, event, has_data) = Default::default();
+        Self { length_max, line, event, has_data }
+    }
+
     /// Takes the next bytes, and returns the events that end in them.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, TooLong> {
         let mut events = Vec::new();
@@ -44,7 +58,7 @@ impl SseReader {
     }
 
     fn begin_line(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
-        if self.line.len() + bytes.len() > LENGTH_MAX {
+        if self.line.len() + bytes.len() > self.length_max {
             return Err(TooLong);
         }
         self.line.extend_from_slice(bytes);
@@ -63,7 +77,7 @@ impl SseReader {
             "id" => self.event.id = Some(value.to_owned()),
             "event" => value.clone_into(&mut self.event.name),
             "data" => {
-                if self.event.data.len() + value.len() >= LENGTH_MAX {
+                if self.event.data.len() + value.len() >= self.length_max {
                     return Err(TooLong);
                 }
                 if std::mem::replace(&mut self.has_data, true) {

@@ -120,7 +120,7 @@ async fn sleep(ctx: StepContext) -> Result<(), HandlerError> {
 
 /// Does work, and reports that it has begun (S05) if it lasts: for shorter work the event would cost more than
 /// it says.
-async fn said_if_long<T>(ctx: &StepContext, work: impl Future<Output = T>) -> T {
+pub(super) async fn said_if_long<T>(ctx: &StepContext, work: impl Future<Output = T>) -> T {
     let says = async {
         tokio::time::sleep(LONG).await;
         let _ = ctx.start().await; // Whoever cannot be told yet learns of the end.

@@ -25,6 +25,8 @@ mod runs;
 mod shortage;
 mod stop;
 mod surplus;
+#[cfg(feature = "mcp")]
+pub mod tool;
 mod values;
 mod words;
 

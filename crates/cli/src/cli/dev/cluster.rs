@@ -17,7 +17,8 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let backend = gateway::cluster(args.nats.settings("tenure-dev"))?;
     let (pool, files) = ((args.pool.clone(), args.concurrency()), args.dir().join(FILES));
-    let worker = RunArgs::beside_gateway(args.nats.clone(), pool, files, args.drain)?;
+    let worker =
+        RunArgs::beside_gateway(args.nats.clone(), pool, (files, args.tools.clone()), args.drain)?;
     let (server, agents) = (args.server()?, args.http.agents()?);
     // Steps come as soon as there is a worker, and they would be lost if the process could not listen and ended.
     let http = HttpHost::start(backend, server, agents, 1).await?;

@@ -10,6 +10,7 @@ use tenure_core::view::View;
 use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::ServerSettings;
 use tenure_ports::journal::TaskKey;
+use tenure_sdk::mcp::ToolServers;
 use tenure_sdk::worker::{DelegationSettings, Handlers, Options, StepContext};
 use tenure_telemetry::Telemetry;
 
@@ -18,6 +19,7 @@ use crate::cli::answer::{Exit, Failure, human, output};
 use crate::cli::gateway::HttpHost;
 use crate::cli::place::{FILES, open_here, socket_of};
 use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment};
+use crate::cli::tools::with_tools;
 use crate::cli::worker::wind_down;
 
 /// Runs until a signal stops it. Tasks that an earlier process left go on.
@@ -29,12 +31,12 @@ pub(super) async fn run(
     // Absolute, because commands may run in other directories.
     let data = std::path::absolute(args.dir()).map_err(Failure::cannot(NO_CWD))?;
     let server = ServerSettings { unix: vec![socket_of(&data)], ..args.server()? };
-    let agents = args.http.agents()?;
+    let (agents, servers) = (args.http.agents()?, args.tools.servers()?);
     let tenure = open_here(&data, telemetry).await?;
     let files = data.join(FILES);
     let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
     let http = HttpHost::start(backend, server, agents, 1).await?;
-    let workers = hire(&tenure, args, files)?;
+    let workers = hire(&tenure, args, (files, servers))?;
     let left = tenure.scheduler().resume_all().await?;
     args.greet(&http, &shown(args.dir()));
     if left > 0 {
@@ -58,7 +60,11 @@ pub(super) async fn run(
 }
 
 /// A worker that leaves Steps with other handlers to others, who may come over HTTP.
-fn hire(tenure: &Embedded, args: &DevArgs, files: PathBuf) -> Result<LocalWorkers, Failure> {
+fn hire(
+    tenure: &Embedded,
+    args: &DevArgs,
+    (files, servers): (PathBuf, Option<ToolServers>),
+) -> Result<LocalWorkers, Failure> {
     hide_environment();
     let scheduler = tenure.scheduler().clone();
     // STORE-17: a Task that was made from a file goes on where that was.
@@ -72,6 +78,7 @@ fn hire(tenure: &Embedded, args: &DevArgs, files: PathBuf) -> Result<LocalWorker
     };
     let handlers = Handlers::new().with_builtins_where(cwd, files).map_err(Rejection::from)?;
     let handlers = handlers.with_a2a(DelegationSettings::default()).map_err(Rejection::from)?;
+    let handlers = with_tools(handlers, servers)?;
     let options = Options::new(args.concurrency());
     Ok(tenure.work_beside_others(args.pool.clone(), handlers, options)?)
 }

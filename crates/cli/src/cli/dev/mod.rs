@@ -20,6 +20,7 @@ use crate::cli::gateway::{HttpArgs, HttpHost};
 use crate::cli::place::{NatsArgs, is_of_environment};
 use crate::cli::run::concurrency;
 use crate::cli::runtime::{StopSignals, one_thread};
+use crate::cli::tools::ToolArgs;
 
 /// Run a scheduler, a worker and the HTTP API.
 #[derive(Debug, Clone, Args)]
@@ -37,6 +38,9 @@ pub(crate) struct DevArgs {
     /// Pool whose steps are run here
     #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = DEFAULT_POOL)]
     pool: PoolId,
+
+    #[command(flatten)]
+    tools: ToolArgs,
 
     /// Steps that run at a time [default: two per processor, at least 4]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]

@@ -8,6 +8,7 @@ use tenure_taskfile::WhenFailing;
 use crate::cli::place::DataDir;
 use crate::cli::request::variable;
 use crate::cli::show::OutputFormat;
+use crate::cli::tools::ToolArgs;
 
 /// Run a task file.
 #[derive(Debug, Clone, Args)]
@@ -22,6 +23,9 @@ pub(crate) struct RunArgs {
     /// Steps that run at a time, in each worker pool [default: two per processor, at least 4]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) tools: ToolArgs,
 
     /// Session the task belongs to
     #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]

@@ -8,7 +8,7 @@ use super::args::RunArgs;
 
 /// The command that goes on with a Task, even if its file has changed.
 pub(super) fn resume_task(args: &RunArgs, task_id: &TaskId) -> String {
-    format!("{} run --resume={task_id}{}", program(), place(args))
+    format!("{} run --resume={task_id}{}{}", program(), tools(args), place(args))
 }
 
 /// The command that goes on with the Task of the file.
@@ -29,10 +29,11 @@ fn run_file(args: &RunArgs, option: &str) -> String {
         .map(|(key, value)| format!(" --var {}", quoted(&format!("{key}={value}"))));
     let scale = args.time_scale.map(|scale| format!(" --time-scale {scale}")).unwrap_or_default();
     format!(
-        "{} run {} {option}{}{}{scale}",
+        "{} run {} {option}{}{}{}{scale}",
         program(),
         quoted(&file),
         vars.collect::<String>(),
+        tools(args),
         place(args),
     )
 }
@@ -45,6 +46,12 @@ pub(super) fn explain(args: &RunArgs, task_id: &TaskId) -> String {
 /// The name under which this program was called.
 fn program() -> String {
     std::env::args().next().map_or_else(|| "tenure".into(), |name| quoted(&name))
+}
+
+/// The option that names the servers of tools, if it was given.
+fn tools(args: &RunArgs) -> String {
+    let file = args.tools.file().map(|file| quoted(&file.to_string_lossy()));
+    file.map(|file| format!(" --mcp-servers {file}")).unwrap_or_default()
 }
 
 fn place(args: &RunArgs) -> String {

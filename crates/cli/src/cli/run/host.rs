@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use tenure::embedded::{Embedded, LocalScheduler, LocalWorkers};
 use tenure_core::id::PoolId;
+use tenure_sdk::mcp::ToolServers;
 use tenure_sdk::worker::{DelegationSettings, Handlers, Options};
 use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::Failure;
 use crate::cli::place::{FILES, open_here};
+use crate::cli::request::handlers;
 use crate::cli::runtime::{NO_CWD, hide_environment};
+use crate::cli::tools::with_tools;
 
 /// A scheduler on the data directory, and workers that have only the built-in handlers.
 #[derive(Debug)]
@@ -21,16 +24,27 @@ pub(super) struct RunHost {
     pub(super) data: PathBuf,
     /// Where commands run, if not in the directory of this process (STORE-17).
     pub(super) cwd: Option<String>,
+    /// The servers of tools that Steps may call, if there are some.
+    servers: Option<ToolServers>,
     workers: Vec<Arc<LocalWorkers>>,
 }
 
 impl RunHost {
     /// Opens the data directory, and reports what an earlier crash left there.
-    pub(super) async fn open(data: &Path, telemetry: Option<&Telemetry>) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        data: &Path,
+        servers: Option<ToolServers>,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<Self, Failure> {
         // Absolute, because commands run in other directories.
         let data = std::path::absolute(data).map_err(Failure::cannot(NO_CWD))?;
         let tenure = open_here(&data, telemetry).await?;
-        Ok(Self { tenure, data, cwd: None, workers: Vec::new() })
+        Ok(Self { tenure, data, cwd: None, servers, workers: Vec::new() })
+    }
+
+    /// The handlers of its workers.
+    pub(super) fn handlers(&self) -> &'static [&'static str] {
+        handlers(self.servers.is_some())
     }
 
     pub(super) fn scheduler(&self) -> &LocalScheduler {
@@ -50,6 +64,7 @@ impl RunHost {
             let handlers = Handlers::new().with_builtins_in(cwd, files);
             let handlers = handlers.and_then(|it| it.with_a2a(DelegationSettings::default()));
             let handlers = handlers.map_err(tenure::embedded::Error::from)?;
+            let handlers = with_tools(handlers, self.servers.clone())?;
             let workers = self.tenure.work_in(pool, handlers, Options::new(concurrency))?;
             self.workers.push(Arc::new(workers));
         }

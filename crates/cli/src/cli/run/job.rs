@@ -25,7 +25,7 @@ use super::follow::CommitFollower;
 use super::host::RunHost;
 use super::{hint, steer};
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::request::{HANDLERS, Origin, RunnablePlan, STDIN};
+use crate::cli::request::{Origin, RunnablePlan, STDIN};
 use crate::cli::runtime::NO_CWD;
 use crate::cli::show::{Show, show_all};
 use crate::cli::telemetry::trace_of_caller;
@@ -180,7 +180,7 @@ impl Job {
     /// open, and offers ready Steps to the workers that this starts.
     pub(super) async fn wake(&mut self, host: &mut RunHost, args: &RunArgs) -> Result<(), Failure> {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
-        check_runnable(task)?;
+        check_runnable(task, host.handlers())?;
         host.cwd = working_directory(task.task_id(), task.head().spec.cwd.as_deref())?;
         if let Some(when_failing) = args.when_failing() {
             let on_failure = Change::Set(tenure::plan::on_failure(when_failing));
@@ -207,8 +207,8 @@ fn working_directory(id: &TaskId, cwd: Option<&str>) -> Result<Option<String>, F
     }
 }
 
-/// Whether this command can bring a Task to its end.
-pub(super) fn check_runnable(task: &Task) -> Result<(), Failure> {
+/// Whether this command can bring a Task to its end, with these handlers.
+pub(super) fn check_runnable(task: &Task, handlers: &[&str]) -> Result<(), Failure> {
     let head = task.head();
     let id = &head.spec.task_id;
     if !head.status.is_dispatchable() {
@@ -229,7 +229,7 @@ pub(super) fn check_runnable(task: &Task) -> Result<(), Failure> {
             format!("step `{step}` is for {name} alone, and `tenure run` has no such worker");
         return Err(Failure::new(Exit::Conflict, message));
     }
-    match open().find(|step| !HANDLERS.contains(&step.spec.handler.as_str())) {
+    match open().find(|step| !handlers.contains(&step.spec.handler.as_str())) {
         None => Ok(()),
         Some(step) => {
             let (step, handler) = (step.id(), &step.spec.handler);

@@ -31,7 +31,7 @@ use self::job::{Job, TakesOver};
 use self::steer::{Steer, SteerEnd};
 use self::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::request::{RunnablePlan, STDIN};
+use crate::cli::request::{RunnablePlan, STDIN, handlers};
 use crate::cli::runtime::{StopSignals, one_thread};
 use crate::cli::show::{OutputFormat, exit_of, print_end, show_as, steps};
 
@@ -44,15 +44,17 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
     let session_id = SessionId::new(&args.session).map_err(|bad| {
         Failure::new(Exit::Usage, bad.to_string()).help("name a session with --session")
     })?;
+    let servers = args.tools.servers()?;
+    let handlers = handlers(servers.is_some());
     let request = args
         .file
         .as_deref()
-        .map(|file| RunnablePlan::open_to_run(file, &args.vars, args.time_scale))
+        .map(|file| RunnablePlan::open_to_run(file, &args.vars, args.time_scale, handlers))
         .transpose()?;
     let runtime = one_thread()?;
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let mut host = RunHost::open(&args.data.path, telemetry).await?;
+        let mut host = RunHost::open(&args.data.path, servers, telemetry).await?;
         let door = RunDoor::open(&host);
         let job = match &args.resume {
             None => {
@@ -136,7 +138,7 @@ fn greet(job: &Job, args: &RunArgs) {
 pub(crate) fn goes_on(task: &Task) -> bool {
     let is_manual = task.head().spec.completion == Policy::Manual;
     let moves = !matches!(Progression::of(task), Progression::Still { .. } | Progression::Ended);
-    job::check_runnable(task).is_ok() && (moves || is_manual)
+    job::check_runnable(task, handlers(true)).is_ok() && (moves || is_manual)
 }
 
 /// Prints the result, and returns the exit code.

@@ -22,6 +22,7 @@ use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::{GatewayArgs, NatsArgs};
 use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment, one_thread};
 use crate::cli::telemetry::LogArgs;
+use crate::cli::tools::{ToolArgs, with_tools};
 
 /// Run steps of a pool.
 #[derive(Debug, Clone, Args)]
@@ -63,6 +64,9 @@ pub(crate) struct RunArgs {
     delegation: DelegationArgs,
 
     #[command(flatten)]
+    tools: ToolArgs,
+
+    #[command(flatten)]
     pub(super) log: LogArgs,
 
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
@@ -87,7 +91,7 @@ impl RunArgs {
     pub(crate) fn beside_gateway(
         nats: NatsArgs,
         (pool, concurrency): (PoolId, NonZeroUsize),
-        files: PathBuf,
+        (files, tools): (PathBuf, ToolArgs),
         drain: u64,
     ) -> Result<Self, Failure> {
         let name = Token::new("dev").map_err(Rejection::from)?;
@@ -103,6 +107,7 @@ impl RunArgs {
             files,
             exec_env,
             delegation,
+            tools,
             log,
             drain,
             boot,
@@ -255,7 +260,7 @@ fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
     let exec = ExecSettings { files: files.clone(), handed_on: args.exec_env.clone() };
     let handlers = Handlers::new().with_builtins(exec).map_err(Rejection::from)?;
     let handlers = handlers.with_a2a(args.delegation.settings()?).map_err(Rejection::from)?;
-    Ok((files, handlers))
+    Ok((files, with_tools(handlers, args.tools.servers()?)?))
 }
 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).

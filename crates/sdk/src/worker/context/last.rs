@@ -95,6 +95,20 @@ impl StepContext {
         let _ = self.fail("unhandled_exception", &cut(message), None); // Refused if there is one.
     }
 
+    /// CTX-02: fails the Step for good: another try would fail alike.
+    #[cfg(feature = "mcp")]
+    pub(in crate::worker) fn fail_for_good(
+        &self,
+        code: &str,
+        message: &str,
+        details: Option<Object>,
+    ) -> Result<(), Refused> {
+        self.speak(|report| {
+            report.status = Some(StepStatus::Failed);
+            report.reason = Some(reason(code, message, details, Some(false)));
+        })
+    }
+
     /// VALUE-01: fails the Step, as its input cannot be read. It is not retried: another try would not
     /// read it either.
     pub(in crate::worker) fn fail_for_input(&self, refused: &Rejection) {

@@ -39,6 +39,7 @@
 //! its process group killed.
 
 mod error;
+mod group;
 pub mod guard;
 mod guarded;
 mod launch;
@@ -57,6 +58,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::error::is_shortage;
 pub use self::error::{ExecError, OutputError};
+#[cfg(feature = "mcp")]
+pub(crate) use self::group::LeashedGroup;
 use self::guarded::Guarded;
 use self::launch::Launch;
 pub use self::launch::{INPUTS_ENV, OUTPUT_ENV};

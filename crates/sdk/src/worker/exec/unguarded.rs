@@ -1,36 +1,20 @@
-//! Runs commands in programs that cannot start a guard: a shell leads the process group.
-//!
-//! The shell waits on a pipe from us and kills its own group, itself included, when the pipe
-//! closes. It exists before the command joins its group, so there is no moment in which our death
-//! would leave the command running. As the group's leader, not yet waited for, it also keeps the
-//! group's number from being reused, which makes signalling the group safe at any time.
+//! Runs commands in programs that cannot start a guard: a shell leads the process group ([`LeashedGroup`]).
 
-use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use nix::sys::signal::Signal;
+use tokio::process::{Child, Command};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-use tokio::process::{Child, ChildStdin, Command};
-
-use super::guard::sys;
+use super::group::{LeashedGroup, pid_of};
 use super::launch::Launch;
 use super::logs::OutputFiles;
 use super::supervise::{CommandProcess, Status};
 use super::{ExecError, blocking};
-
-/// The shell ignores the signals that ask the group to end. It only reads, so it costs nothing.
-const WATCHDOG: &str = "trap '' TERM INT HUP QUIT; read -r _; kill -KILL 0";
 
 /// A command whose group is led by a shell.
 pub(super) struct Unguarded {
     leader: Child,
     pid: i32,
     status: Option<Status>,
-    watchdog: Child,
-    group: Pid,
-    /// The watchdog waits until this pipe closes: when we drop it, or the kernel closes it after
-    /// our death.
-    _leash: Option<ChildStdin>,
+    group: LeashedGroup,
 }
 
 impl Unguarded {
@@ -40,20 +24,14 @@ impl Unguarded {
     }
 
     fn spawn(launch: &Launch, logs: OutputFiles) -> Result<Self, ExecError> {
-        let (mut watchdog, group) = spawn_watchdog()?;
-        let leash = watchdog.stdin.take();
+        let group = LeashedGroup::start().map_err(|source| ExecError::Guard { source })?;
         let start_error = |source| ExecError::Start { program: launch.program.clone(), source };
         let mut command = launch.command();
-        command.stdout(logs.stdout).stderr(logs.stderr).process_group(group.as_raw());
-        sys::start_clean(&mut command, None);
+        command.stdout(logs.stdout).stderr(logs.stderr);
+        group.take_in(&mut command);
         let leader = Command::from(command).spawn().map_err(start_error)?;
         let pid = pid_of(&leader).map_err(start_error)?.as_raw();
-        Ok(Self { leader, pid, status: None, watchdog, group, _leash: leash })
-    }
-
-    /// An error means that no process is left in the group, as the signal was to achieve.
-    fn signal(&self, signal: Signal) {
-        let _ = killpg(self.group, signal);
+        Ok(Self { leader, pid, status: None, group })
     }
 }
 
@@ -73,34 +51,15 @@ impl CommandProcess for Unguarded {
 
     async fn cleared(&mut self) -> Result<(), ExecError> {
         self.ended().await?;
-        if self.watchdog.id().is_some() {
-            self.signal(Signal::SIGKILL);
-        }
-        self.watchdog.wait().await.map_err(|_| ExecError::GuardLost)?;
-        Ok(())
+        self.group.kill().await.map_err(|_| ExecError::GuardLost)
     }
 
     async fn terminate(&mut self) {
-        self.signal(Signal::SIGTERM);
-        self.signal(Signal::SIGCONT); // A stopped process cannot act on the first one.
+        self.group.signal(Signal::SIGTERM);
+        self.group.signal(Signal::SIGCONT); // A stopped process cannot act on the first one.
     }
 
     async fn kill(&mut self) {
-        self.signal(Signal::SIGKILL);
+        self.group.signal(Signal::SIGKILL);
     }
-}
-
-fn spawn_watchdog() -> Result<(Child, Pid), ExecError> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", WATCHDOG]).env_clear().process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let watchdog = command.spawn().map_err(|source| ExecError::Guard { source })?;
-    let group = pid_of(&watchdog).map_err(|source| ExecError::Guard { source })?;
-    Ok((watchdog, group))
-}
-
-/// The id of a child that was not waited for yet.
-fn pid_of(child: &Child) -> std::io::Result<Pid> {
-    let id = child.id().and_then(|id| i32::try_from(id).ok());
-    id.map(Pid::from_raw).ok_or_else(|| std::io::Error::other("the child has no process id"))
 }
