@@ -17,11 +17,16 @@
 //!
 //! A call whose caller goes away ends, and the Task goes on: nothing here cancels a Task but the tool that does so.
 
+mod advice;
 mod caller;
 pub mod offers;
+mod result;
+mod schema;
 mod server;
+mod tools;
 
 pub use rmcp;
 
 pub use self::caller::{McpCaller, McpCallers, OneCaller};
 pub use self::server::{McpServer, McpSettings, ToolFilter};
+pub use self::tools::tool_names;

@@ -1,18 +1,20 @@
 //! The server: hands each request of MCP to the module that answers it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult,
-    Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use tenure_core::{Code, Rejection};
 
 use crate::offers::Offers;
+use crate::tools::{self, ToolCall};
 use crate::{McpCaller, McpCallers};
 
 /// Which of the tools a server has.
@@ -28,13 +30,24 @@ pub enum ToolFilter {
 }
 
 /// How a server answers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct McpSettings {
     /// Which tools there are.
     pub tools: ToolFilter,
+    /// The longest that a call waits for something.
+    pub wait_max: Duration,
     /// The tools whose work is a Task.
     pub offers: Offers,
 }
+
+impl Default for McpSettings {
+    fn default() -> Self {
+        Self { tools: ToolFilter::All, wait_max: WAIT_MAX, offers: Offers::none() }
+    }
+}
+
+/// The longest that a call waits by default: hosts and proxies often give up after a minute.
+const WAIT_MAX: Duration = Duration::from_secs(55);
 
 /// A server of MCP. Cheap to clone; over HTTP there is one for each request, or for each session of an older
 /// version.
@@ -90,7 +103,9 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = self.caller(&context).await?;
-        Ok(ListToolsResult::with_all_items(self.settings.offers.tools(&caller)))
+        let mut all = tools::listed(&caller, &self.settings.tools);
+        all.extend(self.settings.offers.tools(&caller));
+        Ok(ListToolsResult::with_all_items(all))
     }
 
     async fn call_tool(
@@ -99,7 +114,15 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context).await?;
-        self.settings.offers.call(&caller, request, &context).await
+        if self.settings.offers.has(&request.name) {
+            return self.settings.offers.call(&caller, request, &context).await;
+        }
+        let call = ToolCall { caller: &caller, context: &context, wait_max: self.settings.wait_max };
+        Box::pin(tools::call(call, &self.settings.tools, request)).await
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::named(name)
     }
 
     async fn get_task(
