@@ -19,14 +19,19 @@
 
 mod advice;
 mod caller;
+mod follow;
 pub mod offers;
+mod prompt;
+mod resource;
 mod result;
 mod schema;
 mod server;
+mod stdio;
 mod tools;
 
 pub use rmcp;
 
 pub use self::caller::{McpCaller, McpCallers, OneCaller};
 pub use self::server::{McpServer, McpSettings, ToolFilter};
+pub use self::stdio::{StreamsError, serve_streams};
 pub use self::tools::tool_names;

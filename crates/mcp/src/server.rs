@@ -1,21 +1,26 @@
 //! The server: hands each request of MCP to the module that answers it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult,
-    Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
+    GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
     UpdateTaskParams,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use tenure_core::{Code, Rejection};
+use tokio_util::sync::CancellationToken;
 
+use crate::follow::{self, Subscriptions};
 use crate::offers::Offers;
 use crate::tools::{self, ToolCall};
-use crate::{McpCaller, McpCallers};
+use crate::{McpCaller, McpCallers, prompt, resource};
 
 /// Which of the tools a server has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,18 +54,38 @@ impl Default for McpSettings {
 /// The longest that a call waits by default: hosts and proxies often give up after a minute.
 const WAIT_MAX: Duration = Duration::from_secs(55);
 
+/// The versions of the protocol, oldest first.
+const VERSIONS: [ProtocolVersion; 3] =
+    [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+
+/// What a model is told of the server as a whole.
+const INSTRUCTIONS: &str = "Tenure runs tasks: durable graphs of steps that workers do. Read task_template once, \
+create a task with task_create, follow it with wait and board, see inbox for what needs somebody, and explain for \
+what does not run. A refused call says in `next` what to do. A task goes on when a call or this conversation ends; \
+only task_cancel stops it.";
+
 /// A server of MCP. Cheap to clone; over HTTP there is one for each request, or for each session of an older
 /// version.
 #[derive(Debug, Clone)]
 pub struct McpServer<C> {
     callers: C,
     settings: Arc<McpSettings>,
+    /// What a session of an older version has subscribed to.
+    subscriptions: Subscriptions,
+    /// Cancelled when nobody is to wait any more.
+    ending: CancellationToken,
 }
 
 impl<C: McpCallers> McpServer<C> {
     /// A server for these callers.
     pub fn new(callers: C, settings: Arc<McpSettings>) -> Self {
-        Self { callers, settings }
+        Self { callers, settings, subscriptions: Subscriptions::default(), ending: CancellationToken::new() }
+    }
+
+    /// The same, on which nobody waits any more once this is cancelled.
+    #[must_use]
+    pub fn ending_with(self, ending: CancellationToken) -> Self {
+        Self { ending, ..self }
     }
 
     async fn caller(
@@ -94,7 +119,13 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
                 ServerCapabilities::builder().enable_tasks().build().extensions;
         }
         let about = Implementation::new("tenure", env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(capabilities).with_server_info(about)
+        let about = about.with_title("Tenure");
+        ServerConfig::new(capabilities).with_server_info(about).with_instructions(INSTRUCTIONS)
+    }
+
+    /// Those that this server is tried with.
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(&VERSIONS)
     }
 
     async fn list_tools(
@@ -117,12 +148,84 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         if self.settings.offers.has(&request.name) {
             return self.settings.offers.call(&caller, request, &context).await;
         }
-        let call = ToolCall { caller: &caller, context: &context, wait_max: self.settings.wait_max };
+        let call = ToolCall { caller: &caller, context: &context, wait_max: self.settings.wait_max, ending: &self.ending };
         Box::pin(tools::call(call, &self.settings.tools, request)).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         tools::named(name)
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let caller = self.caller(&context).await?;
+        resource::listed(&caller, request.and_then(|it| it.cursor)).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(resource::templates())
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let caller = self.caller(&context).await?;
+        Ok(resource::read(&caller, &request.uri).await?.into())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let caller = self.caller(&context).await?;
+        Ok(ListPromptsResult::with_all_items(prompt::listed(&caller)))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let caller = self.caller(&context).await?;
+        Ok(prompt::read(&caller, request).await?.into())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.caller(&context).await?;
+        self.subscriptions.add(caller, request.uri, context.peer).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.remove(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(follow::accepted(requested))
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let caller = self.caller(subscription.request_context()).await?;
+        follow::listen(caller, &subscription, &self.ending).await;
+        Ok(())
     }
 
     async fn get_task(

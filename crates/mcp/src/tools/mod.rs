@@ -20,6 +20,7 @@ use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, Tool}
 use rmcp::service::{RequestContext, RoleServer};
 use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort;
+use tokio_util::sync::CancellationToken;
 
 use self::arguments::Arguments;
 use self::set::MadeTool;
@@ -35,6 +36,23 @@ pub(crate) struct ToolCall<'a, P> {
     pub(crate) context: &'a RequestContext<RoleServer>,
     /// The longest that a call may wait for something.
     pub(crate) wait_max: Duration,
+    /// Cancelled when nobody is to wait any more.
+    pub(crate) ending: &'a CancellationToken,
+}
+
+impl<P> ToolCall<'_, P> {
+    /// Whether nobody waits for the answer any more, or it has to come now.
+    fn is_over(&self) -> bool {
+        self.context.ct.is_cancelled() || self.ending.is_cancelled()
+    }
+
+    /// Ends when that is so.
+    async fn over(&self) {
+        tokio::select! {
+            () = self.context.ct.cancelled() => {}
+            () = self.ending.cancelled() => {}
+        }
+    }
 }
 
 /// The names of all tools.

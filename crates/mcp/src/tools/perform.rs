@@ -10,7 +10,7 @@ use tenure_core::{Caller, Code, Command, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Answers;
 use tenure_wire::bus::request::{Ask, Request, RequestHead, TemplateInput};
-use tokio::time::timeout;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::ToolCall;
@@ -110,9 +110,14 @@ impl<P: ClientPort> Performing<'_, '_, P> {
     ) -> Result<ToolAnswer, Rejection> {
         let client = &self.call.caller.client;
         let id = context.command_id.clone();
-        match timeout(self.call.wait_max, client.command_as(task, context, command)).await {
-            Ok(summary) => Ok(self.shown(summary?, WriteSummary::shorten)),
-            Err(_) => {
+        let done = tokio::select! {
+            done = client.command_as(task, context, command) => Some(done?),
+            () = sleep(self.call.wait_max) => None,
+            () = self.call.over() => None,
+        };
+        match done {
+            Some(summary) => Ok(self.shown(summary, WriteSummary::shorten)),
+            None => {
                 let view = client.within(self.max_bytes.min(HEADER_BYTES)).get(task).await?;
                 let going_on = GoingOn { task: view.task, command_id: id };
                 Ok(ToolAnswer::of(&going_on)

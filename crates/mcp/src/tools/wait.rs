@@ -128,7 +128,7 @@ impl<P: ClientPort> TaskWait<'_, '_, P> {
                 return Err(Rejection::invalid("since", message));
             }
             let reached = self.input.until.is_reached(&task, since);
-            if reached || Instant::now() >= self.until || self.call.context.ct.is_cancelled() {
+            if reached || Instant::now() >= self.until || self.call.is_over() {
                 return Ok(WaitAnswer { reached, ended: task.native_status.is_terminal(), task });
             }
             self.say(&task).await;
@@ -139,7 +139,7 @@ impl<P: ClientPort> TaskWait<'_, '_, P> {
                     let mut news = hints.filter(|hint| std::future::ready(hint.version > task.version));
                     tokio::select! {
                         _ = timeout_at(self.until.min(Instant::now() + LOOK), next(&mut news)) => {}
-                        () = self.call.context.ct.cancelled() => {}
+                        () = self.call.over() => {}
                     }
                 }
             }
@@ -151,7 +151,7 @@ impl<P: ClientPort> TaskWait<'_, '_, P> {
         let client = self.call.caller.client.within(HEADER_BYTES);
         loop {
             match client.get(&self.input.task_id).await {
-                Err(no) if passes(&no) && !client.port().is_over() && Instant::now() < self.until => {
+                Err(no) if passes(&no) && !client.port().is_over() && Instant::now() < self.until && !self.call.is_over() => {
                     sleep(PAUSE).await;
                 }
                 answer => return answer.map(|view| view.task),
