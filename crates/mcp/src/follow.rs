@@ -44,7 +44,8 @@ impl Subscriptions {
         peer: Peer<RoleServer>,
     ) -> Result<(), ErrorData> {
         let address = TaskAddress::read(&uri).filter(|it| it.session == *caller.session());
-        let no_resource = || ErrorData::resource_not_found("there is no such resource to subscribe to", None);
+        let no_resource =
+            || ErrorData::resource_not_found("there is no such resource to subscribe to", None);
         let address = address.ok_or_else(no_resource)?;
         caller.client.port().log(&address.task, u64::MAX).await.map_err(|_| no_resource())?;
         let stop = CancellationToken::new();
@@ -70,7 +71,8 @@ impl Subscriptions {
                     },
                 };
                 let about = ResourceUpdatedNotificationParam::new(uri);
-                if peer.is_transport_closed() || peer.notify_resource_updated(about).await.is_err() {
+                if peer.is_transport_closed() || peer.notify_resource_updated(about).await.is_err()
+                {
                     return;
                 }
             }
@@ -119,7 +121,11 @@ pub(crate) async fn listen<P: ClientPort>(
 }
 
 /// The address each time its Task has changed. While no scheduler answers, it is asked again.
-fn of_task<P: ClientPort>(caller: McpCaller<P>, address: &TaskAddress, uri: String) -> BoxStream<'static, String> {
+fn of_task<P: ClientPort>(
+    caller: McpCaller<P>,
+    address: &TaskAddress,
+    uri: String,
+) -> BoxStream<'static, String> {
     let task = address.task.clone();
     let connected = futures::stream::unfold(false, move |was_connected| {
         let (port, task, uri) = (caller.client.port().clone(), task.clone(), uri.clone());

@@ -1,11 +1,14 @@
 //! Prompts: texts with which a person begins a conversation about Tasks.
 
 use rmcp::ErrorData;
-use rmcp::model::{GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
-use tenure_core::id::TaskId;
-use tenure_core::view::board::template;
-use tenure_core::view::BoardInput;
+use rmcp::model::{
+    GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage,
+    Role,
+};
 use tenure_core::command::Operator;
+use tenure_core::id::TaskId;
+use tenure_core::view::BoardInput;
+use tenure_core::view::board::template;
 use tenure_ports::ClientPort;
 
 use crate::McpCaller;
@@ -24,12 +27,23 @@ const ARGUMENT_MAX: usize = 8 << 10;
 
 /// The prompts of a caller.
 pub(crate) fn listed<P: ClientPort>(caller: &McpCaller<P>) -> Vec<Prompt> {
-    let goal = PromptArgument::new("goal").with_description("What the task shall reach").with_required(false);
-    let task = PromptArgument::new("task_id").with_description("The id of the task").with_required(true);
-    let write = Prompt::new(WRITE, Some("How to write a task, and a task for a goal"), Some(vec![goal]));
-    let review = Prompt::new(REVIEW, Some("Where a task stands, and what it waits for"), Some(vec![task]));
-    let all = [(write.with_title("Write a task"), Operator::TaskTemplate), (review.with_title("Review a task"), Operator::TaskGet)];
-    all.into_iter().filter(|(_, tool)| tool.is_open_to(caller.role)).map(|(prompt, _)| prompt).collect()
+    let goal = PromptArgument::new("goal")
+        .with_description("What the task shall reach")
+        .with_required(false);
+    let task =
+        PromptArgument::new("task_id").with_description("The id of the task").with_required(true);
+    let write =
+        Prompt::new(WRITE, Some("How to write a task, and a task for a goal"), Some(vec![goal]));
+    let review =
+        Prompt::new(REVIEW, Some("Where a task stands, and what it waits for"), Some(vec![task]));
+    let all = [
+        (write.with_title("Write a task"), Operator::TaskTemplate),
+        (review.with_title("Review a task"), Operator::TaskGet),
+    ];
+    all.into_iter()
+        .filter(|(_, tool)| tool.is_open_to(caller.role))
+        .map(|(prompt, _)| prompt)
+        .collect()
 }
 
 /// A prompt with its texts.
@@ -77,19 +91,28 @@ fn write(goal: Option<&str>) -> GetPromptResult {
     GetPromptResult::new(messages).with_description("How to write a task")
 }
 
-async fn review<P: ClientPort>(caller: &McpCaller<P>, task: Option<&str>) -> Result<GetPromptResult, ErrorData> {
+async fn review<P: ClientPort>(
+    caller: &McpCaller<P>,
+    task: Option<&str>,
+) -> Result<GetPromptResult, ErrorData> {
     let Some(task) = task else {
         return Err(ErrorData::invalid_params("the argument task_id is missing", None));
     };
-    let id = TaskId::new(task).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+    let id =
+        TaskId::new(task).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
     let text = match Operator::TaskBoardSummary.is_open_to(caller.role) {
-        true => caller.client.board(std::slice::from_ref(&id), BoardInput::default()).await.map(|board| board.text),
+        true => caller
+            .client
+            .board(std::slice::from_ref(&id), BoardInput::default())
+            .await
+            .map(|board| board.text),
         false => {
             let task = caller.client.within(HEADER_BYTES).get(&id).await;
             task.map(|view| serde_json::to_string(&view.task).unwrap_or_default())
         }
     };
-    let text = text.map_err(|no| ErrorData::invalid_params(no.to_string(), serde_json::to_value(&no).ok()))?;
+    let text = text
+        .map_err(|no| ErrorData::invalid_params(no.to_string(), serde_json::to_value(&no).ok()))?;
     let ask = format!(
         "Say in a few sentences where this task stands, what it waits for and what I have to decide. Use the tools \
          explain and inbox for what the summary does not say.\n\n{text}"

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use rmcp::ErrorData;
 use rmcp::model::{
-    CacheScope, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
-    ResourceTemplate,
+    CacheScope, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate,
 };
 use serde::Serialize;
 use tenure_core::command::Operator;
@@ -114,9 +114,11 @@ pub(crate) async fn listed<P: ClientPort>(
 ) -> Result<ListResourcesResult, ErrorData> {
     let offset = match cursor {
         None => 0,
-        Some(text) => text.parse().map_err(|_| ErrorData::invalid_params("the cursor is of no list of this server", None))?,
+        Some(text) => text.parse().map_err(|_| {
+            ErrorData::invalid_params("the cursor is of no list of this server", None)
+        })?,
     };
-    let page = ListInput { limit: Some(PAGE), offset, user_facing: true, ..ListInput::default() };
+    let page = ListInput { limit: Some(PAGE), offset, ..ListInput::default() };
     let page = caller.client.port().tasks(page).await.map_err(|no| refused(&no))?;
     let mut all = Vec::new();
     if offset == 0 && Operator::TaskTemplate.is_open_to(caller.role) {
@@ -154,7 +156,10 @@ pub(crate) fn templates() -> ListResourceTemplatesResult {
 ///
 /// # Errors
 /// There is none at this address, or it cannot be read now.
-pub(crate) async fn read<P: ClientPort>(caller: &McpCaller<P>, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+pub(crate) async fn read<P: ClientPort>(
+    caller: &McpCaller<P>,
+    uri: &str,
+) -> Result<ReadResourceResult, ErrorData> {
     if uri == GUIDE && Operator::TaskTemplate.is_open_to(caller.role) {
         return Ok(of_text(uri, template().text, "text/markdown"));
     }
@@ -184,7 +189,10 @@ fn of_text(uri: &str, text: String, media_type: &str) -> ReadResourceResult {
 
 fn absent(uri: &str) -> ErrorData {
     let short: String = uri.chars().take(400).collect();
-    ErrorData::resource_not_found("there is no such resource", Some(serde_json::json!({ "uri": short })))
+    ErrorData::resource_not_found(
+        "there is no such resource",
+        Some(serde_json::json!({ "uri": short })),
+    )
 }
 
 fn refused(no: &Rejection) -> ErrorData {
@@ -192,7 +200,11 @@ fn refused(no: &Rejection) -> ErrorData {
 }
 
 /// The answer of a query, shortened as the query does it.
-async fn whole<P: ClientPort, Q: Query>(caller: &McpCaller<P>, task: &TaskId, query: Q) -> Result<String, Rejection>
+async fn whole<P: ClientPort, Q: Query>(
+    caller: &McpCaller<P>,
+    task: &TaskId,
+    query: Q,
+) -> Result<String, Rejection>
 where
     P: tenure_ports::client::Answers<Q>,
 {
@@ -211,7 +223,8 @@ async fn graph<P: ClientPort>(caller: &McpCaller<P>, task: &TaskId) -> Result<St
     let mut next = Some(0);
     while let Some(offset) = next.filter(|_| steps.len() < NODES_MAX) {
         let limit = Some(NODES_MAX.min(200));
-        let page = QueryInput { include_terminal_steps: true, limit, offset, ..QueryInput::default() };
+        let page =
+            QueryInput { include_terminal_steps: true, limit, offset, ..QueryInput::default() };
         let page = caller.client.steps(task, page).await?;
         let of = |step: tenure_core::view::StepView| {
             (step.spec.step_id.clone(), step.status, step.spec.depends_on_step_ids.clone())
@@ -235,7 +248,8 @@ fn mermaid(steps: &[(StepId, StepStatus, Vec<StepId>)], is_cut: bool) -> String 
     }
     for (at, (_, _, after)) in steps.iter().enumerate() {
         for from in after.iter().filter_map(|id| places.get(id)) {
-            let is_done = steps.get(*from).is_some_and(|(_, status, _)| *status == StepStatus::Completed);
+            let is_done =
+                steps.get(*from).is_some_and(|(_, status, _)| *status == StepStatus::Completed);
             let arrow = if is_done { "-->" } else { "-.->" };
             let _ = writeln!(text, "  s{from} {arrow} s{at}");
         }
@@ -255,8 +269,15 @@ mod tests {
             assert_eq!(TaskAddress::read(&uri), Some(TaskAddress { session, task, part }), "{uri}");
         }
         for uri in [
-            "", "tenure://", "tenure://task/main", "tenure://task/main/", "tenure://task/main/t/other",
-            "tenure://task/main/t/board/", "tenure://task/MAIN/t", "http://task/main/t", "tenure://task/../t",
+            "",
+            "tenure://",
+            "tenure://task/main",
+            "tenure://task/main/",
+            "tenure://task/main/t/other",
+            "tenure://task/main/t/board/",
+            "tenure://task/MAIN/t",
+            "http://task/main/t",
+            "tenure://task/../t",
         ] {
             assert_eq!(TaskAddress::read(uri), None, "{uri}");
         }
@@ -272,14 +293,17 @@ mod tests {
         ];
         let text = mermaid(&steps, true);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        assert_eq!(lines, [
-            "flowchart LR",
-            "%% only the first 3 steps",
-            "s0[\"end<br/>completed\"]:::completed",
-            "s1[\"b<br/>ready\"]:::ready",
-            "s2[\"c<br/>pending\"]:::pending",
-            "s0 --> s1",
-            "s1 -.-> s2",
-        ]);
+        assert_eq!(
+            lines,
+            [
+                "flowchart LR",
+                "%% only the first 3 steps",
+                "s0[\"end<br/>completed\"]:::completed",
+                "s1[\"b<br/>ready\"]:::ready",
+                "s2[\"c<br/>pending\"]:::pending",
+                "s0 --> s1",
+                "s1 -.-> s2",
+            ]
+        );
     }
 }

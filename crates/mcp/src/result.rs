@@ -92,7 +92,8 @@ fn cut(fields: &mut Map<String, Json>, bytes: usize) {
             Some((_, list)) => list.truncate(list.len() / 2),
             None => {
                 // What is left are many small fields: the largest goes.
-                let largest = fields.iter().max_by_key(|(_, it)| length(it)).map(|(name, _)| name.clone());
+                let largest =
+                    fields.iter().max_by_key(|(_, it)| length(it)).map(|(name, _)| name.clone());
                 let Some(largest) = largest else { return };
                 fields.remove(&largest);
             }
@@ -117,7 +118,9 @@ fn cut_texts(value: &mut Json) {
 fn longest_list(value: &mut Json) -> Option<(usize, &mut Vec<Json>)> {
     match value {
         Json::Array(all) if !all.is_empty() => Some((length(all), all)),
-        Json::Object(fields) => fields.values_mut().filter_map(longest_list).max_by_key(|(long, _)| *long),
+        Json::Object(fields) => {
+            fields.values_mut().filter_map(longest_list).max_by_key(|(long, _)| *long)
+        }
         _ => None,
     }
 }
@@ -187,7 +190,11 @@ mod tests {
     #[test]
     fn whatever_an_answer_has_it_fits() {
         let many: Map<String, Json> = (0..500).map(|n| (format!("field-{n}"), json!(n))).collect();
-        for answer in [json!(many), json!({ "deep": [[["x".repeat(9_000)]]] }), json!({ "t": "x".repeat(9_000) })] {
+        for answer in [
+            json!(many),
+            json!({ "deep": [[["x".repeat(9_000)]]] }),
+            json!({ "t": "x".repeat(9_000) }),
+        ] {
             let result = ToolAnswer::of(&answer).within(BYTES_MIN);
             assert!(text(&result).len() <= BYTES_MIN + 200, "{}", text(&result).len());
         }
@@ -200,7 +207,10 @@ mod tests {
         let result = refused(&no, None);
         assert_eq!(result.is_error, Some(true));
         let error = &result.structured_content.as_ref().unwrap()["error"];
-        assert_eq!((&error["code"], &error["field"]), (&json!("validation_error"), &json!("steps")));
+        assert_eq!(
+            (&error["code"], &error["field"]),
+            (&json!("validation_error"), &json!("steps"))
+        );
         assert_eq!(error["details"], json!({ "limit": 3 }));
         assert!(text(&result).ends_with(advice(Code::ValidationError)), "{}", text(&result));
         let id = CommandId::new("c-1").unwrap();

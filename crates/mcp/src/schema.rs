@@ -17,8 +17,16 @@ const DEPTH_MAX: usize = 24;
 const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Keywords that are of no use to a client, or that some refuse.
-const DROPPED: [&str; 7] =
-    ["$schema", "$defs", "definitions", "title", "examples", "default", "unevaluatedProperties"];
+const DROPPED: [&str; 8] = [
+    "$schema",
+    "$defs",
+    "definitions",
+    "title",
+    "examples",
+    "default",
+    "unevaluatedProperties",
+    "patternProperties",
+];
 
 /// Formats that clients know.
 const FORMATS: [&str; 3] = ["date-time", "uuid", "uri"];
@@ -37,8 +45,12 @@ pub(crate) fn input(schema: &Json, definitions: &Definitions) -> Map<String, Jso
 pub(crate) fn answer(schema: &Json, definitions: &Definitions) -> Map<String, Json> {
     let whole = Inliner { definitions, open: Vec::new() }.object(schema, 0);
     let fields = whole.get("properties").and_then(Json::as_object).cloned().unwrap_or_default();
-    let mut shown: Map<String, Json> = fields.into_iter().map(|(name, it)| (name, outline(&it))).collect();
-    shown.insert("error".into(), json!({ "type": "object", "description": "Why the call was refused." }));
+    let mut shown: Map<String, Json> =
+        fields.into_iter().map(|(name, it)| (name, outline(&it))).collect();
+    shown.insert(
+        "error".into(),
+        json!({ "type": "object", "description": "Why the call was refused." }),
+    );
     let more = "What is left out of this answer, and how to read it.";
     shown.insert("more".into(), json!({ "type": "string", "description": more }));
     Map::from_iter([("type".into(), "object".into()), ("properties".into(), shown.into())])
@@ -113,11 +125,14 @@ impl Inliner<'_> {
         let nullable = members.iter().any(|it| is_null(&it));
         let mut all: Vec<Map<String, Json>> =
             members.iter().filter(|it| !is_null(it)).map(|it| self.object(it, depth + 1)).collect();
+        // Members that only say which fields go together: the refusal of a call says that, too.
+        all.retain(|it| it.keys().any(|keyword| keyword != "required" && keyword != "description"));
         let words = |it: &Map<String, Json>| {
             let is_text = it.get("type").is_some_and(|kind| kind == "string");
             it.get("enum").filter(|_| is_text).and_then(Json::as_array).cloned()
         };
         let mut made = match all.len() {
+            0 => Map::new(),
             1 => all.remove(0),
             _ => match all.iter().map(words).collect::<Option<Vec<_>>>() {
                 Some(words) if !words.is_empty() => Map::from_iter([
@@ -157,11 +172,14 @@ impl Inliner<'_> {
                 made.insert("description".into(), plain(text).into());
             }
             ("format", Json::String(format)) if !FORMATS.contains(&format.as_str()) => {}
-            ("minimum" | "maximum", number) if number.as_f64().is_none_or(|it| it.abs() > EXACT_MAX) => {}
+            ("minimum" | "maximum", number)
+                if number.as_f64().is_none_or(|it| it.abs() > EXACT_MAX) => {}
             ("pattern", Json::String(pattern)) if pattern.contains("\\x00") => {}
             ("additionalProperties", Json::Object(of)) if of.is_empty() => {}
             ("properties", Json::Object(fields)) => {
-                let field = |(name, it): (&String, &Json)| (name.clone(), self.object(it, depth + 1).into());
+                let field = |(name, it): (&String, &Json)| {
+                    (name.clone(), self.object(it, depth + 1).into())
+                };
                 let fields = fields.iter().map(field).collect();
                 merge(made, Map::from_iter([("properties".into(), Json::Object(fields))]));
             }
@@ -194,7 +212,9 @@ fn unmark_below(value: &mut Json) {
 fn merge(into: &mut Map<String, Json>, more: Map<String, Json>) {
     for (keyword, value) in more {
         match (into.get_mut(&keyword), value) {
-            (Some(Json::Object(known)), Json::Object(new)) if keyword == "properties" => known.extend(new),
+            (Some(Json::Object(known)), Json::Object(new)) if keyword == "properties" => {
+                known.extend(new)
+            }
             (Some(Json::Array(known)), Json::Array(new)) if keyword == "required" => {
                 known.extend(new);
             }
@@ -234,7 +254,9 @@ fn plain(text: &str) -> String {
 fn is_rule(text: &str) -> bool {
     let is_of = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || "-., ".contains(it);
     let has_digit = text.contains(|it: char| it.is_ascii_digit());
-    has_digit && text.starts_with(|it: char| it.is_ascii_uppercase() || it.is_ascii_digit()) && text.chars().all(is_of)
+    has_digit
+        && text.starts_with(|it: char| it.is_ascii_uppercase() || it.is_ascii_digit())
+        && text.chars().all(is_of)
 }
 
 #[cfg(test)]
@@ -274,7 +296,10 @@ mod tests {
         assert_eq!(deep["a"], json!({ "type": "string" }));
         assert_eq!(deep["b"], json!({ "type": "string", "maxLength": 9, "description": "B." }));
         assert_eq!(deep["c"], json!({ "type": "string", "enum": ["x", "y"] }));
-        assert_eq!(deep["d"], json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "boolean" }] }));
+        assert_eq!(
+            deep["d"],
+            json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "boolean" }] })
+        );
     }
 
     #[test]
@@ -295,7 +320,10 @@ mod tests {
         ]);
         let made = Json::Object(answer(&schema, &definitions));
         assert_eq!(made["properties"]["id"], json!({ "type": "string" }));
-        assert_eq!(made["properties"]["list"], json!({ "type": "array", "items": { "type": "object" } }));
+        assert_eq!(
+            made["properties"]["list"],
+            json!({ "type": "array", "items": { "type": "object" } })
+        );
         assert_eq!(made["properties"]["maybe"], json!({ "description": "Maybe." }));
         assert_eq!(made["properties"]["error"]["type"], "object");
         assert_eq!(made.get("required"), None);
@@ -303,7 +331,8 @@ mod tests {
 
     #[test]
     fn a_description_is_for_those_who_do_not_know_the_code() {
-        let text = "How long\nit may take (POL-12), in [`MS`](Self::MS) (see `x`) of P30 (P30, U4).";
+        let text =
+            "How long\nit may take (POL-12), in [`MS`](Self::MS) (see `x`) of P30 (P30, U4).";
         assert_eq!(plain(text), "How long it may take, in MS (see x) of P30.");
     }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use rmcp::ErrorData;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
-    GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetPromptRequestParams,
+    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
     UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
@@ -79,7 +80,12 @@ pub struct McpServer<C> {
 impl<C: McpCallers> McpServer<C> {
     /// A server for these callers.
     pub fn new(callers: C, settings: Arc<McpSettings>) -> Self {
-        Self { callers, settings, subscriptions: Subscriptions::default(), ending: CancellationToken::new() }
+        Self {
+            callers,
+            settings,
+            subscriptions: Subscriptions::default(),
+            ending: CancellationToken::new(),
+        }
     }
 
     /// The same, on which nobody waits any more once this is cancelled.
@@ -112,6 +118,7 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         let mut capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_resources()
+            .enable_resources_subscribe()
             .enable_prompts()
             .build();
         if !self.settings.offers.is_empty() {
@@ -148,7 +155,12 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         if self.settings.offers.has(&request.name) {
             return self.settings.offers.call(&caller, request, &context).await;
         }
-        let call = ToolCall { caller: &caller, context: &context, wait_max: self.settings.wait_max, ending: &self.ending };
+        let call = ToolCall {
+            caller: &caller,
+            context: &context,
+            wait_max: self.settings.wait_max,
+            ending: &self.ending,
+        };
         Box::pin(tools::call(call, &self.settings.tools, request)).await
     }
 
@@ -218,7 +230,10 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         Ok(())
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(follow::accepted(requested))
     }
 

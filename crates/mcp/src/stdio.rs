@@ -48,7 +48,9 @@ where
     let serving = server.ending_with(ending).serve_with_ct(transport, stop.child_token()).await;
     match serving {
         Ok(running) => running.waiting().await.map(drop).map_err(StreamsError::Broken),
-        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
+            Ok(())
+        }
         Err(error) => Err(StreamsError::Begin(Box::new(error))),
     }
 }

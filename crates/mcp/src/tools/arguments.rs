@@ -1,7 +1,7 @@
 //! The arguments of a call: those around the input, and the input.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use tenure_core::Rejection;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_wire::bus::VERSION;
@@ -32,7 +32,10 @@ impl Arguments {
             Some(most) => {
                 let bytes = most.as_u64().and_then(|most| usize::try_from(most).ok());
                 bytes.filter(|most| (BYTES_MIN..=BYTES_MAX).contains(most)).ok_or_else(|| {
-                    Rejection::invalid(MAX_BYTES, format!("max_bytes is {BYTES_MIN} to {BYTES_MAX}"))
+                    Rejection::invalid(
+                        MAX_BYTES,
+                        format!("max_bytes is {BYTES_MIN} to {BYTES_MAX}"),
+                    )
                 })?
             }
         };
@@ -59,7 +62,11 @@ impl Arguments {
     ///
     /// # Errors
     /// `validation_error`: what is wrong with which argument.
-    pub(crate) fn request(mut self, tool: &MadeTool, operation: &str) -> Result<Request, Rejection> {
+    pub(crate) fn request(
+        mut self,
+        tool: &MadeTool,
+        operation: &str,
+    ) -> Result<Request, Rejection> {
         let mut message = Map::new();
         message.insert("v".into(), VERSION.into());
         message.insert("operation".into(), operation.into());
@@ -131,12 +138,15 @@ fn placed(refused: Rejection) -> Rejection {
     if refused.details.get("field").is_none_or(|field| field != "input") {
         return refused;
     }
-    let why = refused.message.split_once("`input`: ").map_or(refused.message.as_str(), |(_, why)| why);
+    let why =
+        refused.message.split_once("`input`: ").map_or(refused.message.as_str(), |(_, why)| why);
     Rejection::invalid("arguments", format!("the arguments cannot be read: {why}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::set::find;
     use super::*;
 
@@ -153,7 +163,9 @@ mod tests {
         for most in [BYTES_MIN, BYTES_MAX] {
             assert_eq!(arguments(json!({ "max_bytes": most })).unwrap().max_bytes, most);
         }
-        for most in [json!(BYTES_MIN - 1), json!(BYTES_MAX + 1), json!("9000"), json!(-1), json!(1.5)] {
+        for most in
+            [json!(BYTES_MIN - 1), json!(BYTES_MAX + 1), json!("9000"), json!(-1), json!(1.5)]
+        {
             let refused = arguments(json!({ "max_bytes": most })).unwrap_err();
             assert_eq!(field(&refused), "max_bytes", "{most}");
         }
@@ -172,7 +184,8 @@ mod tests {
             (json!({ "task_id": "t", "reason": { "message": 1 } }), "reason.message"),
             (json!({ "task_id": "t", "expected_version": "x" }), "expected_version"),
         ] {
-            let refused = arguments(given.clone()).unwrap().request(tool, "agent.task_cancel").unwrap_err();
+            let refused =
+                arguments(given.clone()).unwrap().request(tool, "agent.task_cancel").unwrap_err();
             assert_eq!(field(&refused), expected, "{given}: {refused}");
         }
         let nulls = json!({ "task_id": "t", "reason": null, "expected_version": null });

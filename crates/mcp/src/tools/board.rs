@@ -39,7 +39,10 @@ pub(super) async fn call<P: ClientPort>(
         }
         Some(tasks) => (tasks, true),
         None => {
-            let page = client.port().tasks(ListInput { limit: Some(TASKS_MAX), ..ListInput::default() }).await?;
+            let page = client
+                .port()
+                .tasks(ListInput { limit: Some(TASKS_MAX), ..ListInput::default() })
+                .await?;
             (page.tasks.into_iter().map(|task| task.task_id).collect(), !page.truncated)
         }
     };

@@ -91,7 +91,8 @@ pub(super) async fn call<P: ClientPort>(
     let (snapshot, missing_partitions) = call.caller.client.views_of(views).await?;
     let blocked = snapshot.blocked_tasks.unwrap_or_default().into_iter();
     let blocked = blocked.filter(|task| task_id.as_ref().is_none_or(|only| *only == task.task_id));
-    let all = blocked.flat_map(waiting).filter(|one| whom.as_ref().is_none_or(|whom| one.is_for(whom)));
+    let all =
+        blocked.flat_map(waiting).filter(|one| whom.as_ref().is_none_or(|whom| one.is_for(whom)));
     let mut waiting: Vec<WaitingItem> = all.skip(offset).collect();
     let mut next_offset = None;
     while length(&waiting) > max_bytes && waiting.len() > 1 {
@@ -151,9 +152,10 @@ fn of_task(operation: &str, task: &str, on: &str) -> Option<Answering> {
     Some(match operation {
         // The rest of it comes with the create that began it.
         "task_create" => Answering::Tool("task_cancel", json!({ "task_id": task })),
-        "reopen_task" => {
-            Answering::Tool("task_update", json!({ "task_id": task, "operations": [{ "op": "reopen_task" }] }))
-        }
+        "reopen_task" => Answering::Tool(
+            "task_update",
+            json!({ "task_id": task, "operations": [{ "op": "reopen_task" }] }),
+        ),
         "resume_task" => Answering::Command(format!("tenure task resume {task}")),
         "submit_task" => Answering::Command(format!("tenure task submit {task}")),
         "agent.task_complete" => Answering::Tool("task_complete", json!({ "task_id": task })),
@@ -161,7 +163,9 @@ fn of_task(operation: &str, task: &str, on: &str) -> Option<Answering> {
             "task_complete",
             json!({ "task_id": task, "artifacts": ["<the record of the artifact>"] }),
         ),
-        "agent.task_update_step" => Answering::Command(format!("tenure step settle {task} {on} --peer")),
+        "agent.task_update_step" => {
+            Answering::Command(format!("tenure step settle {task} {on} --peer"))
+        }
         _ => return None,
     })
 }
@@ -170,9 +174,10 @@ fn of_step(blocker: &Blocker, task: &str) -> Answering {
     let step = blocker.step_id.as_str();
     let operation = blocker.required_action_id.split(':').next().unwrap_or_default();
     match (blocker.wait_kind, operation) {
-        (Some(WaitKind::Input | WaitKind::Permission), _) => {
-            Answering::Tool("answer", json!({ "task_id": task, "step_id": step, "text": "<the answer>" }))
-        }
+        (Some(WaitKind::Input | WaitKind::Permission), _) => Answering::Tool(
+            "answer",
+            json!({ "task_id": task, "step_id": step, "text": "<the answer>" }),
+        ),
         (_, "reopen_step") => {
             let reopen = json!([{ "op": "reopen_step", "step_id": step }]);
             Answering::Tool("task_update", json!({ "task_id": task, "operations": reopen }))

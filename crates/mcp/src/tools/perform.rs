@@ -78,7 +78,10 @@ impl<P: ClientPort> Performing<'_, '_, P> {
                 let guide = template();
                 Ok(ToolAnswer::of(&guide).told(guide.text.clone()))
             }
-            other => Err(Rejection::new(Code::ToolNotAvailable, format!("{} is no tool", other.operation()))),
+            other => Err(Rejection::new(
+                Code::ToolNotAvailable,
+                format!("{} is no tool", other.operation()),
+            )),
         }
     }
 
@@ -111,6 +114,7 @@ impl<P: ClientPort> Performing<'_, '_, P> {
         let client = &self.call.caller.client;
         let id = context.command_id.clone();
         let done = tokio::select! {
+            biased; // The command goes out, whatever happens next.
             done = client.command_as(task, context, command) => Some(done?),
             () = sleep(self.call.wait_max) => None,
             () = self.call.over() => None,
@@ -127,7 +131,11 @@ impl<P: ClientPort> Performing<'_, '_, P> {
     }
 
     /// An answer that has lost as much as it must to fit (CTRL-06), and says where to go on.
-    fn shown<T: Serialize>(&self, mut answer: T, mut shorten: impl FnMut(&mut T) -> bool) -> ToolAnswer {
+    fn shown<T: Serialize>(
+        &self,
+        mut answer: T,
+        mut shorten: impl FnMut(&mut T) -> bool,
+    ) -> ToolAnswer {
         while length(&answer) > self.max_bytes && shorten(&mut answer) {}
         let answer = ToolAnswer::of(&answer);
         match how_to_go_on(&answer) {
@@ -163,9 +171,12 @@ fn how_to_go_on(answer: &ToolAnswer) -> Option<String> {
         return Some(format!("there is more: call the tool again with offset {next}"));
     }
     let is_reference = |task: &Json| task.get("operation").is_some();
-    let task = answer.field("left_out").or_else(|| answer.field("task").filter(|it| is_reference(it)))?;
+    let task =
+        answer.field("left_out").or_else(|| answer.field("task").filter(|it| is_reference(it)))?;
     let task = task.get("task_id").and_then(Json::as_str)?;
-    Some(format!("lists are left out: task_query_steps with task_id {task} reads the steps in pages"))
+    Some(format!(
+        "lists are left out: task_query_steps with task_id {task} reads the steps in pages"
+    ))
 }
 
 /// The context of a write, under a new id if its caller gave none.

@@ -163,7 +163,9 @@ fn add_common(input: &mut Map<String, Json>, catalog: &Catalog, is_for_task: boo
     }
     if is_for_task {
         let required = input.entry("required").or_insert_with(|| json!([]));
-        if let Json::Array(names) = required {
+        if let Json::Array(names) = required
+            && !names.contains(&TASK_ID.into())
+        {
             names.insert(0, TASK_ID.into());
         }
     }

@@ -39,7 +39,15 @@ pub(crate) enum ToolWork {
 
 const fn operation(name: &'static str, title: &'static str, about: &'static str) -> ToolEntry {
     let does = ToolWork::Operation;
-    ToolEntry { name, operation: name, does, title, about, is_destructive: false, is_idempotent: false }
+    ToolEntry {
+        name,
+        operation: name,
+        does,
+        title,
+        about,
+        is_destructive: false,
+        is_idempotent: false,
+    }
 }
 
 impl ToolEntry {

@@ -78,7 +78,12 @@ impl WaitUntil {
         match self {
             Self::Change => task.version > since,
             Self::End => has_ended,
-            Self::Settled => has_ended || task.diagnostics.stalled || task.diagnostics.completeable || task.counts.blocked > 0,
+            Self::Settled => {
+                has_ended
+                    || task.diagnostics.stalled
+                    || task.diagnostics.completeable
+                    || task.counts.blocked > 0
+            }
         }
     }
 }
@@ -98,7 +103,10 @@ pub(super) async fn call<P: ClientPort>(
     let waiting = TaskWait { call, input, until: Instant::now() + seconds.min(most), said: None };
     let answer = waiting.run().await?;
     let more = (!answer.reached).then(|| {
-        format!("the time is over and the task goes on: call wait again with since {}", answer.task.version)
+        format!(
+            "the time is over and the task goes on: call wait again with since {}",
+            answer.task.version
+        )
     });
     let answer = ToolAnswer::of(&answer);
     Ok(match more {
@@ -124,7 +132,8 @@ impl<P: ClientPort> TaskWait<'_, '_, P> {
             let task = self.look().await?;
             let since = *self.input.since.get_or_insert(task.version);
             if since > task.version {
-                let message = format!("the task is at version {}, and has never had {since}", task.version);
+                let message =
+                    format!("the task is at version {}, and has never had {since}", task.version);
                 return Err(Rejection::invalid("since", message));
             }
             let reached = self.input.until.is_reached(&task, since);
@@ -134,9 +143,12 @@ impl<P: ClientPort> TaskWait<'_, '_, P> {
             self.say(&task).await;
             // What happens between the look above and the subscription is seen by the next look.
             match &mut hints {
-                None => hints = Some(client.port().changes(Some(&self.input.task_id)).await?.fuse()),
+                None => {
+                    hints = Some(client.port().changes(Some(&self.input.task_id)).await?.fuse())
+                }
                 Some(hints) => {
-                    let mut news = hints.filter(|hint| std::future::ready(hint.version > task.version));
+                    let mut news =
+                        hints.filter(|hint| std::future::ready(hint.version > task.version));
                     tokio::select! {
                         _ = timeout_at(self.until.min(Instant::now() + LOOK), next(&mut news)) => {}
                         () = self.call.over() => {}
@@ -151,7 +163,12 @@ impl<P: ClientPort> TaskWait<'_, '_, P> {
         let client = self.call.caller.client.within(HEADER_BYTES);
         loop {
             match client.get(&self.input.task_id).await {
-                Err(no) if passes(&no) && !client.port().is_over() && Instant::now() < self.until && !self.call.is_over() => {
+                Err(no)
+                    if passes(&no)
+                        && !client.port().is_over()
+                        && Instant::now() < self.until
+                        && !self.call.is_over() =>
+                {
                     sleep(PAUSE).await;
                 }
                 answer => return answer.map(|view| view.task),
