@@ -188,7 +188,8 @@ fn of_step(blocker: &Blocker, task: &str) -> Answering {
         }
         // It becomes optional, or is removed.
         _ => {
-            let update = json!([{ "op": "update_step", "step_id": step, "required": false }]);
+            let update =
+                json!([{ "op": "update_step", "step_id": step, "fields": { "required": false } }]);
             Answering::Tool("task_update", json!({ "task_id": task, "operations": update }))
         }
     }

@@ -17,7 +17,7 @@ async fn a_refusal_names_its_code_and_field_and_changes_nothing() {
     let before = house.version(&id).await;
     let circle = json!([
         { "op": "add_step", "step": { "step_id": "b", "title": "B", "depends_on_step_ids": ["a"] } },
-        { "op": "update_step", "step_id": "a", "depends_on_step_ids": ["b"] },
+        { "op": "update_step", "step_id": "a", "fields": { "depends_on_step_ids": ["b"] } },
     ]);
     let long = "x".repeat(5_000);
     let many: Vec<String> = (0..21).map(|n| format!("t{n}")).collect();

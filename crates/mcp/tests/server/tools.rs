@@ -114,7 +114,7 @@ async fn a_model_drives_a_task_to_its_end_with_every_tool() {
         .await;
     let written =
         output["steps"].as_array().unwrap().iter().find(|it| it["step_id"] == "write").unwrap();
-    assert_eq!(written["output"]["data"], "green & blue", "{written}");
+    assert_eq!(written["output"]["data"], "\"green & blue\"", "{written}");
 
     let ended =
         host.done("task_complete", json!({ "task_id": "report", "result_summary": "done" })).await;
