@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -65,9 +66,17 @@ impl House {
     pub(crate) async fn site(&self) -> Site {
         let identities = self.dir.path().join("who.toml");
         self.admit(&LOGINS);
+        self.serve(Some(identities)).await
+    }
+
+    /// A gateway that asks for no login.
+    pub(crate) async fn open_site(&self) -> Site {
+        self.serve(None).await
+    }
+
+    async fn serve(&self, identities: Option<PathBuf>) -> Site {
         let tcp = vec!["127.0.0.1:0".parse().unwrap()];
-        let settings =
-            ServerSettings { tcp, identities: Some(identities), ..ServerSettings::default() };
+        let settings = ServerSettings { tcp, identities, ..ServerSettings::default() };
         let server = HttpServer::bind(settings).await.unwrap();
         let (address, files) = (server.addresses()[0], server.files());
         let backend = EmbeddedBackend::new(self.scheduler.clone(), None);

@@ -50,7 +50,6 @@ async fn who_is_not_let_in_gets_nothing() {
         (Talk::of(site.address, "ann-token").at("/mcp?session=other"), 403),
         (Talk::of(site.address, "ann-token").with("tenure-session", "other"), 403),
         (Talk::of(site.address, "ann-token").with("origin", "https://evil.example"), 403),
-        (Talk::of(site.address, "ann-token").with("host", "evil.example"), 421),
         (Talk::of(site.address, "ann-token").with("content-type", "text/plain"), 415),
         (Talk::of(site.address, "ann-token").with("accept", "application/json"), 406),
         (Talk::of(site.address, "ann-token").at("/mcp?other=1"), 422),
@@ -58,6 +57,19 @@ async fn who_is_not_let_in_gets_nothing() {
         let mut answer = talk.post("tools/list", json!({})).await;
         let said = answer.message().await;
         assert_eq!(answer.status, status, "{:?} {}: {said:?}", talk.headers, talk.path);
+    }
+}
+
+/// Where no login is asked for, a name that is made to resolve to this machine lets nobody in.
+#[tokio::test]
+async fn a_foreign_name_for_this_machine_is_refused_where_anybody_may_come() {
+    let house = House::open().await;
+    let site = house.open_site().await;
+    let local = Talk::of(site.address, "none");
+    assert_eq!(local.ask("tools/list", json!({})).await["tools"].as_array().unwrap().len(), 16);
+    for (name, value) in [("host", "evil.example"), ("origin", "http://evil.example")] {
+        let answer = local.with(name, value).post("tools/list", json!({})).await;
+        assert_eq!(answer.status, 403, "{name}");
     }
 }
 
