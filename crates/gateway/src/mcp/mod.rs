@@ -74,10 +74,12 @@ impl<B: Backend> fmt::Debug for McpService<B> {
 impl<B: Backend> McpService<B> {
     pub(crate) fn new(backend: B, settings: McpSettings) -> Self {
         let sessions = Arc::new(BoundedSessions::default());
-        // The guard has checked both, with the names under which this gateway is reached.
+        // The guard has checked hosts and origins, with the names under which this gateway is reached. An answer of
+        // which nothing is told before it is there is JSON; any other is a stream.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
+            .with_json_response(true)
             .with_max_request_body_bytes(BODY_MAX);
         let settings = Arc::new(settings);
         let server =
