@@ -69,7 +69,7 @@ struct WaitingItem {
 }
 
 /// How something is answered.
-enum Answering {
+enum WaitingAnswer {
     Tool(&'static str, Json),
     Command(String),
 }
@@ -128,10 +128,10 @@ fn waiting(task: BlockedTask) -> Vec<WaitingItem> {
     all
 }
 
-fn item(task: &BlockedTask, waits_for: SmolStr, answering: Answering) -> WaitingItem {
+fn item(task: &BlockedTask, waits_for: SmolStr, answering: WaitingAnswer) -> WaitingItem {
     let (tool, arguments, command) = match answering {
-        Answering::Tool(name, arguments) => (Some(name), Some(arguments), None),
-        Answering::Command(command) => (None, None, Some(command)),
+        WaitingAnswer::Tool(name, arguments) => (Some(name), Some(arguments), None),
+        WaitingAnswer::Command(command) => (None, None, Some(command)),
     };
     WaitingItem {
         task_id: task.task_id.clone(),
@@ -148,49 +148,49 @@ fn item(task: &BlockedTask, waits_for: SmolStr, answering: Answering) -> Waiting
 }
 
 /// What a Task waits for; `None` if one of its Steps is what waits.
-fn of_task(operation: &str, task: &str, on: &str) -> Option<Answering> {
+fn of_task(operation: &str, task: &str, on: &str) -> Option<WaitingAnswer> {
     Some(match operation {
         // The rest of it comes with the create that began it.
-        "task_create" => Answering::Tool("task_cancel", json!({ "task_id": task })),
-        "reopen_task" => Answering::Tool(
+        "task_create" => WaitingAnswer::Tool("task_cancel", json!({ "task_id": task })),
+        "reopen_task" => WaitingAnswer::Tool(
             "task_update",
             json!({ "task_id": task, "operations": [{ "op": "reopen_task" }] }),
         ),
-        "resume_task" => Answering::Command(format!("tenure task resume {task}")),
-        "submit_task" => Answering::Command(format!("tenure task submit {task}")),
-        "agent.task_complete" => Answering::Tool("task_complete", json!({ "task_id": task })),
-        "append_task_progress" => Answering::Tool(
+        "resume_task" => WaitingAnswer::Command(format!("tenure task resume {task}")),
+        "submit_task" => WaitingAnswer::Command(format!("tenure task submit {task}")),
+        "agent.task_complete" => WaitingAnswer::Tool("task_complete", json!({ "task_id": task })),
+        "append_task_progress" => WaitingAnswer::Tool(
             "task_complete",
             json!({ "task_id": task, "artifacts": ["<the record of the artifact>"] }),
         ),
         "agent.task_update_step" => {
-            Answering::Command(format!("tenure step settle {task} {on} --peer"))
+            WaitingAnswer::Command(format!("tenure step settle {task} {on} --peer"))
         }
         _ => return None,
     })
 }
 
-fn of_step(blocker: &Blocker, task: &str) -> Answering {
+fn of_step(blocker: &Blocker, task: &str) -> WaitingAnswer {
     let step = blocker.step_id.as_str();
     let operation = blocker.required_action_id.split(':').next().unwrap_or_default();
     match (blocker.wait_kind, operation) {
-        (Some(WaitKind::Input | WaitKind::Permission), _) => Answering::Tool(
+        (Some(WaitKind::Input | WaitKind::Permission), _) => WaitingAnswer::Tool(
             "answer",
             json!({ "task_id": task, "step_id": step, "text": "<the answer>" }),
         ),
         (_, "reopen_step") => {
             let reopen = json!([{ "op": "reopen_step", "step_id": step }]);
-            Answering::Tool("task_update", json!({ "task_id": task, "operations": reopen }))
+            WaitingAnswer::Tool("task_update", json!({ "task_id": task, "operations": reopen }))
         }
         (_, "agent.task_fail") => {
             let reason = json!({ "message": "<why>" });
-            Answering::Tool("task_fail", json!({ "task_id": task, "reason": reason }))
+            WaitingAnswer::Tool("task_fail", json!({ "task_id": task, "reason": reason }))
         }
         // It becomes optional, or is removed.
         _ => {
             let update =
                 json!([{ "op": "update_step", "step_id": step, "fields": { "required": false } }]);
-            Answering::Tool("task_update", json!({ "task_id": task, "operations": update }))
+            WaitingAnswer::Tool("task_update", json!({ "task_id": task, "operations": update }))
         }
     }
 }
