@@ -33,7 +33,7 @@ const FORMATS: [&str; 3] = ["date-time", "uuid", "uri"];
 
 /// The schema of an input, as an object at its top.
 pub(crate) fn input(schema: &Json, definitions: &Definitions) -> Map<String, Json> {
-    let mut made = Inliner { definitions, open: Vec::new() }.object(schema, 0);
+    let mut made = Inliner::of(definitions).object(schema, 0);
     made.entry("type").or_insert_with(|| "object".into());
     made.entry("properties").or_insert_with(|| json!({}));
     unmark(&mut made);
@@ -43,7 +43,7 @@ pub(crate) fn input(schema: &Json, definitions: &Definitions) -> Map<String, Jso
 /// The schema of an answer: the names and kinds of its fields, and what they are. Their own fields are left out, as
 /// models read the answer itself. No field is required, as a refusal is an answer, too.
 pub(crate) fn answer(schema: &Json, definitions: &Definitions) -> Map<String, Json> {
-    let whole = Inliner { definitions, open: Vec::new() }.object(schema, 0);
+    let whole = Inliner::of(definitions).object(schema, 0);
     let fields = whole.get("properties").and_then(Json::as_object).cloned().unwrap_or_default();
     let mut shown: Map<String, Json> =
         fields.into_iter().map(|(name, it)| (name, outline(&it))).collect();
@@ -81,9 +81,21 @@ struct Inliner<'a> {
     definitions: &'a Definitions,
     /// The definitions that are being inlined: one that refers to itself has any form there.
     open: Vec<String>,
+    /// Long definitions that stand in the schema already.
+    written: Vec<String>,
 }
 
-impl Inliner<'_> {
+/// A definition of so many bytes stands in a schema once: what models read of tools is dear.
+const LONG: usize = 400;
+
+/// What is said where it would stand again.
+const AGAIN: &str = "Fields as where this kind of object stands before.";
+
+impl<'a> Inliner<'a> {
+    fn of(definitions: &'a Definitions) -> Self {
+        Self { definitions, open: Vec::new(), written: Vec::new() }
+    }
+
     fn object(&mut self, schema: &Json, depth: usize) -> Map<String, Json> {
         let Json::Object(given) = schema else { return Map::new() };
         if depth > DEPTH_MAX {
@@ -113,9 +125,19 @@ impl Inliner<'_> {
         let Some(found) = self.definitions.get(&name).filter(|_| !self.open.contains(&name)) else {
             return Map::new();
         };
+        if self.written.contains(&name) {
+            let about = found.get("description").and_then(Json::as_str).map(plain);
+            let about = about.into_iter().chain([AGAIN.to_owned()]).collect::<Vec<_>>().join(" ");
+            return Map::from_iter([
+                ("type".to_owned(), "object".into()),
+                ("description".to_owned(), about.into()),
+            ]);
+        }
         self.open.push(name);
         let made = self.object(found, depth + 1);
-        self.open.pop();
+        if let Some(name) = self.open.pop().filter(|_| is_long_object(&made)) {
+            self.written.push(name);
+        }
         made
     }
 
@@ -169,7 +191,10 @@ impl Inliner<'_> {
                 made.insert("enum".into(), json!([value]));
             }
             ("description", Json::String(text)) => {
-                made.insert("description".into(), plain(text).into());
+                let known = made.get("description").and_then(Json::as_str);
+                let is_again = known.is_some_and(|known| known.ends_with(AGAIN));
+                let text = if is_again { format!("{} {AGAIN}", plain(text)) } else { plain(text) };
+                made.insert("description".into(), text.into());
             }
             ("format", Json::String(format)) if !FORMATS.contains(&format.as_str()) => {}
             ("minimum" | "maximum", number)
@@ -192,6 +217,11 @@ impl Inliner<'_> {
             }
         }
     }
+}
+
+fn is_long_object(schema: &Map<String, Json>) -> bool {
+    let is_object = schema.get("type").is_some_and(|kind| kind == "object");
+    is_object && schema.contains_key("properties") && crate::result::length(schema) > LONG
 }
 
 /// Takes the marks away.
@@ -282,6 +312,27 @@ mod tests {
         assert_eq!(made["properties"]["id"], id);
         let tree = json!({ "type": "object", "properties": { "below": {} } });
         assert_eq!(made["properties"]["tree"], tree);
+    }
+
+    #[test]
+    fn a_long_object_stands_once() {
+        let fields: Map<String, Json> =
+            (0..20).map(|n| (format!("field_{n}"), json!({ "type": "integer" }))).collect();
+        let long = json!({ "type": "object", "description": "Long (P30).", "properties": fields });
+        let definitions = Definitions::from_iter([("Long".to_owned(), long)]);
+        let both = json!({ "properties": {
+            "a": { "$ref": "#/$defs/Long" },
+            "b": { "$ref": "#/$defs/Long", "description": "B." },
+            "c": { "anyOf": [{ "$ref": "#/$defs/Long" }, { "type": "null" }] },
+        }});
+        let made = Json::Object(input(&both, &definitions));
+        assert_eq!(made["properties"]["a"]["properties"].as_object().unwrap().len(), 20);
+        assert_eq!(
+            made["properties"]["b"],
+            json!({ "type": "object", "description": format!("B. {AGAIN}") })
+        );
+        let again = json!({ "type": "object", "description": format!("Long. {AGAIN}") });
+        assert_eq!(made["properties"]["c"], again);
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl Talk {
         let mut request = Request::builder().method(method).uri(self.path);
         let usual = [
             ("host", self.address.to_string()),
+            ("connection", "close".to_owned()),
             ("accept", "application/json, text/event-stream".to_owned()),
             ("content-type", "application/json".to_owned()),
             ("authorization", format!("Bearer {}", self.token)),

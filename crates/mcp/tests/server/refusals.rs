@@ -35,7 +35,7 @@ async fn a_refusal_names_its_code_and_field_and_changes_nothing() {
         ("task_update", json!({ "task_id": "t", "operations": circle }), "dependency_cycle", None),
         (
             "task_update",
-            json!({ "task_id": "t", "operations": [], "expected_version": 99 }),
+            json!({ "task_id": "t", "operations": [{ "op": "block_task" }], "expected_version": 99 }),
             "version_conflict",
             None,
         ),

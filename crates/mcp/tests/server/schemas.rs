@@ -137,8 +137,8 @@ async fn all_tools_together_take_a_bounded_part_of_a_context() {
     let all = listed().await;
     let inputs: usize = all.iter().map(|tool| tool["inputSchema"].to_string().len()).sum();
     let whole = json!(all).to_string().len();
-    assert!(inputs < 72 << 10, "{inputs}");
-    assert!(whole < 112 << 10, "{whole}");
+    assert!(inputs < 48 << 10, "{inputs}");
+    assert!(whole < 80 << 10, "{whole}");
 }
 
 /// PERM-08, PERM-15: an observer is shown what it may use, and `--allow` cuts further.
