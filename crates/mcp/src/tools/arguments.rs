@@ -140,6 +140,9 @@ fn placed(refused: Rejection) -> Rejection {
     }
     let why =
         refused.message.split_once("`input`: ").map_or(refused.message.as_str(), |(_, why)| why);
+    if let Some(name) = why.strip_prefix("missing field `").and_then(|it| it.split('`').next()) {
+        return Rejection::invalid(name, format!("{name} is missing"));
+    }
     Rejection::invalid("arguments", format!("the arguments cannot be read: {why}"))
 }
 
