@@ -5,6 +5,7 @@
 
 mod directory;
 
+use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use tenure_sdk::client::Client;
 use tenure_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::answer::{Exit, Failure, did_you_mean};
+use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 use crate::cli::place::{AnyClient, PlaceArgs};
 use crate::cli::run::concurrency;
 use crate::cli::runtime::{StopSignals, one_thread};
@@ -106,6 +107,11 @@ impl McpArgs {
         let tools = self.allow.clone().unwrap_or_default();
         let settings = McpSettings { tools, ..McpSettings::default() };
         let server = McpServer::new(OneCaller(caller), Arc::new(settings));
+        if std::io::stdin().is_terminal() {
+            output::say(
+                "MCP on the standard streams: a host of models starts this (docs/mcp.md); Ctrl-C ends it",
+            );
+        }
         let (input, output) = stdio_pipes();
         let token = CancellationToken::new();
         let serving = serve_streams(server, input, output, &token);
