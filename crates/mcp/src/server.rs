@@ -153,7 +153,8 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context).await?;
         if self.settings.offers.has(&request.name) {
-            return self.settings.offers.call(&caller, request, &context).await;
+            let wait_max = self.settings.wait_max;
+            return self.settings.offers.call(&caller, request, &context, wait_max).await;
         }
         let call = ToolCall {
             caller: &caller,

@@ -1,5 +1,7 @@
 //! A call of an offered tool: it begins a Task, or goes on with one, and answers as its client can take it.
 
+use std::time::Duration;
+
 use rmcp::ErrorData;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, CreateTaskResult,
@@ -37,6 +39,8 @@ pub(super) struct OfferCall<'a, P> {
     pub(super) caller: &'a McpCaller<P>,
     pub(super) context: &'a RequestContext<RoleServer>,
     pub(super) can: ClientMeans,
+    /// The longest that the client waits for its result.
+    pub(super) wait_max: Duration,
 }
 
 /// What the client of a request can do.
@@ -190,7 +194,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         task: &TaskId,
         arguments: &Map<String, Json>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let until = Instant::now() + self.offers.wait_max;
+        let until = Instant::now() + self.wait_max;
         let Ok(_permit) = self.offers.waits.try_acquire() else {
             return Ok(self.unfinished(&look(&self.caller.client, task).await.map_err(trouble)?));
         };

@@ -14,15 +14,25 @@ use tenure_core::{Code, Rejection};
 use super::schema::SchemaMismatch;
 use super::state::in_short;
 use super::tool::OfferedTool;
+use crate::result;
 
 /// The media type of an output that is a list of content blocks of MCP: how a worker says exactly what to show.
 const CONTENT: &str = "application/vnd.tenure.mcp-content+json";
+
+/// The most bytes of an output that a result shows.
+pub(super) const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 
 /// The most artifacts that a result shows; the others are with the Task.
 const ARTIFACTS_MAX: usize = 64;
 
 /// The key of a reason in the metadata of a result, where its structured content is of another schema.
 const REASON_META: &str = "dev.tenure/reason";
+
+/// The same of a refusal.
+const ERROR_META: &str = "dev.tenure/error";
+
+/// The same of what is known of a Task that goes on.
+const TASK_META: &str = "dev.tenure/task";
 
 /// The code of a result that is not what its tool promises.
 const OUTPUT_INVALID: &str = "output_invalid";
@@ -70,12 +80,12 @@ pub(super) fn cancelled(tool: Option<&OfferedTool>, reason: Option<&Reason>) -> 
 }
 
 /// The result of a call that Tenure refuses.
-pub(super) fn refused(tool: Option<&OfferedTool>, refused: &Rejection) -> CallToolResult {
-    let mut reason = json!({"code": refused.code.as_str(), "message": refused.message});
-    if !refused.details.is_empty() {
-        reason["details"] = Json::Object(refused.details.clone());
+pub(super) fn refused(tool: Option<&OfferedTool>, no: &Rejection) -> CallToolResult {
+    let mut result = result::refused(no, None);
+    if promises(tool) {
+        result.meta = result.structured_content.take().map(|told| about(ERROR_META, told));
     }
-    with_reason(tool, format!("{} ({})", refused.message, refused.code.as_str()), reason)
+    result
 }
 
 /// The result of a call whose arguments are not what the tool takes.
@@ -85,8 +95,7 @@ pub(super) fn misfit(tool: &OfferedTool, wrong: &SchemaMismatch) -> CallToolResu
         field => format!("arguments.{field}"),
     };
     let message = format!("{field}: {}", wrong.why);
-    let no = Rejection::new(Code::ValidationError, message).with("field", field);
-    refused(Some(tool), &no)
+    refused(Some(tool), &Rejection::new(Code::ValidationError, message).with("field", field))
 }
 
 /// An error with its reason for programs. Clients hold structured content against the schema of the tool, if it has
@@ -94,7 +103,7 @@ pub(super) fn misfit(tool: &OfferedTool, wrong: &SchemaMismatch) -> CallToolResu
 fn with_reason(tool: Option<&OfferedTool>, said: String, reason: Json) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(said)]);
     if promises(tool) {
-        result.meta = Some(MetaObject::from(Map::from_iter([(REASON_META.to_owned(), reason)])));
+        result.meta = Some(about(REASON_META, reason));
     } else {
         result.structured_content = Some(json!({"reason": reason}));
     }
@@ -103,16 +112,21 @@ fn with_reason(tool: Option<&OfferedTool>, said: String, reason: Json) -> CallTo
 
 /// The result of a call whose work goes on. Where a tool has promised a schema, no other result than an error may be
 /// without it.
-pub(super) fn goes_on(tool: Option<&OfferedTool>, said: String, about: Json) -> CallToolResult {
+pub(super) fn goes_on(tool: Option<&OfferedTool>, said: String, facts: Json) -> CallToolResult {
     let content = vec![ContentBlock::text(said)];
     if promises(tool) {
         let mut result = CallToolResult::error(content);
-        result.meta = Some(MetaObject::from(Map::from_iter([("dev.tenure/task".into(), about)])));
+        result.meta = Some(about(TASK_META, facts));
         return result;
     }
     let mut result = CallToolResult::success(content);
-    result.structured_content = Some(about);
+    result.structured_content = Some(facts);
     result
+}
+
+/// Metadata with this entry.
+fn about(key: &str, told: Json) -> MetaObject {
+    Map::from_iter([(key.to_owned(), told)]).into()
 }
 
 fn promises(tool: Option<&OfferedTool>) -> bool {
@@ -142,7 +156,12 @@ impl ResultParts {
     ) -> Result<(), String> {
         let bytes = match &output.body {
             ValueBody::Data(data) => &**data,
-            ValueBody::Blob(_) => blob.unwrap_or_default(),
+            ValueBody::Blob(large) => {
+                let bytes = large.size_bytes;
+                blob.ok_or_else(|| {
+                    format!("the output has {bytes} bytes, a result at most {OUTPUT_BYTES_MAX}: hand over its address")
+                })?
+            }
             ValueBody::Ref(to) => {
                 let link = Resource::new(to.as_str(), "output");
                 self.content.push(ContentBlock::resource_link(typed(link, &output.content_type)));

@@ -1,6 +1,6 @@
 //! The tools in the file of agents: its section `[[tools]]`, as TOML.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use serde_json::{Map, Value as Json};
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{BadId, HandlerName, PoolId, StepId};
-use tenure_wire::bus::catalog::{OperationEntry, catalog};
 
 use super::schema::ToolSchema;
 use super::start::{CALLER, TOOL};
 use super::tool::{OfferTable, OfferedTool, OfferedWork, ToolHints};
+use crate::tools;
 
 /// The most tools of a file: a model reads all of them before it does anything.
 pub const OFFERS_MAX: usize = 256;
@@ -146,14 +146,10 @@ impl OffersFile {
             let why = format!("there are {count} tools; at most {OFFERS_MAX}");
             return Err(OffersError::Tool { tool: OFFERS_MAX.to_string(), why });
         }
-        let taken = if count == 0 { BTreeSet::new() } else { own_tools() };
         let mut table = OfferTable::default();
         for entry in self.tools {
             let name = entry.name.clone();
             let wrong = |why| OffersError::Tool { tool: name.clone(), why };
-            if taken.contains(&name) {
-                return Err(wrong("a tool of Tenure itself has this name".into()));
-            }
             let tool = entry.into_tool(beside, read_template).map_err(wrong)?;
             if table.all.insert(name.clone(), tool).is_some() {
                 return Err(wrong("another tool has the same name".into()));
@@ -161,16 +157,6 @@ impl OffersFile {
         }
         Ok(table)
     }
-}
-
-/// The names of operations, which are the names of Tenure's own tools.
-fn own_tools() -> BTreeSet<String> {
-    let plain = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
-    let names = |entry: OperationEntry| {
-        let others: Vec<String> = entry.names.iter().map(|name| plain(name)).collect();
-        others.into_iter().chain([plain(&entry.name)])
-    };
-    catalog().operations.into_iter().flat_map(names).collect()
 }
 
 impl ToolEntry {
@@ -182,6 +168,9 @@ impl ToolEntry {
         HandlerName::new(&self.name).map_err(|bad| bad.to_string())?;
         if self.name.len() > NAME_CHARS_MAX {
             return Err(format!("a name has at most {NAME_CHARS_MAX} characters"));
+        }
+        if tools::named(&self.name).is_some() {
+            return Err("a tool of Tenure itself has this name".into());
         }
         if self.description.trim().is_empty() {
             return Err("description has to say what the tool is for".into());

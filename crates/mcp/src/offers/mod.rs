@@ -48,10 +48,6 @@ use self::tasks::{detailed, find, no_task, trouble};
 pub use self::tool::OfferTable;
 use crate::McpCaller;
 
-/// How long a call waits for its result, unless the server says it: proxies often close connections that are silent
-/// for a minute.
-const WAIT_MAX: Duration = Duration::from_secs(55);
-
 /// How long a question waits for an answer, also if the time of its call is over.
 const WAIT_SLACK: Duration = Duration::from_secs(1);
 
@@ -59,8 +55,8 @@ const WAIT_SLACK: Duration = Duration::from_secs(1);
 const WAITS_MAX: usize = 1_024;
 
 /// What is said of a Task whose call is answered before its end.
-const HOW_TO_GO_ON: &str = "\nLook at it with task_get, which says when it has ended and with which output. \
-                            Answer a step that asks with task_update and the operation reopen_step.";
+const HOW_TO_GO_ON: &str = "\nnext: call wait with this task_id until it has ended, then task_get for its output; \
+                            a step that asks goes on when you call answer";
 
 /// Why a Task is cancelled.
 const CANCELLED: &str = "cancelled by the caller";
@@ -70,7 +66,6 @@ const CANCELLED: &str = "cancelled by the caller";
 pub struct Offers {
     table: Arc<RwLock<Arc<OfferTable>>>,
     waits: Arc<Semaphore>,
-    wait_max: Duration,
 }
 
 impl Default for Offers {
@@ -82,7 +77,7 @@ impl Default for Offers {
 impl From<OfferTable> for Offers {
     fn from(table: OfferTable) -> Self {
         let waits = Arc::new(Semaphore::new(WAITS_MAX));
-        Self { table: Arc::new(RwLock::new(Arc::new(table))), waits, wait_max: WAIT_MAX }
+        Self { table: Arc::new(RwLock::new(Arc::new(table))), waits }
     }
 }
 
@@ -90,12 +85,6 @@ impl Offers {
     /// None.
     pub fn none() -> Self {
         Self::default()
-    }
-
-    /// The same tools, whose calls wait at most so long for their results.
-    #[must_use]
-    pub fn waiting(self, wait_max: Duration) -> Self {
-        Self { wait_max, ..self }
     }
 
     /// Offers others from now on. A request goes by those that were there when it came, and calls of a tool that is
@@ -126,7 +115,7 @@ impl Offers {
         self.table.read().find(name).is_some()
     }
 
-    /// Calls an offered tool.
+    /// Calls an offered tool. A client that cannot take a task waits for the result, at most so long.
     ///
     /// # Errors
     /// There is no such tool, the call brings what it was never answered with, or there is no way to the scheduler now.
@@ -136,6 +125,7 @@ impl Offers {
         caller: &McpCaller<P>,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
+        wait_max: Duration,
     ) -> Result<CallToolResponse, ErrorData> {
         let table = self.now();
         let Some(tool) = table.find(&request.name) else {
@@ -143,7 +133,7 @@ impl Offers {
             return Err(ErrorData::invalid_params(format!("there is no tool {short:?}"), None));
         };
         let can = ClientMeans::of(context);
-        let call = OfferCall { offers: self, tool, caller, context, can };
+        let call = OfferCall { offers: self, tool, caller, context, can, wait_max };
         Box::pin(call.answer(request)).await
     }
 

@@ -1,8 +1,8 @@
 //! What Steps ask for, as elicitations, and the answers as the references that a Step gets.
 //!
 //! A Step asks when it is blocked for input or for a permission (CTX-05, CTX-06). The details of its reason may say
-//! more: `schema` is the form of the answer, `questions` are several questions at once, and `url` is an address at which
-//! the caller grants the permission.
+//! more: `schema` is the form of the answer, `questions` are several questions at once, and `url` is an address at
+//! which the caller grants the permission.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{

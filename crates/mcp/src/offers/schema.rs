@@ -1,7 +1,7 @@
 //! [`ToolSchema`]: what a tool takes or gives, as a JSON Schema that every client can read.
 //!
-//! Clients differ in what they read of JSON Schema, and some drop a whole tool, or all of them, over a word that they do
-//! not know. So a schema is checked when its file is read, and is refused with the word that has to go.
+//! Clients differ in what they read of JSON Schema, and some drop a whole tool, or all of them, over a word that they
+//! do not know. So a schema is checked when its file is read, and is refused with the word that has to go.
 
 use std::sync::Arc;
 

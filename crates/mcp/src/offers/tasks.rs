@@ -111,6 +111,7 @@ pub(super) async fn outcome<P: ClientPort>(
         CallState::Cancelled(reason) => Some(content::cancelled(tool, reason.as_ref())),
         CallState::Completed => {
             let blob = view.output.as_ref().and_then(Value::blob);
+            let blob = blob.filter(|blob| blob.size_bytes <= content::OUTPUT_BYTES_MAX);
             let bytes = match blob {
                 Some(blob) => Some(get_blob(client.port(), &view.task.task_id, blob.hash).await?),
                 None => None,

@@ -323,6 +323,16 @@ impl StepContext {
         self.block(WaitKind::Input, "input_required", prompt, None)
     }
 
+    /// CTX-05: blocks the Step until a person answers in a form. The details describe it: `schema` is a flat JSON
+    /// Schema of the answer, which then comes as JSON, and `questions` are several questions at once, each with a
+    /// `prompt` and perhaps a `schema`. Callers over MCP see the form, others the prompt and the details.
+    ///
+    /// # Errors
+    /// `stale_attempt` after a final word.
+    pub fn request_form(&self, prompt: &str, details: Object) -> Result<(), Refused> {
+        self.block(WaitKind::Input, "input_required", prompt, Some(details))
+    }
+
     /// CTX-06: blocks the Step until it gets a permission. The log stores the details: never put
     /// secrets there.
     ///
