@@ -75,13 +75,13 @@ pub type ReadTaskFile<'a> = &'a dyn Fn(&Path) -> Result<CreateTask, String>;
 #[derive(Debug, Deserialize)]
 struct OffersFile {
     #[serde(default)]
-    tools: Vec<ToolEntry>,
+    tools: Vec<OfferEntry>,
 }
 
 /// A tool as the file describes it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ToolEntry {
+struct OfferEntry {
     name: String,
     title: Option<String>,
     description: String,
@@ -159,7 +159,7 @@ impl OffersFile {
     }
 }
 
-impl ToolEntry {
+impl OfferEntry {
     fn into_tool(
         self,
         beside: &Path,
