@@ -6,10 +6,9 @@
 
 use rmcp::model::InputResponses;
 use serde_json::Value as Json;
-use tenure_core::command::{AppendProgress, StepReport};
+use tenure_core::command::{AppendProgress, Close};
 use tenure_core::id::{CommandId, Ref, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
-use tenure_core::status::StepStatus;
 use tenure_core::view::TaskView;
 use tenure_core::{Code, Command, Context, Rejection};
 use tenure_ports::ClientPort;
@@ -25,7 +24,7 @@ use super::start::hash_of;
 /// The code of a reopening that brings an answer (A2A-10).
 const INPUT_RECEIVED: &str = "input_received";
 
-/// The code of a Step whose question the caller does not want to answer.
+/// The code of a Task whose caller does not want to answer.
 const INPUT_DECLINED: &str = "input_declined";
 
 /// How often a command is sent that others came before. Each time somebody else has got on.
@@ -52,8 +51,8 @@ enum AnswerStep<'a> {
     Reopen(StepId, String, Vec<Ref>),
     /// An answer is to be kept.
     Keep(&'a Question, String),
-    /// The caller declines.
-    Decline(StepId, String),
+    /// The caller declines, so the Task cannot reach its end (POL-07).
+    Decline(String),
 }
 
 /// Takes answers to questions that are open, and says whether one of them was dismissed. Answers to other questions
@@ -138,7 +137,7 @@ fn next_for<'a>(
     };
     let first = step.questions.first()?.key.clone();
     if step.open().any(|question| answer(question) == Some(&GivenAnswer::Declined)) {
-        return Some(AnswerStep::Decline(step.step_id.clone(), first));
+        return Some(AnswerStep::Decline(first));
     }
     if let [question] = &step.questions[..]
         && let Some(GivenAnswer::Text(text)) = answer(question)
@@ -173,7 +172,7 @@ async fn carry_out<P: ClientPort>(
     let task = &view.task.task_id;
     let (what, key, command) = match step {
         AnswerStep::Reopen(step_id, key, input_refs) => {
-            let reason = Some(reason(INPUT_RECEIVED, "", None));
+            let reason = Some(reason(INPUT_RECEIVED, ""));
             let operations = vec![Operation::ReopenStep { input_refs, reason, step_id }];
             ("reopen", key, Command::TaskUpdate { operations })
         }
@@ -182,12 +181,10 @@ async fn carry_out<P: ClientPort>(
             let late = AppendProgress { input_refs: vec![reference], ..Default::default() };
             ("keep", question.key.clone(), Command::AppendTaskProgress(late))
         }
-        AnswerStep::Decline(step_id, key) => {
-            let said = "the caller does not want to answer";
-            let mut report = StepReport::on(step_id);
-            report.status = Some(StepStatus::Failed);
-            report.reason = Some(reason(INPUT_DECLINED, said, Some(false)));
-            ("decline", key, Command::TaskUpdateStep(report))
+        AnswerStep::Decline(key) => {
+            let reason = Some(reason(INPUT_DECLINED, "the caller does not want to answer"));
+            let close = Close { grace_ms: None, reason, wait: Some(false) };
+            ("decline", key, Command::TaskFail(close))
         }
     };
     // A2A-11: it counts only as long as the question is the one that was read.
@@ -214,6 +211,7 @@ async fn keep<P: ClientPort>(
     }
 }
 
-fn reason(code: &str, message: &str, retryable: Option<bool>) -> ReasonInput {
-    ReasonInput { code: Some(code.into()), details: None, message: message.to_owned(), retryable }
+fn reason(code: &str, message: &str) -> ReasonInput {
+    let (code, message) = (Some(code.into()), message.to_owned());
+    ReasonInput { code, details: None, message, retryable: None }
 }

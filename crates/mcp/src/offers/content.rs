@@ -44,8 +44,7 @@ pub(super) fn completed(
     blob: Option<&[u8]>,
 ) -> CallToolResult {
     let mut made = ResultParts::default();
-    let said = task.task.result_summary.as_deref().filter(|said| !said.trim().is_empty());
-    made.content.extend(said.map(ContentBlock::text));
+    made.content.extend(summary(task).map(ContentBlock::text));
     if let Some(output) = &task.output
         && let Err(why) = made.add_output(&task.task.task_id, output, blob)
     {
@@ -67,6 +66,19 @@ pub(super) fn completed(
     result
 }
 
+/// What is said of the result in words.
+fn summary(task: &TaskView) -> Option<&str> {
+    let named = task.output_from.as_ref();
+    let step = match (named, &task.steps[..]) {
+        (Some(named), steps) => steps.iter().find(|step| step.spec.step_id == *named),
+        (None, [only]) => Some(only),
+        (None, _) => None,
+    };
+    let of_step = || step?.facts.as_ref()?.result_summary.as_deref();
+    let said = task.task.result_summary.as_deref().or_else(of_step)?;
+    Some(said).filter(|said| !said.trim().is_empty())
+}
+
 /// The result of a Task that has failed.
 pub(super) fn failed(tool: Option<&OfferedTool>, reason: &Reason) -> CallToolResult {
     with_reason(tool, in_short(reason), json!(reason))
@@ -83,7 +95,8 @@ pub(super) fn cancelled(tool: Option<&OfferedTool>, reason: Option<&Reason>) -> 
 pub(super) fn refused(tool: Option<&OfferedTool>, no: &Rejection) -> CallToolResult {
     let mut result = result::refused(no, None);
     if promises(tool) {
-        result.meta = result.structured_content.take().map(|told| about(ERROR_META, told));
+        let told = result.structured_content.take();
+        result.meta = told.map(|mut told| about(ERROR_META, told["error"].take()));
     }
     result
 }

@@ -125,7 +125,8 @@ fn working(task: &TaskView) -> Option<String> {
     match about.native_status {
         TaskStatus::Paused | TaskStatus::Blocked => {
             let word = about.native_status.as_str();
-            let why = reason.map(in_short).filter(|why| !why.is_empty());
+            let why = reason.map(|reason| reason.message.trim());
+            let why = why.filter(|why| !why.is_empty() && *why != word);
             Some(cut(&why.map_or_else(|| word.to_owned(), |why| format!("{word}: {why}"))))
         }
         _ => progress(task).and_then(in_words).map(cut),
@@ -144,14 +145,17 @@ pub(super) fn in_words(progress: &Progress) -> Option<&str> {
     progress.summary.as_deref().or(progress.current_step.as_deref())
 }
 
+/// The code of Steps that failed because their Task did.
+const OF_TASK: &str = "task_failed";
+
 /// Why a Task has failed: of a Step that has failed the worker says why, and of the Task no more than which Step it
 /// was.
 fn why_failed(task: &TaskView) -> Reason {
-    let failed = |status| status == StepStatus::Failed;
-    let mut steps = task.steps.iter().filter(|step| failed(step.status));
-    let of_step = steps.find_map(|step| step.facts.as_ref()?.status_reason.clone());
+    let failed = task.steps.iter().filter(|step| step.status == StepStatus::Failed);
+    let mut reasons = failed.filter_map(|step| step.facts.as_ref()?.status_reason.clone());
+    let of_step = reasons.find(|reason| reason.code != OF_TASK);
     let of_task = || task.task.status_reason.clone();
-    of_step.or_else(of_task).unwrap_or_else(|| Reason::code("task_failed"))
+    of_step.or_else(of_task).unwrap_or_else(|| Reason::code(OF_TASK))
 }
 
 /// A reason in words.

@@ -31,6 +31,7 @@ async fn a_call_is_repeated_with_its_answer() {
     assert_eq!(more["inputRequests"]["call.2.1"]["params"]["message"], "question 2");
     let once_more = talk.result("tools/call", repeat).await;
     assert_eq!(once_more["inputRequests"], more["inputRequests"], "it has been answered");
+    drop(talk);
     let house = house.reopen().await;
     let mut talk = house.waiting_talk(json!({"elicitation": {}}), LONG).await;
     let done =

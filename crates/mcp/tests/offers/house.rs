@@ -11,7 +11,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::record::{Progress, Value};
 use tenure_core::status::Role;
-use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases};
+use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError};
 use tenure_mcp::offers::{OfferTable, Offers};
 use tenure_mcp::{McpCaller, McpServer, McpSettings, OneCaller};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
@@ -73,7 +73,13 @@ impl House {
         let pool: PoolId = "default".parse().unwrap();
         let path = dir.path().join("data");
         std::fs::create_dir_all(&path).unwrap();
-        let (journal, _) = JsonlJournal::open(&path, JournalOptions::default()).unwrap();
+        let journal = loop {
+            match JsonlJournal::open(&path, JournalOptions::default()) {
+                // Those who spoke with the servers before have gone, and the servers end.
+                Err(OpenError::Locked { .. }) => tokio::task::yield_now().await,
+                opened => break opened.unwrap().0,
+            }
+        };
         let mut config = Config::embedded(pool.clone());
         config.limits.lease_ms = 120_000;
         config.blobs = Some(Arc::new(FileBlobs::open(&path, 1 << 30)));

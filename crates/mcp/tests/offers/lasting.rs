@@ -1,5 +1,7 @@
 //! What survives: a server, the scheduler and its worker, and the client.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tenure_core::status::Role;
 
@@ -14,6 +16,7 @@ async fn a_task_survives_a_restart() {
     let (holds, asks) = (talk.act("hold", "on").await, talk.act("ask-all", "").await);
     talk.until(&asks["taskId"], "input_required").await;
     talk.update(&asks["taskId"], json!({"call.1.0": say("Ann")})).await;
+    drop(talk);
     let house = house.reopen().await;
     let mut talk = house.talk().await;
     let seen = talk.get(&holds["taskId"]).await;
@@ -73,18 +76,22 @@ async fn a_named_call_is_made_once() {
 async fn a_task_goes_on_without_its_client() {
     let house = House::open().await;
     for capabilities in [json!({"extensions": {TASKS: {}}}), json!({})] {
-        let before = house.client().list(true).await.unwrap().entries.len();
         let server = house.server("ann", Role::Orchestrator, LONG);
         let mut talk = Talk::begin(server, capabilities).await;
         talk.begin_request("tools/call", call("act", "hold", "on")).await;
-        while house.client().list(true).await.unwrap().entries.len() == before {
-            tokio::task::yield_now().await;
-        }
+        // It is at work.
+        let task = loop {
+            tokio::time::sleep(Duration::from_millis(1)).await; // So that the others get on.
+            let live = house.client().list(false).await.unwrap().entries;
+            let Some(entry) = live.into_iter().next() else { continue };
+            let seen = house.client().get(&entry.key.task_id).await;
+            if seen.is_ok_and(|seen| seen.task.counts.running == 1) {
+                break entry.key.task_id;
+            }
+        };
         drop(talk);
         house.gate.add_permits(1);
-        for entry in house.client().list(true).await.unwrap().entries {
-            let ended = house.client().wait_for_end(&entry.key.task_id).await.unwrap();
-            assert_eq!(ended.status.as_str(), "completed");
-        }
+        let ended = house.client().wait_for_end(&task).await.unwrap();
+        assert_eq!(ended.status.as_str(), "completed");
     }
 }

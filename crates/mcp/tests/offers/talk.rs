@@ -1,6 +1,7 @@
 //! A conversation with a server, line by line: what stands on the wire is what a test sees.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rmcp::ServiceExt as _;
 use serde_json::{Value as Json, json};
@@ -152,6 +153,7 @@ impl Talk {
 
     /// Looks at a task until it has this status.
     pub(crate) async fn until(&mut self, id: &Json, status: &str) -> Json {
+        let until = std::time::Instant::now() + Duration::from_secs(60);
         loop {
             let task = self.get(id).await;
             if task["status"] == status {
@@ -159,7 +161,7 @@ impl Talk {
             }
             let ended =
                 ["completed", "failed", "cancelled"].map(Json::from).contains(&task["status"]);
-            assert!(!ended, "{task}");
+            assert!(!ended && std::time::Instant::now() < until, "{task}");
             tokio::task::yield_now().await;
         }
     }

@@ -144,6 +144,7 @@ async fn an_output_that_is_lost_fails_its_task() {
     let made = talk.act("large", "200000").await;
     talk.until(&made["taskId"], "completed").await;
     house.lose_blobs();
+    drop(talk);
     let house = house.reopen().await;
     let seen = house.talk().await.get(&made["taskId"]).await;
     assert_eq!(seen["status"], "failed");
