@@ -93,6 +93,11 @@ impl Offers {
         *self.table.write() = Arc::new(table);
     }
 
+    /// The names of the tools.
+    pub fn names(&self) -> Vec<String> {
+        self.now().names().map(str::to_owned).collect()
+    }
+
     fn now(&self) -> Arc<OfferTable> {
         Arc::clone(&self.table.read())
     }

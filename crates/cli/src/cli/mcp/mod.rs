@@ -7,6 +7,7 @@ mod directory;
 
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -21,6 +22,7 @@ use tenure_sdk::client::Client;
 use tenure_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 use crate::cli::place::{AnyClient, PlaceArgs};
 use crate::cli::run::concurrency;
@@ -38,6 +40,10 @@ pub(crate) struct McpArgs {
     /// Tools to offer: `read-only`, or names separated by commas [default: all]
     #[arg(long, value_name = "TOOLS", env = "TENURE_MCP_ALLOW", value_parser = allowed)]
     allow: Option<ToolFilter>,
+
+    /// File of agents, whose tools are offered too (docs/mcp.md)
+    #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
+    agents: Option<PathBuf>,
 
     /// Pool whose steps are run here, if this process runs the directory
     #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = DEFAULT_POOL)]
@@ -105,7 +111,8 @@ impl McpArgs {
         let agent = AgentId::new(PRINCIPAL).map_err(Rejection::from)?;
         let caller = McpCaller { client, agent, role: self.at.cluster.role() };
         let tools = self.allow.clone().unwrap_or_default();
-        let settings = McpSettings { tools, ..McpSettings::default() };
+        let offers = AgentsOnFile::read(self.agents.clone())?.offers();
+        let settings = McpSettings { tools, offers, ..McpSettings::default() };
         let server = McpServer::new(OneCaller(caller), Arc::new(settings));
         if std::io::stdin().is_terminal() {
             output::say(
