@@ -19,7 +19,7 @@ use tenure_core::{Code, Rejection};
 use tokio_util::sync::CancellationToken;
 
 use crate::follow::{self, Subscriptions};
-use crate::offers::Offers;
+use crate::offers::{CallWait, Offers};
 use crate::tools::{self, ToolCall};
 use crate::{McpCaller, McpCallers, prompt, resource};
 
@@ -80,6 +80,13 @@ pub struct McpServer<C> {
 impl<C: McpCallers> McpServer<C> {
     /// A server for these callers.
     pub fn new(callers: C, settings: Arc<McpSettings>) -> Self {
+        let settings = match settings.tools {
+            // Each call of an offered tool begins something.
+            ToolFilter::ReadOnly => {
+                Arc::new(McpSettings { offers: Offers::none(), ..(*settings).clone() })
+            }
+            ToolFilter::All | ToolFilter::Only(_) => settings,
+        };
         Self {
             callers,
             settings,
@@ -153,8 +160,8 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context).await?;
         if self.settings.offers.has(&request.name) {
-            let wait_max = self.settings.wait_max;
-            return self.settings.offers.call(&caller, request, &context, wait_max).await;
+            let wait = CallWait { most: self.settings.wait_max, ending: &self.ending };
+            return self.settings.offers.call(&caller, request, &context, wait).await;
         }
         let call = ToolCall {
             caller: &caller,

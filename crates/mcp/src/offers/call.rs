@@ -1,7 +1,5 @@
 //! A call of an offered tool: it begins a Task, or goes on with one, and answers as its client can take it.
 
-use std::time::Duration;
-
 use rmcp::ErrorData;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, CreateTaskResult,
@@ -26,7 +24,7 @@ use super::start::NewCall;
 use super::state::{CallState, requests, seed, shown};
 use super::tasks::{find, outcome, trouble};
 use super::tool::OfferedTool;
-use super::{Offers, WAIT_SLACK};
+use super::{CallWait, Offers, WAIT_SLACK};
 use crate::McpCaller;
 
 /// What a client names a call with, so that its repetition is the same call.
@@ -39,8 +37,8 @@ pub(super) struct OfferCall<'a, P> {
     pub(super) caller: &'a McpCaller<P>,
     pub(super) context: &'a RequestContext<RoleServer>,
     pub(super) can: ClientMeans,
-    /// The longest that the client waits for its result.
-    pub(super) wait_max: Duration,
+    /// How the client waits for its result.
+    pub(super) wait: CallWait<'a>,
 }
 
 /// What the client of a request can do.
@@ -108,7 +106,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         if self.can.tasks {
             return self.handle(&task, &summary).await;
         }
-        self.wait(&task, &arguments).await
+        self.result_of(&task, &arguments).await
     }
 
     /// Begins the Task: when this returns, it is durable.
@@ -171,7 +169,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         }
         match self.take(&named, &responses).await? {
             true => Ok(self.unfinished(&look(&self.caller.client, &named).await.map_err(trouble)?)),
-            false => self.wait(&named, &arguments).await,
+            false => self.result_of(&named, &arguments).await,
         }
     }
 
@@ -189,12 +187,12 @@ impl<P: ClientPort> OfferCall<'_, P> {
     }
 
     /// The answer for a client that waits: the result, a question, or where to go on.
-    async fn wait(
+    async fn result_of(
         &self,
         task: &TaskId,
         arguments: &Map<String, Json>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let until = Instant::now() + self.wait_max;
+        let until = Instant::now() + self.wait.most;
         let Ok(_permit) = self.offers.waits.try_acquire() else {
             return Ok(self.unfinished(&look(&self.caller.client, task).await.map_err(trouble)?));
         };
@@ -203,6 +201,10 @@ impl<P: ClientPort> OfferCall<'_, P> {
             let wait = until.saturating_duration_since(Instant::now());
             let seen = tokio::select! {
                 seen = settle(&self.caller.client, task, wait, progress.as_mut()) => seen.map_err(trouble)?,
+                () = self.wait.ending.cancelled() => {
+                    let seen = look(&self.caller.client, task).await.map_err(trouble)?;
+                    return Ok(self.unfinished(&seen));
+                }
                 // Whoever called has gone, and the Task goes on.
                 () = self.context.ct.cancelled() => {
                     return Err(ErrorData::internal_error("the request was cancelled", None));

@@ -4,7 +4,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents};
 use serde_json::{Map, Value as Json, json};
-use tenure_core::id::TaskId;
 use tenure_core::record::{Reason, Value, ValueBody};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 use tenure_core::view::TaskView;
@@ -46,7 +45,7 @@ pub(super) fn completed(
     let mut made = ResultParts::default();
     made.content.extend(summary(task).map(ContentBlock::text));
     if let Some(output) = &task.output
-        && let Err(why) = made.add_output(&task.task.task_id, output, blob)
+        && let Err(why) = made.add_output(&address(task), output, blob)
     {
         return failed(tool, &Reason::new(OUTPUT_INVALID, &why));
     }
@@ -64,6 +63,11 @@ pub(super) fn completed(
     let mut result = CallToolResult::success(made.content);
     result.structured_content = made.structured;
     result
+}
+
+/// The address of the output of a Task.
+fn address(task: &TaskView) -> String {
+    format!("tenure://task/{}/{}#output", task.task.session_id, task.task.task_id)
 }
 
 /// What is said of the result in words.
@@ -163,7 +167,7 @@ impl ResultParts {
     /// Adds the output of a Task.
     fn add_output(
         &mut self,
-        task: &TaskId,
+        address: &str,
         output: &Value,
         blob: Option<&[u8]>,
     ) -> Result<(), String> {
@@ -185,7 +189,7 @@ impl ResultParts {
         let name = whole.split(';').next().unwrap_or_default().trim();
         // What is compressed or encrypted is for those who know how.
         if !output.encoding.names().is_empty() {
-            self.content.push(embedded(task, bytes, whole));
+            self.content.push(embedded(address, bytes, whole));
         } else if name == CONTENT {
             let blocks: Result<Vec<ContentBlock>, _> = serde_json::from_slice(bytes);
             self.content.extend(blocks.map_err(|error| format!("{CONTENT}: {error}"))?);
@@ -193,7 +197,7 @@ impl ResultParts {
             let json = serde_json::from_slice(bytes).map_err(|error| format!("{name}: {error}"))?;
             self.add_json(json);
         } else {
-            self.content.push(of_bytes(task, bytes, name, whole));
+            self.content.push(of_bytes(address, bytes, name, whole));
         }
         Ok(())
     }
@@ -212,19 +216,18 @@ impl ResultParts {
 }
 
 /// Bytes by their media type.
-fn of_bytes(task: &TaskId, bytes: &[u8], name: &str, whole: &str) -> ContentBlock {
+fn of_bytes(address: &str, bytes: &[u8], name: &str, whole: &str) -> ContentBlock {
     match (name.split_once('/').map(|(kind, _)| kind), str::from_utf8(bytes)) {
         (Some("text"), Ok(text)) => ContentBlock::text(text),
         (Some("image"), _) => ContentBlock::image(BASE64.encode(bytes), name),
         (Some("audio"), _) => ContentBlock::audio(BASE64.encode(bytes), name),
-        _ => embedded(task, bytes, whole),
+        _ => embedded(address, bytes, whole),
     }
 }
 
 /// Bytes as they are.
-fn embedded(task: &TaskId, bytes: &[u8], media_type: &str) -> ContentBlock {
-    let uri = format!("tenure:task/{task}/output");
-    let contents = ResourceContents::blob(BASE64.encode(bytes), uri);
+fn embedded(address: &str, bytes: &[u8], media_type: &str) -> ContentBlock {
+    let contents = ResourceContents::blob(BASE64.encode(bytes), address);
     ContentBlock::resource(contents.with_mime_type(media_type))
 }
 
@@ -271,7 +274,7 @@ mod tests {
 
     fn parts(output: &Value) -> Result<Json, String> {
         let mut made = ResultParts::default();
-        made.add_output(&"t".parse().unwrap(), output, Some(b"\"in a blob\""))?;
+        made.add_output("tenure://task/s/t#output", output, Some(b"\"in a blob\""))?;
         Ok(json!([made.content, made.structured]))
     }
 

@@ -40,6 +40,7 @@ use tenure_core::status::Role;
 use tenure_core::view::TaskView;
 use tenure_ports::ClientPort;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use self::answer::{AnswerError, reopen_answered, take_answers};
 use self::call::{ClientMeans, OfferCall};
@@ -60,6 +61,15 @@ const HOW_TO_GO_ON: &str = "\nnext: call wait with this task_id until it has end
 
 /// Why a Task is cancelled.
 const CANCELLED: &str = "cancelled by the caller";
+
+/// How a call waits for its result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallWait<'a> {
+    /// At most so long.
+    pub(crate) most: Duration,
+    /// Cancelled when nobody is to wait any more.
+    pub(crate) ending: &'a CancellationToken,
+}
 
 /// The tools that a server offers beside its own. Clones share them.
 #[derive(Debug, Clone)]
@@ -120,7 +130,7 @@ impl Offers {
         self.table.read().find(name).is_some()
     }
 
-    /// Calls an offered tool. A client that cannot take a task waits for the result, at most so long.
+    /// Calls an offered tool. A client that cannot take a task waits for the result.
     ///
     /// # Errors
     /// There is no such tool, the call brings what it was never answered with, or there is no way to the scheduler now.
@@ -130,7 +140,7 @@ impl Offers {
         caller: &McpCaller<P>,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-        wait_max: Duration,
+        wait: CallWait<'_>,
     ) -> Result<CallToolResponse, ErrorData> {
         let table = self.now();
         let Some(tool) = table.find(&request.name) else {
@@ -138,7 +148,7 @@ impl Offers {
             return Err(ErrorData::invalid_params(format!("there is no tool {short:?}"), None));
         };
         let can = ClientMeans::of(context);
-        let call = OfferCall { offers: self, tool, caller, context, can, wait_max };
+        let call = OfferCall { offers: self, tool, caller, context, can, wait };
         Box::pin(call.answer(request)).await
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_core::status::Role;
+use tokio_util::sync::CancellationToken;
 
 use crate::house::{House, LONG};
 use crate::talk::{Talk, call};
@@ -67,6 +68,23 @@ async fn a_call_that_takes_long_names_its_task() {
     let promised = talk.result("tools/call", call("count", "hold", "on")).await;
     assert_eq!((&promised["isError"], promised.get("structuredContent")), (&json!(true), None));
     assert!(promised["_meta"]["dev.tenure/task"]["task_id"].is_string());
+    house.gate.add_permits(1);
+}
+
+/// A server that ends answers whoever waits, with the task that goes on.
+#[tokio::test]
+async fn a_server_that_ends_names_the_task() {
+    let house = House::open().await;
+    let ending = CancellationToken::new();
+    let server = house.server("ann", Role::Orchestrator, LONG).ending_with(ending.clone());
+    let mut talk = Talk::begin(server, json!({})).await;
+    let mut params = call("act", "hold", "on");
+    params["_meta"] = json!({"progressToken": 1});
+    let id = talk.begin_request("tools/call", params).await;
+    assert_eq!(talk.notified().await["params"]["message"], "holds on");
+    ending.cancel();
+    let answer = talk.answer(id).await;
+    assert!(answer["result"]["structuredContent"]["task_id"].is_string(), "{answer}");
     house.gate.add_permits(1);
 }
 

@@ -13,7 +13,7 @@ use tenure_core::record::{Progress, Value};
 use tenure_core::status::Role;
 use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError};
 use tenure_mcp::offers::{OfferTable, Offers};
-use tenure_mcp::{McpCaller, McpServer, McpSettings, OneCaller};
+use tenure_mcp::{McpCaller, McpServer, McpSettings, OneCaller, ToolFilter};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
@@ -120,6 +120,15 @@ impl House {
         let offers = self.offers.clone();
         let settings = McpSettings { offers, wait_max, ..McpSettings::default() };
         McpServer::new(OneCaller(McpCaller { client, agent, role }), Arc::new(settings))
+    }
+
+    /// A server that changes nothing.
+    pub(crate) fn reading_server(&self) -> Server {
+        let (client, agent) = (self.client(), AgentId::new("ann").unwrap());
+        let (offers, tools) = (self.offers.clone(), ToolFilter::ReadOnly);
+        let settings = McpSettings { tools, offers, ..McpSettings::default() };
+        let caller = McpCaller { client, agent, role: Role::Orchestrator };
+        McpServer::new(OneCaller(caller), Arc::new(settings))
     }
 
     /// A conversation of a client that knows everything, at a server of its own.

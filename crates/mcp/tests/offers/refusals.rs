@@ -86,6 +86,26 @@ async fn a_task_is_there_for_its_caller() {
     house.gate.add_permits(2);
 }
 
+/// A server that changes nothing offers none of these tools, and does not speak of the extension.
+#[tokio::test]
+async fn a_server_that_only_reads_offers_nothing() {
+    let house = House::open().await;
+    let made = house.talk().await.act("ask", "where to?").await;
+    let can = json!({"extensions": {TASKS: {}}});
+    let mut talk = Talk::begin(house.reading_server(), can).await;
+    let listed = talk.result("tools/list", json!({})).await;
+    let mut names = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
+    assert!(names.all(|name| *name != "act"));
+    let answer = talk.ask("tools/call", call("act", "echo", "a")).await;
+    let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
+    assert!(refused, "{answer}");
+    let update = json!({"taskId": made["taskId"], "inputResponses": {}});
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        assert_eq!(talk.refusal(method, update.clone()).await, -32601, "{method}");
+    }
+    assert_eq!(house.client().list(true).await.unwrap().entries.len(), 1);
+}
+
 /// An observer looks on: it is offered no tools, and can call none.
 #[tokio::test]
 async fn an_observer_calls_nothing() {
