@@ -173,7 +173,7 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::named(name)
+        tools::named(name).or_else(|| self.settings.offers.named(name))
     }
 
     async fn list_resources(

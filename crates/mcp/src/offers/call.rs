@@ -22,8 +22,8 @@ use super::question::{Question, StepQuestions, in_words};
 use super::resume::RequestState;
 use super::start::NewCall;
 use super::state::{CallState, requests, seed, shown};
-use super::tasks::{find, outcome, trouble};
-use super::tool::OfferedTool;
+use super::tasks::{find, outcome, protocol_error, trouble};
+use super::tool::{OfferAnswers, OfferedTool};
 use super::{CallWait, Offers, WAIT_SLACK};
 use crate::McpCaller;
 
@@ -84,7 +84,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
     /// Answers the call.
     ///
     /// # Errors
-    /// It brings a state that is none, or there is no way to the scheduler now.
+    /// It brings a state that is none, its client does not know what it has to, or there is no way to the scheduler now.
     pub(super) async fn answer(
         &self,
         request: CallToolRequestParams,
@@ -95,6 +95,10 @@ impl<P: ClientPort> OfferCall<'_, P> {
             let responses = input_responses.unwrap_or_default();
             return self.go_on(&state, arguments, responses).await;
         }
+        if self.tool.answers == OfferAnswers::Task && !self.can.tasks {
+            let needed = ClientCapabilities::builder().enable_tasks().build();
+            return Err(ErrorData::missing_required_client_capability(needed));
+        }
         if let Err(wrong) = self.tool.input.check(&Json::Object(arguments.clone())) {
             return Ok(content::misfit(self.tool, &wrong).into());
         }
@@ -103,7 +107,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
             Err(refused) => return Ok(content::refused(Some(self.tool), &refused).into()),
         };
         let (task, summary) = made;
-        if self.can.tasks {
+        if self.can.tasks && self.tool.answers != OfferAnswers::Result {
             return self.handle(&task, &summary).await;
         }
         self.result_of(&task, &arguments).await
@@ -236,6 +240,11 @@ impl<P: ClientPort> OfferCall<'_, P> {
     /// The result of a Task that asks for nothing, if it has ended.
     async fn ended(&self, seen: &SeenCall) -> Result<CallToolResponse, ErrorData> {
         let (view, state) = seen;
+        if let CallState::Failed(reason) = state
+            && let Some(error) = protocol_error(reason)
+        {
+            return Err(error);
+        }
         let result = outcome(Some(self.tool), &self.caller.client, view, state).await;
         match result.map_err(trouble)? {
             Some(result) => Ok(result.into()),

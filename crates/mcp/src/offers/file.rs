@@ -14,7 +14,7 @@ use tenure_core::id::{BadId, HandlerName, PoolId, StepId};
 
 use super::schema::ToolSchema;
 use super::start::{CALLER, TOOL};
-use super::tool::{OfferTable, OfferedTool, OfferedWork, ToolHints};
+use super::tool::{OfferAnswers, OfferTable, OfferedTool, OfferedWork, ToolHints};
 use crate::tools;
 
 /// The most tools of a file: a model reads all of them before it does anything.
@@ -95,6 +95,8 @@ struct OfferEntry {
     output_schema: Option<SchemaEntry>,
     #[serde(default)]
     labels: BTreeMap<SmolStr, SmolStr>,
+    #[serde(default)]
+    answers: OfferAnswers,
     #[serde(default)]
     shared: bool,
     #[serde(default)]
@@ -180,8 +182,19 @@ impl OfferEntry {
         let input = schema("input_schema", self.input_schema)?.map_or_else(ToolSchema::any, Ok)?;
         let output = schema("output_schema", self.output_schema)?;
         let (name, title, description) = (self.name, self.title, self.description);
-        let (labels, shared, hints) = (self.labels, self.shared, self.hints);
-        Ok(OfferedTool { name, title, description, input, output, labels, shared, hints, work })
+        let (labels, answers, shared, hints) = (self.labels, self.answers, self.shared, self.hints);
+        Ok(OfferedTool {
+            name,
+            title,
+            description,
+            input,
+            output,
+            labels,
+            answers,
+            shared,
+            hints,
+            work,
+        })
     }
 
     fn work(&self, beside: &Path, read_template: ReadTaskFile<'_>) -> Result<OfferedWork, String> {

@@ -125,6 +125,11 @@ impl Offers {
         }
     }
 
+    /// The tool of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<Tool> {
+        self.now().find(name).map(|tool| tool.shown())
+    }
+
     /// Whether a tool of this name is offered.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.table.read().find(name).is_some()

@@ -1,10 +1,10 @@
 //! The extension Tasks (SEP-2663): a Task of an offered tool, as its caller sees it.
 
 use rmcp::ErrorData;
-use rmcp::model::{CallToolResult, DetailedTask, JsonObject, TaskPayload};
+use rmcp::model::{CallToolResult, DetailedTask, ErrorCode, JsonObject, TaskPayload};
 use serde_json::{Value as Json, json};
 use tenure_core::id::TaskId;
-use tenure_core::record::Value;
+use tenure_core::record::{Reason, Value};
 use tenure_core::view::TaskView;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tenure_ports::ClientPort;
@@ -82,6 +82,9 @@ pub(super) async fn detailed<P: ClientPort>(
             TaskPayload::InputRequired { input_requests }
         }
         CallState::Cancelled(_) => TaskPayload::Cancelled,
+        CallState::Failed(reason) if protocol_error(reason).is_some() => {
+            TaskPayload::Failed { error: object(&json!(protocol_error(reason))) }
+        }
         CallState::Completed | CallState::Failed(_) => {
             match outcome(tool_of(table, view), client, view, &state).await {
                 Ok(result) => TaskPayload::Completed { result: object(&json!(result)) },
@@ -93,6 +96,16 @@ pub(super) async fn detailed<P: ClientPort>(
         }
     };
     Ok(DetailedTask::new(shown(view, &state), payload))
+}
+
+/// The code of a worker's failure that is an error of the protocol: the details have its `code`, and perhaps `data`.
+const PROTOCOL_ERROR: &str = "jsonrpc_error";
+
+/// The error of the protocol for which a worker has failed, if it says that it is one.
+pub(super) fn protocol_error(reason: &Reason) -> Option<ErrorData> {
+    let details = reason.details.as_ref().filter(|_| reason.code == PROTOCOL_ERROR)?;
+    let code = i32::try_from(details.get("code")?.as_i64()?).ok()?;
+    Some(ErrorData::new(ErrorCode(code), reason.message.clone(), details.get("data").cloned()))
 }
 
 /// The result of a Task that has ended; none if it has not.

@@ -25,12 +25,27 @@ pub(super) struct OfferedTool {
     pub(super) output: Option<ToolSchema>,
     /// Labels of its Tasks.
     pub(super) labels: Labels,
+    /// With what its calls are answered.
+    pub(super) answers: OfferAnswers,
     /// Whether all callers see the Tasks of each other.
     pub(super) shared: bool,
     /// What its calls do, for hosts that ask people before they call.
     pub(super) hints: ToolHints,
     /// What becomes of a call.
     pub(super) work: OfferedWork,
+}
+
+/// With what the calls of a tool are answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OfferAnswers {
+    /// With a task for clients that know the extension Tasks, and with the result for others.
+    #[default]
+    Either,
+    /// With the result for all: the work is short.
+    Result,
+    /// With a task. Clients that do not know the extension are refused: the work is long.
+    Task,
 }
 
 /// What the calls of a tool do, as its owner says: hosts go by it when they ask people for their approval.

@@ -41,6 +41,18 @@ input_schema = { properties = { do = { type = "string" }, with = { type = "strin
 output_schema = { properties = { letters = { type = "integer" } }, required = ["letters"] }
 
 [[tools]]
+name = "quick"
+description = "Is answered with its result."
+handler = "act"
+answers = "result"
+
+[[tools]]
+name = "slow"
+description = "Is answered with a task."
+handler = "act"
+answers = "task"
+
+[[tools]]
 name = "open"
 description = "Does what it is told, for all to see."
 handler = "act"
@@ -224,6 +236,10 @@ async fn act(ctx: StepContext, gate: Arc<Semaphore>) -> Done {
         "large" => ctx.complete_json(&"x".repeat(with.parse()?))?,
         "say" => ctx.respond(Some(Value::inline("image/png", *b"png")), with)?,
         "fail" => ctx.fail("broken", with, None)?,
+        "error" => {
+            let details = json!({"code": -32001, "data": {"peer": "away"}});
+            ctx.fail("jsonrpc_error", with, Some(object(details)))?;
+        }
         "ask" => match answers.last() {
             Some(answer) => ctx.complete_json(answer)?,
             None => ctx.request_input(with)?,

@@ -21,7 +21,7 @@ async fn the_server_speaks_of_the_extension() {
     assert!(about["capabilities"].get("tasks").is_none());
     let listed = talk.result("tools/list", json!({})).await;
     let listed = listed["tools"].as_array().unwrap();
-    let ours = ["act", "count", "open", "pair"];
+    let ours = ["act", "count", "open", "pair", "quick", "slow"];
     let offered: Vec<&Json> =
         listed.iter().filter(|tool| ours.map(Json::from).contains(&tool["name"])).collect();
     let names: Vec<&Json> = offered.iter().map(|tool| &tool["name"]).collect();
@@ -97,6 +97,34 @@ async fn a_failure_is_the_result_of_its_task() {
     assert_eq!(result["content"][0]["text"], "no paper (broken)");
     let task = house.client().get(&named(&made)).await.unwrap();
     assert_eq!(task.task.native_status, TaskStatus::Failed);
+}
+
+/// A worker that fails with an error of the protocol fails its task, and its call.
+#[tokio::test]
+async fn an_error_of_the_protocol_fails_its_task() {
+    let house = House::open().await;
+    let mut talk = house.talk().await;
+    let made = talk.act("error", "the peer is away").await;
+    let seen = talk.until(&made["taskId"], "failed").await;
+    let error = json!({"code": -32001, "message": "the peer is away", "data": {"peer": "away"}});
+    assert_eq!((&seen["error"], seen.get("result")), (&error, None));
+    let mut waits = house.waiting_talk(json!({}), crate::house::LONG).await;
+    let answer = waits.ask("tools/call", call("act", "error", "the peer is away")).await;
+    assert_eq!(answer["error"], error);
+}
+
+/// A tool may be answered with its result alone, or with a task alone: -32021 for who cannot take one.
+#[tokio::test]
+async fn a_tool_says_with_what_it_is_answered() {
+    let house = House::open().await;
+    let (quick, slow) = (call("quick", "echo", "a"), call("slow", "echo", "a"));
+    let mut talk = house.talk().await;
+    assert_eq!(talk.result("tools/call", quick.clone()).await["content"][0]["text"], "a");
+    assert_eq!(talk.result("tools/call", slow.clone()).await["resultType"], "task");
+    let mut plain = house.waiting_talk(json!({}), crate::house::LONG).await;
+    assert_eq!(plain.result("tools/call", quick).await["content"][0]["text"], "a");
+    assert_eq!(plain.refusal("tools/call", slow).await, -32021);
+    assert_eq!(house.client().list(true).await.unwrap().entries.len(), 3);
 }
 
 /// The output of a tool that promises a schema is structured content, and one that is not as promised is an error.
