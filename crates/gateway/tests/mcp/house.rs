@@ -13,6 +13,8 @@ use tenure_core::status::Role;
 use tenure_gateway::server::{HttpServer, ServerFiles, ServerSettings};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
+use tenure_mcp::McpSettings;
+use tenure_mcp::offers::{OfferTable, Offers};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
@@ -66,21 +68,33 @@ impl House {
     pub(crate) async fn site(&self) -> Site {
         let identities = self.dir.path().join("who.toml");
         self.admit(&LOGINS);
-        self.serve(Some(identities)).await
+        self.serve(Some(identities), Offers::none()).await
+    }
+
+    /// A gateway that offers the tools of a file.
+    pub(crate) async fn offering_site(&self, text: &str) -> Site {
+        let path = self.dir.path().join("agents.toml");
+        std::fs::write(&path, text).unwrap();
+        let table = OfferTable::read(&path, &|_| Err("there is none".into())).unwrap();
+        let identities = self.dir.path().join("who.toml");
+        self.admit(&LOGINS);
+        self.serve(Some(identities), table.into()).await
     }
 
     /// A gateway that asks for no login.
     pub(crate) async fn open_site(&self) -> Site {
-        self.serve(None).await
+        self.serve(None, Offers::none()).await
     }
 
-    async fn serve(&self, identities: Option<PathBuf>) -> Site {
+    async fn serve(&self, identities: Option<PathBuf>, offers: Offers) -> Site {
         let tcp = vec!["127.0.0.1:0".parse().unwrap()];
         let settings = ServerSettings { tcp, identities, ..ServerSettings::default() };
         let server = HttpServer::bind(settings).await.unwrap();
         let (address, files) = (server.addresses()[0], server.files());
         let backend = EmbeddedBackend::new(self.scheduler.clone(), None);
-        let gateway = Gateway::new(backend, GatewaySettings::new("main".parse().unwrap()));
+        let usual = GatewaySettings::new("main".parse().unwrap());
+        let mcp = McpSettings { offers, ..usual.mcp.clone() };
+        let gateway = Gateway::new(backend, GatewaySettings { mcp, ..usual });
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let serving = tokio::spawn(async move {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod house;
+mod offered;
 mod older;
 mod served;
 mod talk;

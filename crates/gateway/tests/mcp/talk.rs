@@ -80,8 +80,12 @@ impl Talk {
     pub(crate) async fn post(&self, method: &str, mut params: Json) -> Answer {
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = NEWEST.into();
-        meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
-        let name = ["name", "uri"].iter().find_map(|it| params[it].as_str()).map(str::to_owned);
+        let can = &mut meta["io.modelcontextprotocol/clientCapabilities"];
+        if can.is_null() {
+            *can = json!({});
+        }
+        let name =
+            ["name", "uri", "taskId"].iter().find_map(|it| params[it].as_str()).map(str::to_owned);
         let mut talk = self.with("mcp-protocol-version", NEWEST).with("mcp-method", method);
         if let Some(name) = name {
             talk = talk.with("mcp-name", name);
