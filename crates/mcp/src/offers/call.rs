@@ -84,7 +84,8 @@ impl<P: ClientPort> OfferCall<'_, P> {
     /// Answers the call.
     ///
     /// # Errors
-    /// It brings a state that is none, its client does not know what it has to, or there is no way to the scheduler now.
+    /// It brings a state that is none, its client cannot take a task where it has to, or there is no way to the
+    /// scheduler now.
     pub(super) async fn answer(
         &self,
         request: CallToolRequestParams,

@@ -323,9 +323,7 @@ impl StepContext {
         self.block(WaitKind::Input, "input_required", prompt, None)
     }
 
-    /// CTX-05: blocks the Step until a person answers in a form. The details describe it: `schema` is a flat JSON
-    /// Schema of the answer, which then comes as JSON, and `questions` are several questions at once, each with a
-    /// `prompt` and perhaps a `schema`. Callers over MCP see the form, others the prompt and the details.
+    /// The same with details for programs: the flat JSON `schema` of the answer, or several `questions` (docs/mcp.md).
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
@@ -333,8 +331,7 @@ impl StepContext {
         self.block(WaitKind::Input, "input_required", prompt, Some(details))
     }
 
-    /// CTX-06: blocks the Step until it gets a permission. The log stores the details: never put
-    /// secrets there.
+    /// CTX-06: blocks the Step until it gets a permission. The log stores the details: never put secrets there.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.
