@@ -75,6 +75,14 @@ fn errors_md_says_which_errors_are_retryable() {
     }
 }
 
+/// PERM-17: the page on MCP lists the tools, in the order in which a model sees them.
+#[test]
+fn mcp_md_lists_every_tool() {
+    let text = read("docs/mcp.md");
+    let listed = names(&table(&text, "## Tools"));
+    assert_eq!(listed, tenure_mcp::tool_names().collect::<Vec<_>>());
+}
+
 /// CTRL-01, PERM-04, PERM-15: every operation of the catalog has its row, with whoever has it and the fields
 /// that it needs.
 #[test]

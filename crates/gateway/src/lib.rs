@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  hyper ─► guard ─► identity ─► api ──────► tenure_sdk::client ──► Backend
-//!  (server)                      live, workers, a2a                   ├─ a scheduler in process
+//!  (server)                      live, workers, a2a, mcp              ├─ a scheduler in process
 //!                                                                     └─ a cluster over NATS
 //! ```
 //!
@@ -23,6 +23,7 @@ mod guard;
 mod health;
 pub mod identity;
 mod live;
+mod mcp;
 mod metrics;
 mod openapi;
 mod problem;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use axum::Router;
 use tenure_core::id::SessionId;
 use tenure_core::{Code, Rejection};
+use tenure_mcp::McpSettings;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use backend::{Backend, EmbeddedBackend, NatsBackend, NodeAnswers};
@@ -56,6 +58,8 @@ pub struct GatewaySettings {
     pub grpc_port: Option<u16>,
     /// Whether callers have to say who they are, as the cards of agents tell them.
     pub asks_for_login: bool,
+    /// What models have at `/mcp`.
+    pub mcp: McpSettings,
 }
 
 impl GatewaySettings {
@@ -76,6 +80,7 @@ impl GatewaySettings {
             stream_idle_max: Self::STREAM_IDLE_MAX,
             grpc_port: None,
             asks_for_login: false,
+            mcp: McpSettings::default(),
         }
     }
 }
@@ -92,6 +97,8 @@ pub struct Gateway<B: Backend> {
     pub(crate) live: live::SharedStreams,
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
+    /// The server of MCP.
+    pub(crate) mcp: mcp::McpService<B>,
 }
 
 impl<B: Backend> Gateway<B> {
@@ -99,7 +106,9 @@ impl<B: Backend> Gateway<B> {
     pub fn new(backend: B, settings: GatewaySettings) -> Arc<Self> {
         let (counters, workers, live, followed) = Default::default();
         let folds = Semaphore::new(api::FOLDS_MAX);
-        Arc::new(Self { backend, settings, counters, workers, live, followed, folds })
+        let of_models = McpSettings { wait_max: settings.wait_max, ..settings.mcp.clone() };
+        let mcp = mcp::McpService::new(backend.clone(), of_models);
+        Arc::new(Self { backend, settings, counters, workers, live, followed, folds, mcp })
     }
 
     /// What the gateway counts. A server that serves it counts there too.
@@ -132,6 +141,7 @@ pub fn routes<B: Backend>(gateway: Arc<Gateway<B>>) -> Router {
         .merge(api::routes())
         .merge(a2a::routes())
         .merge(live::routes())
+        .merge(mcp::routes())
         .merge(workers::routes())
         .merge(openapi::routes())
         .merge(health::routes())

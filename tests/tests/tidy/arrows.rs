@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["tenure-core", "tenure-wire", "tenure-ports", "tenure-cluster", "tenure-scheduler"],
     ),
     ("tenure-sdk", &["tenure-core", "tenure-a2a", "tenure-wire", "tenure-ports"]),
+    ("tenure-mcp", &["tenure-core", "tenure-wire", "tenure-ports", "tenure-sdk"]),
     (
         "tenure-gateway",
         &[
@@ -29,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-ports",
             "tenure-scheduler",
             "tenure-sdk",
+            "tenure-mcp",
         ],
     ),
     ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
@@ -45,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-node",
             "tenure-sdk",
             "tenure-gateway",
+            "tenure-mcp",
             "tenure-telemetry",
             "tenure-taskfile",
         ],

@@ -10,6 +10,7 @@ use tenure::plan::into_create;
 use tenure::taskfile::{self, ReadOptions};
 use tenure_core::command::create::CreateTask;
 use tenure_gateway::a2a::{Agent, Agents, AgentsError, ServedAgents, card};
+use tenure_mcp::offers::{OfferTable, Offers, OffersError};
 
 use self::add::AddAgentArgs;
 use super::answer::{Exit, Failure, Format, Shape, Sheet, Tone, did_you_mean, output, text, toned};
@@ -135,18 +136,20 @@ fn absent(agents: &Agents, name: &str) -> Failure {
     Failure::new(Exit::NotFound, format!("there is no agent {name}")).help(help)
 }
 
-/// A file of agents, and those of it that a gateway serves. Clones share them.
+/// A file of agents, and those of it that a gateway serves, with the tools that it offers. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentsOnFile {
     path: Option<PathBuf>,
     served: ServedAgents,
+    offers: Offers,
 }
 
 impl AgentsOnFile {
     /// Reads the file; without one there are no agents.
     pub(crate) fn read(path: Option<PathBuf>) -> Result<Self, Failure> {
-        let agents = path.as_deref().map_or(Ok(Agents::default()), read_agents)?;
-        Ok(Self { path, served: agents.into() })
+        let Some(path) = path else { return Ok(Self::default()) };
+        let (served, offers) = (read_agents(&path)?.into(), read_offers(&path)?.into());
+        Ok(Self { path: Some(path), served, offers })
     }
 
     /// The agents, for a gateway.
@@ -154,15 +157,22 @@ impl AgentsOnFile {
         self.served.clone()
     }
 
+    /// The tools, for a server of MCP.
+    pub(crate) fn offers(&self) -> Offers {
+        self.offers.clone()
+    }
+
     /// Whether there is a file that can be read again.
     pub(crate) const fn has_file(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Reads the file again. If it is wrong, the agents stay as they were.
+    /// Reads the file again. If it is wrong, agents and tools stay as they were.
     pub(crate) fn reload(&self) -> Result<(), Failure> {
         if let Some(path) = &self.path {
-            self.served.replace(read_agents(path)?);
+            let (agents, offers) = (read_agents(path)?, read_offers(path)?);
+            self.served.replace(agents);
+            self.offers.replace(offers);
         }
         Ok(())
     }
@@ -171,6 +181,11 @@ impl AgentsOnFile {
 /// Reads a file of agents, with the task files that it names.
 fn read_agents(path: &Path) -> Result<Agents, Failure> {
     Ok(Agents::read(path, &read_template)?)
+}
+
+/// Reads the tools in a file of agents, with the task files that they name.
+fn read_offers(path: &Path) -> Result<OfferTable, Failure> {
+    Ok(OfferTable::read(path, &read_template)?)
 }
 
 /// The Task of a task file, without an id: each message makes one of its own.
@@ -191,6 +206,16 @@ impl From<AgentsError> for Failure {
     }
 }
 
+impl From<OffersError> for Failure {
+    fn from(error: OffersError) -> Self {
+        let help = match &error {
+            OffersError::Read { .. } => "--agents, or TENURE_AGENTS, names the file with the tools",
+            _ => "docs/mcp.md says what is in [[tools]] of a file of agents",
+        };
+        Self::caused(Exit::Usage, &error).help(help)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,18 +226,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agents.toml");
         let write = |name: &str| {
-            let text = format!("[[agents]]\nname = \"{name}\"\ndescription = \"Does it.\"\n");
+            let entry = format!("name = \"{name}\"\ndescription = \"Does it.\"\n");
+            let text = format!("[[agents]]\n{entry}[[tools]]\n{entry}");
             std::fs::write(&path, text).unwrap();
         };
         write("one");
         let agents = AgentsOnFile::read(Some(path.clone())).unwrap();
         let names = || agents.served().now().names().map(str::to_owned).collect::<Vec<_>>();
-        write("Not a name!");
-        assert!(agents.reload().is_err() && agents.has_file());
-        assert_eq!(names(), ["one"]);
+        let tools = || agents.offers().names();
+        for wrong in ["Not a name!", "task_create"] {
+            write(wrong); // The second is the name of an agent, and no name of a tool.
+            assert!(agents.reload().is_err() && agents.has_file());
+            assert_eq!((names(), tools()), (vec!["one".to_owned()], vec!["one".to_owned()]));
+        }
         write("two");
         agents.reload().unwrap();
-        assert_eq!(names(), ["two"]);
+        assert_eq!((names(), tools()), (vec!["two".to_owned()], vec!["two".to_owned()]));
         assert!(!AgentsOnFile::read(None).unwrap().has_file());
     }
 }

@@ -22,6 +22,7 @@ mod inbox;
 mod lease;
 mod logs;
 mod man;
+mod mcp;
 mod order;
 mod place;
 mod pool;
@@ -116,6 +117,8 @@ enum CliCommand {
     /// Look at the agents that a gateway lets speak A2A
     #[command(subcommand)]
     Agent(agent::AgentCommand),
+    /// Serve models over MCP on the standard streams
+    Mcp(Box<mcp::McpArgs>),
     /// Speak to an agent elsewhere over A2A
     #[command(subcommand)]
     A2a(a2a::A2aCommand),
@@ -164,6 +167,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Pool(command) => pool::run(command),
         CliCommand::Lease(command) => lease::run(command),
         CliCommand::Agent(command) => agent::run(&command),
+        CliCommand::Mcp(args) => mcp::run(&args, telemetry),
         CliCommand::A2a(command) => a2a::run(&command),
         CliCommand::Doctor(args) => doctor::run(*args),
         CliCommand::Top(args) => top::run(&args),
@@ -216,6 +220,11 @@ impl CliCommand {
             Self::Dev(_) => TelemetryArgs {
                 log: Some("warn"),
                 service: Some("tenure-dev"),
+                ..TelemetryArgs::default()
+            },
+            Self::Mcp(_) => TelemetryArgs {
+                log: Some("warn"),
+                service: Some("tenure-mcp"),
                 ..TelemetryArgs::default()
             },
             Self::Gateway(args) => TelemetryArgs {

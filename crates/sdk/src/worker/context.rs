@@ -323,8 +323,15 @@ impl StepContext {
         self.block(WaitKind::Input, "input_required", prompt, None)
     }
 
-    /// CTX-06: blocks the Step until it gets a permission. The log stores the details: never put
-    /// secrets there.
+    /// The same with details for programs: the flat JSON `schema` of the answer, or several `questions` (docs/mcp.md).
+    ///
+    /// # Errors
+    /// `stale_attempt` after a final word.
+    pub fn request_form(&self, prompt: &str, details: Object) -> Result<(), Refused> {
+        self.block(WaitKind::Input, "input_required", prompt, Some(details))
+    }
+
+    /// CTX-06: blocks the Step until it gets a permission. The log stores the details: never put secrets there.
     ///
     /// # Errors
     /// `stale_attempt` after a final word.

@@ -1,11 +1,12 @@
 //! `tenure dev` on a directory: scheduler and worker in this process.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tenure::embedded::{Embedded, LocalWorkers};
 use tenure_core::Rejection;
-use tenure_core::id::{SessionId, TaskId};
+use tenure_core::id::{PoolId, SessionId, TaskId};
 use tenure_core::view::View;
 use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::ServerSettings;
@@ -36,7 +37,7 @@ pub(super) async fn run(
     let files = data.join(FILES);
     let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
     let http = HttpHost::start(backend, server, agents, 1).await?;
-    let workers = hire(&tenure, args, (files, servers))?;
+    let workers = hire(&tenure, args.pool.clone(), args.concurrency(), (files, servers))?;
     let left = tenure.scheduler().resume_all().await?;
     args.greet(&http, &shown(args.dir()));
     if left > 0 {
@@ -60,9 +61,10 @@ pub(super) async fn run(
 }
 
 /// A worker that leaves Steps with other handlers to others, who may come over HTTP.
-fn hire(
+pub(crate) fn hire(
     tenure: &Embedded,
-    args: &DevArgs,
+    pool: PoolId,
+    concurrency: NonZeroUsize,
     (files, servers): (PathBuf, Option<ToolServers>),
 ) -> Result<LocalWorkers, Failure> {
     hide_environment();
@@ -79,8 +81,8 @@ fn hire(
     let handlers = Handlers::new().with_builtins_where(cwd, files).map_err(Rejection::from)?;
     let handlers = handlers.with_a2a(DelegationSettings::default()).map_err(Rejection::from)?;
     let handlers = with_tools(handlers, servers)?;
-    let options = Options::new(args.concurrency());
-    Ok(tenure.work_beside_others(args.pool.clone(), handlers, options)?)
+    let options = Options::new(concurrency);
+    Ok(tenure.work_beside_others(pool, handlers, options)?)
 }
 
 fn key_of(step: &StepContext) -> Option<TaskKey> {

@@ -15,6 +15,7 @@ use tenure_core::id::PoolId;
 use tenure_gateway::server::{ServerLimits, ServerSettings};
 use tenure_telemetry::Telemetry;
 
+pub(crate) use self::directory::hire;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::gateway::{HttpArgs, HttpHost};
 use crate::cli::place::{NatsArgs, is_of_environment};

@@ -11,6 +11,7 @@ use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerSettings};
 use tenure_gateway::{Backend, Gateway, GatewaySettings};
+use tenure_mcp::McpSettings;
 use tenure_ports::supervise::guard;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -96,7 +97,7 @@ impl HttpHost {
                     Ok(server) => server,
                     Err(error) => return drop(tell.send(Err(error.into()))),
                 };
-                let served = agents.served();
+                let (served, offers) = (agents.served(), agents.offers());
                 let files = has_files.then(|| HostFiles { server: server.files(), agents });
                 let addresses = server.addresses();
                 if let Some(address) = server.grpc_address() {
@@ -105,8 +106,8 @@ impl HttpHost {
                 let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
                 let usual = GatewaySettings::new(session);
                 let grpc_port = server.grpc_address().map(|address| address.port());
-                let agents = served;
-                let settings = GatewaySettings { agents, grpc_port, asks_for_login, ..usual };
+                let (agents, mcp) = (served, McpSettings { offers, ..usual.mcp.clone() });
+                let settings = GatewaySettings { agents, mcp, grpc_port, asks_for_login, ..usual };
                 let gateway = Gateway::new(backend, settings);
                 guard("the HTTP API", server.serve(gateway, shutdown)).await;
             });

@@ -79,7 +79,7 @@ impl PlaceArgs {
     }
 
     /// The directory, if no cluster is used.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.data.as_deref().unwrap_or_else(|| Path::new(DEFAULT))
     }
 

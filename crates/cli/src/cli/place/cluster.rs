@@ -253,6 +253,11 @@ impl LookArgs {
         is_typed_nats(self.url.as_deref()) || self.gateway.is_typed()
     }
 
+    /// What the server knows the caller as, as far as the options say.
+    pub(crate) const fn role(&self) -> Role {
+        self.role.role()
+    }
+
     /// The address of the gateway, if it is to be used.
     fn gateway(&self) -> Option<&str> {
         self.gateway.chosen(self.url.as_deref())

@@ -56,4 +56,4 @@ pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
 pub(crate) use self::live::LiveTask;
 pub(crate) use self::session::CallerSession;
-pub(crate) use self::socket::socket_of;
+pub(crate) use self::socket::{socket_of, soon_at_work};

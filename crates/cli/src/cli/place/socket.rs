@@ -38,7 +38,7 @@ pub(crate) fn socket_of(data: &Path) -> PathBuf {
 }
 
 /// As [`at_work`], also if the process has just begun.
-pub(super) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<Client<AnyClient>> {
+pub(crate) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<Client<AnyClient>> {
     let path = socket_of(data);
     let appears = async {
         while !path.exists() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{BadId, HandlerName, Millis, PoolId, SessionId, StepId};
@@ -35,6 +36,9 @@ pub(super) struct AgentsFile {
     push: Option<PushRules>,
     #[serde(default)]
     agents: Vec<AgentEntry>,
+    /// The tools of MCP, which its server reads for itself.
+    #[serde(default, rename = "tools")]
+    _tools: Vec<IgnoredAny>,
 }
 
 /// An agent as the file describes it.

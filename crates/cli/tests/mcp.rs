@@ -1,0 +1,208 @@
+//! `tenure mcp`: the binary as hosts of models start it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "support/dev.rs"]
+mod process;
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use process::Dev;
+use serde_json::{Value, json};
+use support::{Place, Running, TENURE};
+
+/// A process of `tenure mcp` and the host that has started it.
+struct Hosted {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    next_id: u64,
+}
+
+impl Hosted {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        let mut command = place.command(&[&["mcp"], args].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, input, output, next_id: 1 }
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn request(&mut self, method: &str, mut params: Value) -> u64 {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// The next message: whatever is on standard output is one.
+    fn message(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        let bytes = self.output.read_line(&mut line).unwrap();
+        (bytes > 0)
+            .then(|| serde_json::from_str(&line).unwrap_or_else(|_| panic!("no message: {line}")))
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params);
+        loop {
+            let message = self.message().expect("it goes on");
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].clone()
+    }
+
+    fn done(&mut self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_ne!(result["isError"], true, "{tool}: {result}");
+        result["structuredContent"].clone()
+    }
+
+    /// Closes its input, and returns its exit code, what it still said, and how long it took.
+    fn close(mut self) -> (Option<i32>, Vec<Value>, Duration) {
+        let begun = Instant::now();
+        drop(self.input.take());
+        let mut rest = Vec::new();
+        while let Some(message) = self.message() {
+            rest.push(message);
+        }
+        (self.child.wait().unwrap().code(), rest, begun.elapsed())
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn task(id: &str, command: &str) -> Value {
+    let input = json!({ "data": json!({ "run": command }).to_string(), "content_type": "application/json" });
+    let steps = json!([{ "step_id": "a", "title": "A", "handler": "exec", "input": input }]);
+    json!({ "task_id": id, "title": "T", "dispatch": "auto", "completion": "auto", "steps": steps })
+}
+
+/// Also without a server: scheduler, worker and MCP are one process on a directory.
+#[test]
+fn a_directory_is_served_and_a_closed_input_ends_it() {
+    let place = Place::new();
+    let mut host = Hosted::start(&place, &["--data", "data"]);
+    host.done("task_create", task("t", "echo hello"));
+    let ended = host.done("wait", json!({ "task_id": "t", "until": "end" }));
+    assert_eq!(ended["task"]["native_status"], "completed");
+    // Other commands reach the directory meanwhile.
+    place.tenure(&["task", "get", "t", "--data", "data"]).with(0);
+    let waits = json!({ "name": "wait", "arguments": { "task_id": "t", "until": "change", "seconds": 50 } });
+    host.request("tools/call", waits);
+    let (code, rest, took) = host.close();
+    assert_eq!(code, Some(0));
+    assert_eq!(rest.len(), 1, "whoever waits is answered: {rest:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// TERM-01: the end of the host cancels no Task. It goes on when the directory is run again.
+#[test]
+fn the_end_of_the_host_cancels_no_task() {
+    let place = Place::new();
+    let mut host = Hosted::start(&place, &["--data", "data"]);
+    host.done("task_create", task("t", "test -e go || sleep 60"));
+    while host.done("task_get", json!({ "task_id": "t" }))["counts"]["running"] != 1 {}
+    let (code, ..) = host.close();
+    assert_eq!(code, Some(0));
+    place.file("go", "");
+    let mut again = Hosted::start(&place, &["--data", "data"]);
+    let ended = again.done("wait", json!({ "task_id": "t", "until": "end", "seconds": 50 }));
+    assert_eq!(ended["task"]["native_status"], "completed", "{ended}");
+}
+
+/// Several hosts on one directory: one runs it, and another takes over when that leaves.
+#[test]
+fn a_second_host_takes_over_from_the_first() {
+    let place = Place::new();
+    let mut first = Hosted::start(&place, &["--data", "data"]);
+    first.done("task_list", json!({}));
+    let mut second = Hosted::start(&place, &["--data", "data"]);
+    second.done("task_create", task("one", "true"));
+    assert_eq!(first.done("wait", json!({ "task_id": "one", "until": "end" }))["ended"], true);
+    assert_eq!(first.close().0, Some(0));
+    let begun = Instant::now();
+    let made = loop {
+        let result = second.call("task_create", task("two", "true"));
+        if result["isError"] != true {
+            break result;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{result}");
+    };
+    assert_eq!(made["structuredContent"]["task"]["task_id"], "two");
+    assert_eq!(second.done("wait", json!({ "task_id": "two", "until": "end" }))["ended"], true);
+}
+
+/// Through a gateway, with its tools cut to those that read.
+#[test]
+fn a_gateway_is_served_with_some_tools_only() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let mut all = Hosted::start(&place, &["--http", &dev.url]);
+    all.done("task_create", task("t", "true"));
+    let mut some = Hosted::start(&place, &["--http", &dev.url, "--allow", "read-only"]);
+    let tools = some.ask("tools/list", json!({}))["result"]["tools"].clone();
+    assert!(
+        tools.as_array().unwrap().iter().all(|tool| tool["annotations"]["readOnlyHint"] == true)
+    );
+    let refused = some.call("task_cancel", json!({ "task_id": "t" }));
+    assert_eq!(refused["structuredContent"]["error"]["code"], "tool_not_available");
+    assert_eq!(some.done("task_get", json!({ "task_id": "t" }))["task_id"], "t");
+    drop((all, some));
+    dev.stop();
+}
+
+#[test]
+fn a_signal_ends_it_and_wrong_options_are_refused() {
+    let place = Place::new();
+    let mut host = Hosted::start(&place, &["--data", "data"]);
+    host.done("task_list", json!({}));
+    kill(Pid::from_raw(host.child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert!(host.message().is_none());
+    assert_eq!(host.child.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    host.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("panicked"), "{said}");
+    place.tenure(&["mcp", "--allow", "task_creat"]).with(2).saying("task_create");
+    let nobody = place.tenure(&["mcp", "--http", "http://127.0.0.1:9"]);
+    assert_eq!((nobody.code, nobody.stdout.as_str()), (Some(6), ""));
+}
+
+#[test]
+fn the_example_of_an_orchestrator_over_mcp_brings_its_task_to_the_end() {
+    let place = Place::new();
+    let example =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mcp-orchestrator/main.py");
+    let mut command = place.program("python3", &[]);
+    command.arg(example).args([TENURE, "mcp", "--data", "demo"]);
+    let ended = Running::run_to_end(&mut command).with(0);
+    assert!(ended.stdout.contains("asked: Is the report good enough to publish?"), "{ended:#?}");
+    assert!(ended.stdout.contains("refused: task_update: step_history_immutable"), "{ended:#?}");
+    assert!(ended.stdout.ends_with("ended completed\n"), "{ended:#?}");
+    assert_eq!(ended.stdout.matches("ended: completed").count(), 3, "{ended:#?}");
+}
