@@ -56,17 +56,18 @@ class Program:
 
 
 class House:
-    """One `tenure dev` with the agents of agents.toml, and the worker behind these."""
+    """One `tenure dev` with the agents and tools of a file, and the worker behind these."""
 
-    def __init__(self, tenure, place):
-        self.tenure, self.place = tenure, pathlib.Path(place)
+    def __init__(self, tenure, place, agents=AGENTS / "agents.toml", worker=AGENTS / "worker.py"):
+        self.tenure, self.place, self.agents = tenure, pathlib.Path(place), agents
+        self.place.mkdir(exist_ok=True)
         self.dev = Program(self.place / "dev.log", *self.dev_command("127.0.0.1:0"))
         self.url = self.address()
         self.dev.command = self.dev_command(self.url.removeprefix("http://"))
-        self.worker = Program(self.place / "worker.log", sys.executable, str(AGENTS / "worker.py"), TENURE_URL=self.url)
+        self.worker = Program(self.place / "worker.log", sys.executable, str(worker), TENURE_URL=self.url)
 
     def dev_command(self, at):
-        data, agents = str(self.place / "tasks"), str(AGENTS / "agents.toml")
+        data, agents = str(self.place / "tasks"), str(self.agents)
         return (self.tenure, "dev", "--data", data, "--http", at, "--agents", agents)
 
     def address(self):

@@ -1,8 +1,9 @@
-"""Clients of others against the agents of Tenure, and the client of Tenure against agents of others.
+"""Clients of others against the agents and the tools of Tenure, and the client of Tenure against agents of others.
 
 python3 tests/outsiders/run.py TENURE TOOLS [NAME...]: the program, the folder into which ./check fetches the clients,
 and which to run: by default all. A line says what was done, and how long it took.
 """
+import functools
 import os
 import pathlib
 import subprocess
@@ -14,17 +15,22 @@ import delegation
 from house import HERE, House, Program
 
 LONGEST = 120
+MCP = HERE.parent / "mcp"
 
 
 class Run:
     def __init__(self, tenure, tools, place):
-        self.tools, self.place, self.house = pathlib.Path(tools), place, House(tenure, place)
+        self.tools, self.place = pathlib.Path(tools).absolute(), place
+        self.tenure = pathlib.Path(tenure).absolute()
         self.all = {
             "a2a-sdk": lambda: self.python("a2a-sdk", "python_sdk.py"),
             "a2akit": lambda: self.python("a2akit", "a2akit_client.py"),
-            "a2a-js": lambda: self.client(self.tools / "node", "js_sdk.mjs", cwd=self.tools / "a2a-js"),
+            "a2a-js": lambda: self.client(self.tools / "node", "js_sdk.mjs", cwd=self.tools / "js"),
             "a2a-rs": lambda: self.client(self.tools / "a2a-rs" / "debug" / "rust-client"),
             "tenure": self.delegate,
+            "mcp": lambda: self.python_mcp("mcp_python.py"),
+            "mcp-js": lambda: self.mcp_client(self.tools / "node", "mcp_sdk.mjs", cwd=self.tools / "js"),
+            "mcp-inspector": lambda: self.python_mcp("mcp_inspector.py", self.tools / "node", self.inspector),
         }
 
     def client(self, *command, **more):
@@ -35,6 +41,25 @@ class Run:
 
     def python_env(self, packages):
         return os.environ | {"PYTHONPATH": str(self.tools / packages), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    @functools.cached_property
+    def house(self):
+        return House(self.tenure, self.place)
+
+    @functools.cached_property
+    def mcp_house(self):
+        return House(self.tenure, self.place / "mcp", MCP / "tools.toml", MCP / "worker.py")
+
+    @property
+    def inspector(self):
+        return self.tools / "js" / "node_modules" / "@modelcontextprotocol" / "inspector"
+
+    def mcp_client(self, *command, **more):
+        subprocess.run([*command, self.mcp_house.url], check=True, timeout=LONGEST, **more)
+
+    def python_mcp(self, script, *more):
+        command = (sys.executable, HERE / script, self.mcp_house.url, self.tenure, *more)
+        subprocess.run(command, check=True, timeout=LONGEST, env=self.python_env("mcp"))
 
     def delegate(self):
         peer = Program(self.place / "peer.log", sys.executable, str(HERE / "peer.py"), **self.python_env("a2a-sdk"))

@@ -70,13 +70,40 @@ impl Line {
         let length = match header(&head, "content-length") {
             Some(length) => length.parse()?,
             None if status == 204 => 0,
+            None if header(&head, "transfer-encoding") == Some("chunked") => {
+                return Ok(Answer { status, body: self.chunks().await? });
+            }
             None => bail!("an answer without a length: {head}"),
         };
+        let body = self.take(length).await?;
+        Ok(Answer { status, body })
+    }
+
+    /// Reads a body that comes in chunks.
+    async fn chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let end = loop {
+                match find(&self.buffer, b"\r\n") {
+                    Some(end) => break end,
+                    None => self.more().await?,
+                }
+            };
+            let size = String::from_utf8(self.take(end + 2).await?)?;
+            let size = usize::from_str_radix(size.trim_end(), 16)?;
+            body.extend(&self.take(size + 2).await?[..size]);
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    /// The next bytes, so many.
+    async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
         while self.buffer.len() < length {
             self.more().await?;
         }
-        let body = self.buffer.drain(..length).collect();
-        Ok(Answer { status, body })
+        Ok(self.buffer.drain(..length).collect())
     }
 
     /// Sends a request and reads the head of the answer; the stream that follows is read with `until`.

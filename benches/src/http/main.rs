@@ -19,6 +19,7 @@ mod echo;
 mod embedded;
 mod house;
 mod line;
+mod mcp;
 #[path = "../cluster/processes.rs"]
 mod processes;
 #[path = "../cluster/steering.rs"]

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::agent::{self, AgentPlace};
 use super::house::House;
 use super::line::{Line, get, post, stream};
+use super::mcp;
 
 /// Connections that make Tasks at a time.
 pub(crate) const LINES: usize = 64;
@@ -45,6 +46,10 @@ pub(crate) enum Visit {
     AgentLone,
     /// From the report of an artifact by an agent to the event in the stream of its caller.
     AgentStream,
+    /// A call of a tool over MCP that reads a Task.
+    McpRead,
+    /// One that makes a Task.
+    McpWrite,
 }
 
 /// A figure of a repetition.
@@ -75,6 +80,8 @@ impl Visit {
         Self::Agent,
         Self::AgentLone,
         Self::AgentStream,
+        Self::McpRead,
+        Self::McpWrite,
     ];
 
     /// `tenure dev` lets in fewer connections than there are readers.
@@ -86,6 +93,8 @@ impl Visit {
         Self::Agent,
         Self::AgentLone,
         Self::AgentStream,
+        Self::McpRead,
+        Self::McpWrite,
     ];
 
     /// What can be measured of any agent.
@@ -102,6 +111,8 @@ impl Visit {
             Self::Get => gets(house).await,
             Self::Readers => readers(house).await,
             Self::Agent | Self::AgentLone | Self::AgentStream => own_agent(self, house).await,
+            Self::McpRead => mcp::reads(house).await,
+            Self::McpWrite => mcp::writes(house).await,
         }
     }
 
@@ -224,7 +235,7 @@ thread_local! {
     static NAMED: Cell<usize> = const { Cell::new(0) };
 }
 
-fn fresh(name: &str) -> String {
+pub(super) fn fresh(name: &str) -> String {
     NAMED.set(NAMED.get() + 1);
     format!("{name}-{}", NAMED.get())
 }

@@ -40,6 +40,7 @@ use tenure_mcp::McpSettings;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use backend::{Backend, EmbeddedBackend, NatsBackend, NodeAnswers};
+pub use mcp::McpEndpoint;
 pub use metrics::Counters;
 pub use problem::HttpProblem;
 
@@ -107,7 +108,7 @@ impl<B: Backend> Gateway<B> {
         let (counters, workers, live, followed) = Default::default();
         let folds = Semaphore::new(api::FOLDS_MAX);
         let of_models = McpSettings { wait_max: settings.wait_max, ..settings.mcp.clone() };
-        let mcp = mcp::McpService::new(backend.clone(), of_models);
+        let mcp = mcp::McpService::of_tenure(backend.clone(), of_models);
         Arc::new(Self { backend, settings, counters, workers, live, followed, folds, mcp })
     }
 

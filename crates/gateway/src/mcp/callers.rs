@@ -15,7 +15,7 @@ pub(super) struct McpSession(pub(super) SessionId);
 
 /// The callers of a gateway.
 #[derive(Debug, Clone)]
-pub(super) struct HttpCallers<B> {
+pub(crate) struct HttpCallers<B> {
     backend: B,
 }
 

@@ -30,6 +30,7 @@ use serde::Deserialize;
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
+use tenure_mcp::rmcp::ServerHandler;
 use tenure_mcp::rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
 };
@@ -59,20 +60,32 @@ const SESSION_PARAMETER: &str = "session";
 /// The header that names a session of MCP, in older versions.
 const MCP_SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// The server of MCP with its sessions.
-pub(crate) struct McpService<B: Backend> {
-    inner: StreamableHttpService<McpServer<HttpCallers<B>>, BoundedSessions>,
+/// A server of MCP over HTTP, with the sessions of older versions.
+pub struct McpEndpoint<H> {
+    inner: StreamableHttpService<H, BoundedSessions>,
     sessions: Arc<BoundedSessions>,
 }
 
-impl<B: Backend> fmt::Debug for McpService<B> {
+/// The server of a gateway.
+pub(crate) type McpService<B> = McpEndpoint<McpServer<HttpCallers<B>>>;
+
+impl<H> fmt::Debug for McpEndpoint<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpService").field("sessions", &self.sessions).finish_non_exhaustive()
+        f.debug_struct("McpEndpoint").field("sessions", &self.sessions).finish_non_exhaustive()
     }
 }
 
 impl<B: Backend> McpService<B> {
-    pub(crate) fn new(backend: B, settings: McpSettings) -> Self {
+    /// The tools of Tenure for the callers of this backend.
+    pub(crate) fn of_tenure(backend: B, settings: McpSettings) -> Self {
+        let settings = Arc::new(settings);
+        Self::new(move || McpServer::new(HttpCallers::new(backend.clone()), Arc::clone(&settings)))
+    }
+}
+
+impl<H: ServerHandler> McpEndpoint<H> {
+    /// Serves what this makes: one for each request, or for each session of an older version.
+    pub fn new(handler: impl Fn() -> H + Send + Sync + 'static) -> Self {
         let sessions = Arc::new(BoundedSessions::default());
         // The guard has checked hosts and origins, with the names under which this gateway is reached. An answer of
         // which nothing is told before it is there is JSON; any other is a stream.
@@ -81,11 +94,44 @@ impl<B: Backend> McpService<B> {
             .disable_allowed_origins()
             .with_json_response(true)
             .with_max_request_body_bytes(BODY_MAX);
-        let settings = Arc::new(settings);
-        let server =
-            move || Ok(McpServer::new(HttpCallers::new(backend.clone()), Arc::clone(&settings)));
-        let inner = StreamableHttpService::new(server, Arc::clone(&sessions), config);
+        let inner =
+            StreamableHttpService::new(move || Ok(handler()), Arc::clone(&sessions), config);
         Self { inner, sessions }
+    }
+
+    /// Answers a request of this caller in this session of Tenure.
+    ///
+    /// # Errors
+    /// It names a session of MCP that somebody else has begun.
+    pub async fn answer(
+        &self,
+        who: &Identity,
+        session: SessionId,
+        mut parts: Parts,
+        text: Bytes,
+    ) -> Result<Response, HttpProblem> {
+        if begins_session(&text) {
+            // A host whose session is gone begins another one, whatever it still calls the old one.
+            parts.headers.remove(MCP_SESSION_HEADER);
+        }
+        let owner = SessionOwner {
+            principal: who.principal.clone(),
+            role: who.role,
+            session: session.clone(),
+        };
+        if named(&parts.headers).is_some_and(|id| self.sessions.is_of_another(id, &owner)) {
+            return Err(HttpProblem::not_found("there is no such session of MCP"));
+        }
+        parts.extensions.insert(McpSession(session));
+        let is_end = parts.method == Method::DELETE;
+        let mut answer = self.inner.handle(Request::from_parts(parts, Full::new(text))).await;
+        if is_end && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT; // Clients take 202 for a failure.
+        }
+        if let Some(id) = named(answer.headers()) {
+            self.sessions.belongs_to(id, owner);
+        }
+        Ok(answered(answer))
     }
 }
 
@@ -98,7 +144,7 @@ async fn serve<B: Backend>(
     State(gateway): State<Arc<Gateway<B>>>,
     request: Request,
 ) -> Result<Response, HttpProblem> {
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let who =
         parts.extensions.get::<Identity>().cloned().ok_or_else(HttpProblem::unauthenticated)?;
     let session = session_of(&parts, &who, &gateway.settings.session)?;
@@ -109,21 +155,7 @@ async fn serve<B: Backend>(
     if let Some(share) = parts.extensions.get::<BodyShare>() {
         share.grow(memory_of(&text))?;
     }
-    if begins_session(&text) {
-        // A host whose session is gone begins another one, whatever it still calls the old one.
-        parts.headers.remove(MCP_SESSION_HEADER);
-    }
-    let service = &gateway.mcp;
-    let owner = SessionOwner { principal: who.principal, role: who.role, session: session.clone() };
-    if named(&parts.headers).is_some_and(|id| service.sessions.is_of_another(id, &owner)) {
-        return Err(HttpProblem::not_found("there is no such session of MCP"));
-    }
-    parts.extensions.insert(McpSession(session));
-    let answer = service.inner.handle(Request::from_parts(parts, Full::new(text))).await;
-    if let Some(id) = named(answer.headers()) {
-        service.sessions.belongs_to(id, owner);
-    }
-    Ok(answered(answer))
+    gateway.mcp.answer(&who, session, parts, text).await
 }
 
 /// The id of the session of MCP that headers name.

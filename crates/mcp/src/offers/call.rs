@@ -108,7 +108,8 @@ impl<P: ClientPort> OfferCall<'_, P> {
             Err(refused) => return Ok(content::refused(Some(self.tool), &refused).into()),
         };
         let (task, summary) = made;
-        if self.can.tasks && self.tool.answers != OfferAnswers::Result {
+        if self.can.tasks && matches!(self.tool.answers, OfferAnswers::Either | OfferAnswers::Task)
+        {
             return self.handle(&task, &summary).await;
         }
         self.result_of(&task, &arguments).await
@@ -172,7 +173,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         if !self.state(&arguments).open(state, &view) {
             return Err(no_state());
         }
-        match self.take(&named, &responses).await? {
+        match self.take(&named, &responses).await? || self.is_late_task() {
             true => Ok(self.unfinished(&look(&self.caller.client, &named).await.map_err(trouble)?)),
             false => self.result_of(&named, &arguments).await,
         }
@@ -281,8 +282,16 @@ impl<P: ClientPort> OfferCall<'_, P> {
         answers
     }
 
+    /// Whether what is left of the call is a task for its client.
+    fn is_late_task(&self) -> bool {
+        self.can.tasks && self.tool.answers == OfferAnswers::Late
+    }
+
     /// The answer to a call whose work goes on: it names the Task, and says how to go on.
     fn unfinished(&self, seen: &SeenCall) -> CallToolResponse {
+        if self.is_late_task() {
+            return CreateTaskResult::new(shown(&seen.0, &seen.1)).into();
+        }
         unfinished(self.tool, seen).into()
     }
 }

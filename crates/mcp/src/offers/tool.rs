@@ -46,6 +46,9 @@ pub(super) enum OfferAnswers {
     Result,
     /// With a task. Clients that do not know the extension are refused: the work is long.
     Task,
+    /// With the result if it comes in time. What it asks before is asked by the answer to the call, and
+    /// with the answers the call becomes a task for clients that know these.
+    Late,
 }
 
 /// What the calls of a tool do, as its owner says: hosts go by it when they ask people for their approval.

@@ -127,6 +127,35 @@ async fn a_tool_says_with_what_it_is_answered() {
     assert_eq!(house.client().list(true).await.unwrap().entries.len(), 3);
 }
 
+/// What a late tool asks first is asked by the answer to its call, which is a task from then on.
+#[tokio::test]
+async fn a_late_tool_asks_before_it_is_a_task() {
+    let house = House::open().await;
+    house.offer(
+        "[[tools]]\nname = \"late\"\ndescription = \"Asks.\"\nhandler = \"act\"\nanswers = \"late\"\n",
+    );
+    let mut talk = house.talk().await;
+    let said = talk.result("tools/call", call("late", "echo", "a")).await;
+    assert_eq!(
+        (&said["resultType"], &said["content"][0]["text"]),
+        (&json!("complete"), &json!("a"))
+    );
+    let mut again = call("late", "ask", "where to?");
+    let asks = talk.result("tools/call", again.clone()).await;
+    assert_eq!((&asks["resultType"], asks.get("taskId")), (&json!("input_required"), None));
+    again["requestState"] = asks["requestState"].clone();
+    again["inputResponses"] = json!({"call.1.0": crate::talk::say("Rome")});
+    let made = talk.result("tools/call", again).await;
+    assert_eq!((&made["resultType"], made.get("requestState")), (&json!("task"), None));
+    let done = talk.until(&made["taskId"], "completed").await;
+    assert_eq!(done["result"]["content"][0]["text"], "Rome");
+    let mut plain = house.waiting_talk(json!({}), crate::house::LONG).await;
+    assert_eq!(
+        plain.result("tools/call", call("late", "echo", "a")).await["content"][0]["text"],
+        "a"
+    );
+}
+
 /// The output of a tool that promises a schema is structured content, and one that is not as promised is an error.
 #[tokio::test]
 async fn an_output_is_what_its_tool_promises() {
