@@ -200,13 +200,10 @@ fn refused(no: &Rejection) -> ErrorData {
 }
 
 /// The answer of a query, shortened as the query does it.
-async fn whole<P: ClientPort, Q: Query>(
-    caller: &McpCaller<P>,
-    task: &TaskId,
-    query: Q,
-) -> Result<String, Rejection>
+async fn whole<P, Q>(caller: &McpCaller<P>, task: &TaskId, query: Q) -> Result<String, Rejection>
 where
-    P: tenure_ports::client::Answers<Q>,
+    P: ClientPort + tenure_ports::client::Answers<Q>,
+    Q: Query,
 {
     let mut answer = caller.client.ask(task, query.clone()).await?;
     while length(&answer) > BYTES_MAX && query.shorten(&mut answer) {}
