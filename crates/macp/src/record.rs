@@ -124,8 +124,12 @@ impl MacpRecord {
             Some(MacpChange::Sent(envelope)) => envelope,
             _ => return Ok(None),
         };
-        let envelope = Envelope::decode(bytes.as_slice());
-        envelope.map(Some).map_err(|e| MacpReplayError::Unreadable(e.to_string()))
+        let unreadable = |problem: String| Err(MacpReplayError::Unreadable(problem));
+        match Envelope::decode(bytes.as_slice()) {
+            Ok(envelope) if envelope.sender == self.sender => Ok(Some(envelope)),
+            Ok(_) => unreadable("its envelope has another sender".to_owned()),
+            Err(e) => unreadable(e.to_string()),
+        }
     }
 }
 
