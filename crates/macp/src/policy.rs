@@ -187,8 +187,8 @@ impl MacpPolicy {
     }
 }
 
-/// Reads the rules of Task mode. Rules are closed: a name that the protocol does not have is a mistake. Names that begin
-/// with `_` or `$` are notes.
+/// Reads the rules of Task mode. Rules are closed: a name that the protocol does not have is a mistake. Names that
+/// begin with `_` or `$` are notes.
 fn read_rules(groups: &Map<String, Json>, others: &[&str]) -> Result<MacpRules, String> {
     let mut rules = MacpRules::default();
     for (group, value) in groups.iter().filter(|(name, _)| !is_note(name)) {

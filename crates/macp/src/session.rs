@@ -320,8 +320,8 @@ impl MacpSession {
         }
     }
 
-    /// Whether the one whom the task was requested of has declined, and nobody has it: then the session may be committed
-    /// without a report.
+    /// Whether the one whom the task was requested of has declined, and nobody has it: then the session may be
+    /// committed without a report.
     pub fn has_nobody_left(&self) -> bool {
         let requested = self.request.as_ref().map_or("", |it| it.requested_assignee.as_str());
         let declined = |it: &MacpDecline| it.participant == requested && !it.while_assigned;

@@ -1,4 +1,4 @@
-//! The rules of Task mode, each with a test that fails without it. `docs/macp-rules.md` has their names: G-01 and so on.
+//! The rules of Task mode, each with a test that fails without it. `docs/macp-rules.md` has their names, such as G-02.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, unreachable_pub)]
 
 mod common;

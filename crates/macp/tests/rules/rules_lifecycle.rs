@@ -14,8 +14,8 @@ fn started(ttl_ms: i64, max_suspend_ms: i64) -> Played {
     Played::begin(&start_with(&SessionStartPayload { ttl_ms, max_suspend_ms, ..start_payload() }))
 }
 
-/// L-01, MACP-02: a message at the deadline is in time. The first after it is refused and ends the session; whoever looks
-/// at the session ends it, too.
+/// L-01, MACP-02: a message at the deadline is in time. The first after it is refused and ends the session; whoever
+/// looks at the session ends it, too.
 #[test]
 fn a_session_expires_after_its_deadline() {
     let in_time = Played::new().after(TTL);

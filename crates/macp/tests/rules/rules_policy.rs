@@ -26,7 +26,7 @@ fn the_default_policy_is_always_there() {
     assert!(policies.get("other").is_none());
 }
 
-/// S-07, C-01, C-07, T-04: the three rules of Task mode are read, as JSON or as a text with JSON, with notes beside them.
+/// S-07, C-01, C-07, T-04: the rules of Task mode are read, as JSON or as a text with JSON, with notes beside them.
 #[test]
 fn the_rules_of_task_mode_are_read() {
     let rules = r#"{"assignment": {"allow_reassignment_on_reject": true, "_why": "slow"}, "$id": 7,

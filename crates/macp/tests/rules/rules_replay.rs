@@ -29,11 +29,15 @@ fn message() -> impl Strategy<Value = Envelope> {
             2 => prop_oneof![Just(0.5), Just(f64::NAN)].prop_map(move |it| update(sender, it)),
             2 => Just(complete(sender, b"out")),
             1 => Just(fail(sender)),
-            3 => any::<bool>().prop_map(move |it| commit(sender, if it { "task.completed" } else { "task.failed" }, it)),
+            3 => prop_oneof![Just(("task.completed", true)), Just(("task.failed", false))]
+                .prop_map(move |(action, positive)| commit(sender, action, positive)),
             1 => Just(start()),
         ]
     };
-    let id = prop_oneof![8 => any::<u32>().prop_map(|it| format!("m{it}")), 1 => (0..4_u8).prop_map(|it| it.to_string())];
+    let id = prop_oneof![
+        8 => any::<u32>().prop_map(|it| format!("m{it}")),
+        1 => (0..4_u8).prop_map(|it| it.to_string()),
+    ];
     (senders().prop_flat_map(of), id).prop_map(|(envelope, id)| with_id(envelope, &id))
 }
 

@@ -159,8 +159,8 @@ fn the_time_of_a_suspension_is_bound() {
     }
 }
 
-/// S-09: the same id of a session is a repetition with the same message id, and else SESSION_ALREADY_EXISTS, also when the
-/// session has ended. A stranger does not learn which message ids are known.
+/// S-09: the same id of a session is a repetition with the same message id, and else SESSION_ALREADY_EXISTS, also when
+/// the session has ended. A stranger does not learn which message ids are known.
 #[test]
 fn a_session_begins_once() {
     let mut played = Played::accepted();

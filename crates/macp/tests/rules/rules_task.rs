@@ -168,8 +168,8 @@ fn an_assignee_gives_back_only_what_the_policy_allows() {
     assert_eq!(played.session.assignee(), Some(BOB));
 }
 
-/// T-04: after the last report a TaskReject and a TaskAccept are still recorded under such a policy, and mean nothing for
-/// the Step.
+/// T-04: after the last report a TaskReject and a TaskAccept are still recorded under such a policy, and mean nothing
+/// for the Step.
 #[test]
 fn after_the_report_the_step_is_not_given_back() {
     let played = Played::under("reassign").with(&requested("t1", "")).with(&accept(ANN));

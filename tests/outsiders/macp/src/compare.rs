@@ -221,8 +221,8 @@ impl Pair {
             }
             (Err(refusal), Err(error)) if same_refusal(&refusal, &error) => {
                 note(counts, format!("steer {steer:?} {}", error.error_code()));
-                // The reference ends an overdue session also for somebody who may not steer it. Here the gateway does so
-                // when it looks the session up.
+                // The reference ends an overdue session also for somebody who may not steer it. Here the gateway does
+                // so when it looks the session up.
                 if let Some(record) = ours.expire(self.now_ms) {
                     ours.apply(&record).map_err(|e| format!("{e}: {record:?}"))?;
                     self.records.push(record);

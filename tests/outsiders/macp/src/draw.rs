@@ -238,10 +238,7 @@ impl Draw {
             5 => payload.participants = vec!["planner".into()],
             6 => payload.max_suspend_ms = self.rng.of(&[-1, i64::MIN, i64::MAX]),
             7 => payload.participants = (0..1001).map(|it| format!("w{it}")).collect(),
-            _ => {
-                payload.policy_version =
-                    self.rng.of(&["votes", "nobody", "policy.std.majority", " "]).into()
-            }
+            _ => payload.policy_version = self.rng.of(&["votes", "nobody", "votes ", " "]).into(),
         }
     }
 

@@ -2,8 +2,8 @@
 //! (macp-modes 0.13.0). They must accept the same messages, refuse with the same codes, and be in the same state after
 //! each, live and built again from the records.
 //!
-//! `cargo run -- 10000 [SEED]` plays 10,000 sequences. A sequence that differs is printed with the command that plays it
-//! alone.
+//! `cargo run -- 10000 [SEED]` plays 10,000 sequences. A sequence that differs is printed with the command that plays
+//! it alone.
 //!
 //! Four things differ on purpose, and only in them another answer is right (see `crates/macp/src/lib.rs`).
 
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use compare::Pair;
 use draw::{Draw, Rng};
+use tenure_macp::MacpSession;
 
 /// What has been seen, and how often.
 pub type Counts = BTreeMap<String, u64>;
@@ -104,6 +105,10 @@ fn sequence(seed: u64, counts: &mut Counts) -> Result<(), String> {
         pair.start(&start, draw.now(pair.now_ms), counts)?;
     }
     for _ in 0..draw.rng.below(40) {
+        // Of a session that has ended there is little to see.
+        if pair.session().is_some_and(MacpSession::has_ended) && draw.rng.below(4) == 0 {
+            break;
+        }
         pair.now_ms = draw.now(pair.now_ms);
         match draw.rng.below(20) {
             0 => {
