@@ -5,10 +5,14 @@
 //! `cargo run -- 10000 [SEED]` plays 10,000 sequences. A sequence that differs is printed with the command that plays
 //! it alone.
 //!
+//! `cargo run -- fixtures FOLDER` has tenure-macp pass the fixtures of the protocol for Task mode, which macp-runtime has
+//! in `tests/conformance`. `cargo run -- conform ARGUMENTS` is `macp-conform`, which tries a server.
+//!
 //! Four things differ on purpose, and only in them another answer is right (see `crates/macp/src/lib.rs`).
 
 mod compare;
 mod draw;
+mod fixtures;
 mod reference;
 
 use std::collections::BTreeMap;
@@ -69,6 +73,20 @@ const NEEDED: &[&str] = &[
 ];
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    match words.next().as_deref() {
+        Some("fixtures") => fixtures::run_all(&words.next().expect("the folder with the fixtures")),
+        Some("conform") => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime
+                .expect("a runtime")
+                .block_on(macp_conform::cli::main("macp-oracle conform", words))
+        }
+        _ => play(),
+    }
+}
+
+fn play() -> ExitCode {
     let number = |at: usize, default: u64| match std::env::args().nth(at) {
         Some(text) => text.parse().expect("a number: cargo run -- SEQUENCES SEED"),
         None => default,
