@@ -1,5 +1,5 @@
-//! Makes the messages of MACP from its definitions, which the crate `macp-proto` has, without `protoc`. With the feature
-//! `grpc` it makes the service, too.
+//! Makes the messages of MACP from its definitions, which the crate `macp-proto` has, without `protoc`. With the
+//! feature `grpc` it makes the service, too.
 
 use std::error::Error;
 

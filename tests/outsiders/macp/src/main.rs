@@ -5,8 +5,8 @@
 //! `cargo run -- 10000 [SEED]` plays 10,000 sequences. A sequence that differs is printed with the command that plays
 //! it alone.
 //!
-//! `cargo run -- fixtures FOLDER` has tenure-macp pass the fixtures of the protocol for Task mode, which macp-runtime has
-//! in `tests/conformance`. `cargo run -- conform ARGUMENTS` is `macp-conform`, which tries a server.
+//! `cargo run -- fixtures FOLDER` has tenure-macp pass the fixtures of the protocol for Task mode, which macp-runtime
+//! has in `tests/conformance`. `cargo run -- conform ARGUMENTS` is `macp-conform`, which tries a server.
 //!
 //! Four things differ on purpose, and only in them another answer is right (see `crates/macp/src/lib.rs`).
 
