@@ -221,6 +221,8 @@ impl Draw {
             6 => start.sender = self.rng.of(&SENDERS).into(),
             7 => start.macp_version = "2.0".into(),
             8 => start.message_id.clear(),
+            9 => start.session_id.clear(),
+            10 => start.mode = " ".into(),
             _ => {}
         }
         start
@@ -273,6 +275,8 @@ impl Draw {
             6 => envelope.payload.clear(),
             7 => envelope.message_id.clear(),
             8 => envelope.message_type.clear(),
+            9 => envelope.session_id.clear(),
+            10 => envelope.mode.clear(),
             _ => {}
         }
         envelope

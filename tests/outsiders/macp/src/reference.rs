@@ -44,10 +44,7 @@ pub fn open(
     policies: &PolicyRegistry,
     now_ms: i64,
 ) -> Result<Opened, MacpError> {
-    macp_modes::step::check_envelope_shape(env)?;
-    if env.mode.trim().is_empty() {
-        return Err(MacpError::InvalidEnvelope);
-    }
+    check_shape(env)?;
     validate_session_id_for_acceptance(&env.session_id)?;
     if env.mode != tenure_macp::TASK_MODE {
         return Err(MacpError::UnknownMode);
@@ -68,8 +65,18 @@ pub fn open(
     Ok(Opened::Session(Box::new(validated.accept(env, &mode(), Some(policy))?)))
 }
 
+/// `validate_envelope_shape` of the server, which looks at every message first.
+fn check_shape(env: &Envelope) -> Result<(), MacpError> {
+    macp_modes::step::check_envelope_shape(env)?;
+    if env.session_id.is_empty() || env.mode.trim().is_empty() {
+        return Err(MacpError::InvalidEnvelope);
+    }
+    Ok(())
+}
+
 /// `Runtime::process_message`.
 pub fn send(session: &mut Session, env: &Envelope, now_ms: i64) -> Result<StepOutcome, MacpError> {
+    check_shape(env)?;
     step(session, env, &mode(), now_ms)
 }
 
