@@ -158,6 +158,7 @@ async fn an_unused_run_is_offered_again_by_the_next_owner() {
             allowed_step_ids: Some(vec![step_id("a")]),
             bindings: None,
             instructions: Some("with care".into()),
+            on_behalf: None,
             ttl_ms: None,
             wait: Some(false),
             worker_pool_id: PoolId::new(POOL).unwrap(),
