@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  hyper ─► guard ─► identity ─► api ──────► tenure_sdk::client ──► Backend
-//!  (server)                      live, workers, a2a                   ├─ a scheduler in process
+//!  (server)                      live, workers, a2a, macp             ├─ a scheduler in process
 //!                                                                     └─ a cluster over NATS
 //! ```
 //!
@@ -23,6 +23,8 @@ mod guard;
 mod health;
 pub mod identity;
 mod live;
+#[cfg(feature = "grpc")]
+pub mod macp;
 mod metrics;
 mod openapi;
 mod problem;
@@ -52,6 +54,9 @@ pub struct GatewaySettings {
     pub agents: a2a::ServedAgents,
     /// After how long a stream of A2A ends on which nothing happens.
     pub stream_idle_max: Duration,
+    /// How MACP is served over gRPC; none: it is not.
+    #[cfg(feature = "grpc")]
+    pub macp: Option<macp::MacpSettings>,
     /// The port at which agents speak gRPC, as their cards say; none: they do not.
     pub grpc_port: Option<u16>,
     /// Whether callers have to say who they are, as the cards of agents tell them.
@@ -74,6 +79,8 @@ impl GatewaySettings {
             wait_max: Self::WAIT_MAX,
             agents: a2a::ServedAgents::default(),
             stream_idle_max: Self::STREAM_IDLE_MAX,
+            #[cfg(feature = "grpc")]
+            macp: None,
             grpc_port: None,
             asks_for_login: false,
         }
@@ -92,6 +99,9 @@ pub struct Gateway<B: Backend> {
     pub(crate) live: live::SharedStreams,
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
+    /// The sessions of MACP.
+    #[cfg(feature = "grpc")]
+    pub(crate) macp: macp::SharedSessions,
 }
 
 impl<B: Backend> Gateway<B> {
@@ -99,7 +109,17 @@ impl<B: Backend> Gateway<B> {
     pub fn new(backend: B, settings: GatewaySettings) -> Arc<Self> {
         let (counters, workers, live, followed) = Default::default();
         let folds = Semaphore::new(api::FOLDS_MAX);
-        Arc::new(Self { backend, settings, counters, workers, live, followed, folds })
+        Arc::new(Self {
+            backend,
+            settings,
+            counters,
+            workers,
+            live,
+            followed,
+            folds,
+            #[cfg(feature = "grpc")]
+            macp: macp::SharedSessions::default(),
+        })
     }
 
     /// What the gateway counts. A server that serves it counts there too.
@@ -111,6 +131,14 @@ impl<B: Backend> Gateway<B> {
     /// the file of agents allows that. A server that serves the gateway does so.
     pub async fn call_back(&self) {
         a2a::run_couriers(self.backend.clone(), self.settings.agents.clone()).await;
+    }
+
+    /// Looks after the sessions of MACP, for as long as it is polled. A server that serves the gateway does so.
+    pub async fn tend_sessions(self: Arc<Self>) {
+        #[cfg(feature = "grpc")]
+        macp::tend(self).await;
+        #[cfg(not(feature = "grpc"))]
+        std::future::pending::<()>().await;
     }
 
     /// Waits until another log may be folded here.
