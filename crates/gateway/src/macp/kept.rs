@@ -132,11 +132,6 @@ impl SharedSessions {
         new
     }
 
-    /// Forgets a session, which is read again when somebody asks for it.
-    pub(super) fn forget(&self, session_id: &str) {
-        self.kept.lock().remove(session_id);
-    }
-
     /// Notes when a session has to be looked at.
     pub(super) fn note_due(&self, session: &MacpSession) {
         let Some(at) = session.expires_at_ms() else { return };

@@ -83,6 +83,14 @@ impl MacpSettings {
     }
 }
 
+/// The policies that a file says.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_policies(text: &str) -> Result<MacpPolicies, String> {
+    MacpPolicies::parse(text).map_err(|error| error.to_string())
+}
+
 /// The routes of the service, if it is served.
 pub(crate) fn routes<B: Backend>(gateway: &Arc<Gateway<B>>) -> Router {
     let Some(mut settings) = gateway.settings.macp.clone() else { return Router::new() };

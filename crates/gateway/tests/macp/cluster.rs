@@ -10,7 +10,7 @@ use tenure_node::{Nats, Node, Settings};
 use tenure_sdk::nats::NatsSettings;
 use tenure_wire::bus::subject::Token;
 
-use crate::agent::{Agent, accept, commit, complete, request, start, update};
+use crate::agent::{accept, commit, complete, request, start, update};
 use crate::servers::{nats, redis};
 use crate::site::{Served, serve, settings};
 
@@ -54,7 +54,7 @@ async fn a_session_outlives_its_node_and_its_gateway() {
     first.stop().await;
     let _second = node(&url, &store, "n2").await;
     drop(two);
-    let ann = Agent { name: "ann".into(), ..one.agent("ann").await };
+    let ann = one.agent("ann").await;
     ann.says(&session, "TaskUpdate", &update(0.5)).await;
     assert_eq!(told.kinds(1).await, ["TaskUpdate"], "the stream goes on");
     let ack = planner.send(asks).await;

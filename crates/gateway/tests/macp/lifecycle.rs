@@ -5,11 +5,11 @@ use std::time::Duration;
 use tenure_core::status::TaskStatus;
 use tenure_macp::SessionState;
 use tenure_macp::pb::SessionStartPayload;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tonic::Code as GrpcCode;
 use uuid::Uuid;
 
-use crate::agent::{SOON, accept, code, complete, request, start, status_code, update};
+use crate::agent::{accept, code, complete, request, start, status_code, update};
 use crate::site::Site;
 
 /// A session that is suspended takes no messages, and its Task is paused; its time stands still.
@@ -54,8 +54,7 @@ async fn a_cancelled_session_cancels_its_task() {
         assert_eq!((ack.ok, ack.session_state()), (true, SessionState::Cancelled));
         assert!(ack.message_id.is_empty());
     }
-    let ended = site.client().wait_for_end(&session.parse().unwrap());
-    assert_eq!(timeout(SOON, ended).await.unwrap().unwrap().status, TaskStatus::Cancelled);
+    site.is_cancelled(&session).await;
     assert_eq!(ann.refused(&session, "TaskUpdate", &update(0.5)).await, "SESSION_NOT_OPEN");
     let unknown = planner.cancel(&Uuid::new_v4().to_string()).await.unwrap_err();
     assert_eq!(status_code(&unknown), (GrpcCode::NotFound, "SESSION_NOT_FOUND".into()));
@@ -71,8 +70,7 @@ async fn a_session_whose_time_is_over_ends_by_itself() {
     let session = planner.starts(short.clone()).await;
     planner.says(&session, "TaskRequest", &request("ann")).await;
     ann.says(&session, "TaskAccept", &accept()).await;
-    let ended = site.client().wait_for_end(&session.parse().unwrap());
-    assert_eq!(timeout(SOON, ended).await.unwrap().unwrap().status, TaskStatus::Cancelled);
+    site.is_cancelled(&session).await;
     assert_eq!(planner.state(&session).await, SessionState::Expired);
     assert_eq!(ann.refused(&session, "TaskUpdate", &update(0.5)).await, "SESSION_NOT_OPEN");
 
@@ -95,6 +93,5 @@ async fn a_new_gateway_ends_what_is_over() {
     let session = planner.starts(short).await;
     drop(first);
     let _second = site.gateway().await;
-    let ended = site.client().wait_for_end(&session.parse().unwrap());
-    assert_eq!(timeout(SOON, ended).await.unwrap().unwrap().status, TaskStatus::Cancelled);
+    site.is_cancelled(&session).await;
 }

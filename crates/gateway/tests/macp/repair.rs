@@ -5,9 +5,8 @@ use tenure_core::record::Value;
 use tenure_core::status::{FactKind, StepStatus, TaskStatus};
 use tenure_macp::pb::Envelope;
 use tenure_macp::{MacpDecision, MacpRecord, MacpSession, MacpSteer, SessionState, replay};
-use tokio::time::timeout;
 
-use crate::agent::{Agent, SOON, accept, commit, complete, now_ms, request, start, update};
+use crate::agent::{Agent, accept, commit, complete, now_ms, request, start, update};
 use crate::site::{LocalClient, Site};
 
 /// The records of a session.
@@ -82,8 +81,7 @@ async fn a_new_gateway_carries_out_what_was_left() {
     let steered = kept.steer(MacpSteer::Cancel, "planner", "", now_ms()).unwrap();
     keep(&client, &session, &steered.record.unwrap()).await;
     let _second = site.gateway().await;
-    let ended = client.wait_for_end(&session.parse().unwrap());
-    assert_eq!(timeout(SOON, ended).await.unwrap().unwrap().status, TaskStatus::Cancelled);
+    site.is_cancelled(&session).await;
 }
 
 /// Two gateways serve one session in turn: what one has accepted, the other knows. The records alone tell the same

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tenure_core::id::{AgentId, SessionId};
-use tenure_core::status::Role;
+use tenure_core::status::{Role, TaskStatus};
 use tenure_gateway::macp::MacpSettings;
 use tenure_gateway::server::{HttpServer, ServerSettings};
 use tenure_gateway::{Backend, EmbeddedBackend, Gateway, GatewaySettings};
@@ -18,8 +18,9 @@ use tenure_scheduler::{ClientLink, Config, Scheduler};
 use tenure_sdk::client::Client;
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use crate::agent::{Agent, Wire};
+use crate::agent::{Agent, SOON, Wire};
 
 /// The session of Tenure in which the Tasks are.
 pub(crate) const SESSION: &str = "agents";
@@ -85,7 +86,14 @@ impl Site {
         self.client_in(SESSION)
     }
 
-    pub(crate) fn client_in(&self, session: &str) -> LocalClient {
+    /// Waits until the Task of a session is cancelled.
+    pub(crate) async fn is_cancelled(&self, session: &str) {
+        let (client, task) = (self.client(), session.parse().unwrap());
+        let ended = timeout(SOON, client.wait_for_end(&task)).await.expect("it ends soon");
+        assert_eq!(ended.unwrap().status, TaskStatus::Cancelled);
+    }
+
+    fn client_in(&self, session: &str) -> LocalClient {
         let session = SessionId::new(session).unwrap();
         let macp = AgentId::new("macp").unwrap();
         Client::new(self.scheduler.client(Role::Orchestrator, macp, session))

@@ -35,15 +35,21 @@ async fn a_session_is_a_task_with_one_step() {
     analyst.says(&session, "TaskUpdate", &update(0.3)).await;
     let view = client.get(&task).await.unwrap();
     assert_eq!(view.steps[0].status, StepStatus::Running);
-    assert_eq!(view.steps[0].progress.as_ref().unwrap().percent, Some(30.0));
+    assert_eq!(
+        view.steps[0].facts.as_ref().unwrap().progress.as_ref().unwrap().percent,
+        Some(30.0)
+    );
 
     let output = br#"{"revenue": "$2.3M"}"#;
     let ack = analyst.says(&session, "TaskComplete", &complete(output)).await;
     assert_eq!(ack.session_state(), SessionState::Open, "MACP-09");
     let view = client.get(&task).await.unwrap();
     assert_eq!(view.task.native_status, TaskStatus::Running);
-    assert_eq!(view.steps[0].output.as_ref().unwrap().data().unwrap(), output);
-    assert_eq!(view.steps[0].result_summary.as_deref(), Some("revenue up"));
+    assert_eq!(
+        view.steps[0].facts.as_ref().unwrap().output.as_ref().unwrap().data().unwrap(),
+        output
+    );
+    assert_eq!(view.steps[0].facts.as_ref().unwrap().result_summary.as_deref(), Some("revenue up"));
     assert_eq!(view.attempts[0].outcome, Some(Outcome::Completed));
     assert_eq!(view.runs[0].end_reason, Some(EndReason::Completed));
 
@@ -152,7 +158,8 @@ async fn a_quiet_assignee_keeps_its_step() {
     ann.says(&session, "TaskAccept", &accept()).await;
     let task = session.parse().unwrap();
     let before = site.client().get(&task).await.unwrap();
-    let lasts_ms = before.attempts[0].lease_expires_at.unwrap() - before.attempts[0].started_at;
+    let holder = before.steps[0].holder.as_ref().unwrap();
+    let lasts_ms = holder.lease_expires_at - before.attempts[0].started_at;
     assert!(lasts_ms > 300_000 - 5_000, "{lasts_ms}");
     ann.says(&session, "TaskComplete", &complete(b"1")).await;
 }
