@@ -76,16 +76,14 @@ impl<B: Backend> SessionStream<B> {
         while !self.is_over {
             let told = tokio::select! {
                 told = next_of(&mut self.followed) => {
-                    return Some(told.map(|it| answer(Told::Envelope(it))));
+                    return Some(told?.map(|it| answer(Told::Envelope(it))));
                 }
                 request = next_request(&mut self.requests) => match request {
-                    None => {
-                        self.requests = None;
-                        if self.followed.is_none() {
-                            return None; // Nobody asks for anything any more.
-                        }
-                        continue;
-                    }
+                    None => match self.end_soon().await {
+                        Ok(true) => continue,
+                        Ok(false) => return None,
+                        Err(status) => Err(status),
+                    },
                     Some(Ok(request)) => self.take(request).await,
                     Some(Err(status)) => Err(status),
                 },
@@ -97,6 +95,18 @@ impl<B: Backend> SessionStream<B> {
             }
         }
         None
+    }
+
+    /// The caller sends nothing more: it is told what is there now, and then the stream ends. Whether there may be
+    /// something.
+    async fn end_soon(&mut self) -> Result<bool, Status> {
+        self.requests = None;
+        let (Some(followed), Some(id)) = (&mut self.followed, &self.session_id) else {
+            return Ok(false);
+        };
+        let session = followed.sessions.shown(id).await?;
+        followed.last = Some(session.map_or(0, |session| session.ordinal()));
+        Ok(true)
     }
 
     /// Takes what the caller sends.
@@ -192,7 +202,7 @@ fn answer(told: Told) -> StreamSessionResponse {
 
 async fn next_of<B: Backend>(
     followed: &mut Option<FollowedSession<B>>,
-) -> Result<Envelope, Status> {
+) -> Option<Result<Envelope, Status>> {
     match followed {
         Some(followed) => followed.next().await,
         None => std::future::pending().await,
@@ -224,6 +234,8 @@ struct FollowedSession<B: Backend> {
     from: Option<String>,
     /// A commit that is not read yet.
     taken: Option<Commit>,
+    /// The place after which nothing is told, if there is one.
+    last: Option<u64>,
 }
 
 impl<B: Backend> FollowedSession<B> {
@@ -231,25 +243,45 @@ impl<B: Backend> FollowedSession<B> {
         let task = super::kept::task_of(&sessions.settings.session, id);
         let commits = sessions.client.watch_live(&task, 0).boxed();
         let read = std::collections::VecDeque::new();
-        Ok(Self { sessions, task, commits, read, ordinal: 0, after, from: None, taken: None })
+        Ok(Self {
+            sessions,
+            task,
+            commits,
+            read,
+            ordinal: 0,
+            after,
+            from: None,
+            taken: None,
+            last: None,
+        })
     }
 
-    /// The next message. After the last one of a session this waits for ever. Nothing is lost if the returned future is
-    /// dropped: a commit that was taken is read as a whole.
-    async fn next(&mut self) -> Result<Envelope, Status> {
+    /// The next message; none behind the last one that is to be told. After the last one of a session this waits for
+    /// ever. Nothing is lost if the returned future is dropped: a commit that was taken is read as a whole.
+    async fn next(&mut self) -> Option<Result<Envelope, Status>> {
         loop {
             if let Some(envelope) = self.read.pop_front() {
-                return Ok(envelope);
+                return Some(Ok(envelope));
             }
-            if self.taken.is_none() {
-                let Some(commit) = self.commits.next().await else {
-                    return std::future::pending().await;
-                };
-                self.taken = Some(commit.map_err(MacpFault::from)?);
+            if self.last.is_some_and(|last| self.ordinal >= last) {
+                return None;
             }
-            self.take().await?;
-            self.taken = None;
+            if let Err(fault) = self.read_more().await {
+                return Some(Err(fault.into()));
+            }
         }
+    }
+
+    async fn read_more(&mut self) -> MacpResult<()> {
+        if self.taken.is_none() {
+            let Some(commit) = self.commits.next().await else {
+                return std::future::pending().await;
+            };
+            self.taken = Some(commit?);
+        }
+        self.take().await?;
+        self.taken = None;
+        Ok(())
     }
 
     async fn take(&mut self) -> MacpResult<()> {

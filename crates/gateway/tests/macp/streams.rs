@@ -8,7 +8,9 @@ use tokio::time::timeout;
 use tonic::Code as GrpcCode;
 use uuid::Uuid;
 
-use crate::agent::{SOON, accept, code, commit, complete, request, start, status_code, update};
+use crate::agent::{
+    SOON, Stream, accept, code, commit, complete, request, start, status_code, update,
+};
 use crate::site::Site;
 
 /// MACP-15: a late reader gets all that was accepted, in its order, and what follows; another one begins behind a place.
@@ -61,6 +63,24 @@ async fn a_stream_says_why_it_tells_nothing() {
     let mut both = planner.stream().await.unwrap();
     both.to.send(Default::default()).unwrap();
     assert_eq!(both.next().await.unwrap_err().code(), GrpcCode::InvalidArgument);
+}
+
+/// Who sends nothing more is told what is there, and then the stream ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_when_its_caller_has_said_all() {
+    let site = Site::open().await;
+    let gateway = site.gateway().await;
+    let planner = gateway.agent("planner").await;
+    let session = planner.starts(start(&["ann"])).await;
+    planner.says(&session, "TaskRequest", &request("ann")).await;
+    let Stream { to, mut told } = planner.follows(&session, 0).await;
+    drop(to);
+    let mut kinds = Vec::new();
+    while let Some(next) = timeout(SOON, told.message()).await.expect("it ends soon").unwrap() {
+        let Some(Told::Envelope(envelope)) = next.response else { panic!("{next:?}") };
+        kinds.push(envelope.message_type);
+    }
+    assert_eq!(kinds, ["SessionStart", "TaskRequest"]);
 }
 
 /// A message on a stream comes back when it is accepted; a refusal comes inline; to a session that is over it ends the
