@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "tenure-core",
             "tenure-a2a",
+            "tenure-macp",
             "tenure-wire",
             "tenure-ports",
             "tenure-scheduler",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenure_core::command::{Close, Complete, Dispatch, OnBehalf, StepReport, Why};
 use tenure_core::id::{AgentId, CommandId, PoolId, StepId};
 use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput};
-use tenure_core::record::{Progress, RetryPolicy, Value};
+use tenure_core::record::{Object, Progress, RetryPolicy, Value};
 use tenure_core::retry_policy::Limit;
 use tenure_core::status::{StepStatus, WaitKind};
 use tenure_core::{Code, Command, Context, Rejection};
@@ -116,10 +116,17 @@ fn requested(step: StepId, request: &TaskRequestPayload) -> Vec<Command> {
         input: value(&request.input),
         claim_only_by,
         retry_policy: Some(policy()),
+        ext: soft_deadline(request.deadline_unix_ms),
         ..StepInput::bare(step)
     };
     let add = Operation::AddStep { reason: None, step };
     vec![Command::TaskUpdate { operations: vec![add] }, Command::SubmitTask(Why::default())]
+}
+
+/// MACP-11: who reads the Task sees it, and nothing follows from it.
+fn soft_deadline(unix_ms: i64) -> Option<Object> {
+    let shown = || Object::from_iter([("deadline_unix_ms".into(), unix_ms.into())]);
+    (unix_ms > 0).then(shown)
 }
 
 /// P19: nobody but the requester tries again.

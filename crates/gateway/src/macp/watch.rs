@@ -121,6 +121,7 @@ impl<B: Backend> ServedSessions<B> {
             others: HashMap::new(),
             told: VecDeque::new(),
             look_at: Instant::now() + LOOK,
+            begun_ms: now_ms(),
             _permit: permit,
         };
         watched.look_at_all().await?;
@@ -146,6 +147,8 @@ struct WatchedSessions<B: Backend> {
     others: HashMap<TaskId, Option<String>>,
     told: VecDeque<SessionLifecycleEvent>,
     look_at: Instant,
+    /// When the watcher began, in milliseconds since 1970.
+    begun_ms: i64,
     _permit: StreamPermit,
 }
 
@@ -188,7 +191,7 @@ impl<B: Backend> WatchedSessions<B> {
     }
 
     async fn look_at_all(&mut self) -> MacpResult<()> {
-        let mut ids = self.sessions.ids(self.states.is_empty()).await?;
+        let mut ids = self.sessions.ids(false).await?;
         let goes_on =
             |state: &SessionState| matches!(state, SessionState::Open | SessionState::Suspended);
         let known = self.states.iter().filter(|(_, state)| goes_on(state));
@@ -207,6 +210,10 @@ impl<B: Backend> WatchedSessions<B> {
         }
         let state = session.state();
         let before = self.states.insert(id.to_owned(), state);
+        if before.is_none() && session.has_ended() && session.bound().started_at_ms < self.begun_ms
+        {
+            return Ok(()); // It was over before anybody watched.
+        }
         if before.is_none() {
             self.tell(EventType::Created, &session);
         }

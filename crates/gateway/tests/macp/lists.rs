@@ -88,6 +88,8 @@ async fn watchers_are_told_of_sessions() {
     let site = Site::open().await;
     let gateways = [site.gateway().await, site.gateway().await];
     let (planner, ann) = (gateways[0].agent("planner").await, gateways[1].agent("ann").await);
+    let over = planner.starts(start(&["ann"])).await;
+    planner.cancel(&over).await.unwrap();
     let there = planner.starts(start(&["ann"])).await;
     let asked = ann.request(WatchSessionsRequest {});
     let mut watched = ann.wire.0.clone().watch_sessions(asked).await.unwrap().into_inner();

@@ -164,6 +164,22 @@ async fn a_quiet_assignee_keeps_its_step() {
     ann.says(&session, "TaskComplete", &complete(b"1")).await;
 }
 
+/// MACP-11: a request that asks for an end in the past is shown with it, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_of_a_request_ends_nothing() {
+    let site = Site::open().await;
+    let gateway = site.gateway().await;
+    let (planner, ann) = (gateway.agent("planner").await, gateway.agent("ann").await);
+    let session = planner.starts(start(&["ann"])).await;
+    planner.says(&session, "TaskRequest", &request("ann")).await;
+    let view = site.client().get(&session.parse().unwrap()).await.unwrap();
+    let ext = view.steps[0].spec.ext.clone().unwrap();
+    assert_eq!(ext["deadline_unix_ms"], 1_735_689_600_000_i64);
+    ann.says(&session, "TaskAccept", &accept()).await;
+    ann.says(&session, "TaskComplete", &complete(b"1")).await;
+    assert_eq!(planner.state(&session).await, SessionState::Open);
+}
+
 /// MACP-12: a session that tries another one again says so in its intent, and its Task has the relation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_is_another_task_that_names_the_first() {
@@ -182,7 +198,7 @@ async fn a_retry_is_another_task_that_names_the_first() {
     );
 }
 
-/// Whoever ends the Task beside the session cancels that: it takes no message any more.
+/// MACP-17: whoever ends the Task beside the session cancels that: it takes no message any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_somebody_ends_ends_its_session() {
     let site = Site::open().await;
