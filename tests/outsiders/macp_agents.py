@@ -1,10 +1,12 @@
 """The SDK of MACP for Python, as it is, against `tenure dev` with gRPC, which is killed in the middle.
 
-python3 tests/outsiders/macp_sdk.py TENURE PLACE: a program that was built with the feature `grpc`, and a folder.
+python3 tests/outsiders/macp_agents.py TENURE PLACE: a program that was built with the feature `grpc`, and a folder.
 """
 import pathlib
+import queue
 import subprocess
 import sys
+import threading
 import time
 
 from macp_sdk import AuthConfig, MacpClient
@@ -163,17 +165,27 @@ def the_agents(site):
     """The example of this repository, and a watcher beside it."""
     worker = Program(site.log.with_name("worker.log"), sys.executable, str(AGENT / "worker.py"), "--target", site.target)
     worker.said(r"(waits) for sessions")
-    watched = SessionLifecycleWatcher(site.client("planner")).changes()
+    events = queue.Queue()
+
+    def watch():
+        try:
+            SessionLifecycleWatcher(site.client("planner")).watch(events.put)
+        except MacpTransportError:
+            pass  # The gateway is killed later.
+
+    threading.Thread(target=watch, daemon=True).start()
+    there, _, _ = sessions_of(site, started)
+    while events.get(timeout=30).session.session_id != there.session_id:
+        pass
     told = subprocess.run([sys.executable, str(AGENT / "requester.py"), "--target", site.target], text=True,
                           check=True, capture_output=True, timeout=60).stdout
     assert '"revenue": "$2.3M"' in told and "phase: Committed" in told, told
     session = told.split()[1]
     kinds = []
-    for event in watched:
+    while "RESOLVED" not in kinds:
+        event = events.get(timeout=30)
         if event.session.session_id == session:
             kinds.append(event.event_type)
-        if "RESOLVED" in kinds:
-            break
     assert kinds == ["CREATED", "RESOLVED"], kinds
     worker.said(rf"({session}: committed)")
 
