@@ -67,8 +67,8 @@ def sessions_of(site, start):
     """The same session for each of the actors, as the SDK asks each to bring its own login."""
     planner = TaskSession(site.client("planner"))
     start(planner)
-    theirs = {name: TaskSession(site.client(name), session_id=planner.session_id) for name in ("analyst-agent", "other")}
-    return planner, theirs["analyst-agent"], theirs["other"]
+    theirs = [TaskSession(site.client(name), session_id=planner.session_id) for name in ("analyst-agent", "other")]
+    return planner, *theirs
 
 
 def started(session, **more):
@@ -163,7 +163,8 @@ def killed_in_the_middle(site):
 
 def the_agents(site):
     """The example of this repository, and a watcher beside it."""
-    worker = Program(site.log.with_name("worker.log"), sys.executable, str(AGENT / "worker.py"), "--target", site.target)
+    work = [sys.executable, str(AGENT / "worker.py"), "--target", site.target]
+    worker = Program(site.log.with_name("worker.log"), *work)
     worker.said(r"(waits) for sessions")
     events = queue.Queue()
 

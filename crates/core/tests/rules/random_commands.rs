@@ -540,15 +540,13 @@ impl Reader<'_> {
                 (asker, claim_command(run, &self.step_in(StepStatus::Ready, self.c)))
             }
             23..=25 => {
-                let some = match self.c.is_multiple_of(6) {
-                    true => vec![id(&self.step_in(StepStatus::Ready, self.a))],
-                    false => vec![id(&self.step(self.a)), id(&self.step(self.b))],
-                };
-                let on_behalf = OnBehalf {
-                    declined: self.c.is_multiple_of(4).then(|| reason("busy", "")),
-                    lease_ms: Some(1_000 + u64::from(self.b)),
-                    worker_id: agent_id(agent),
-                };
+                let mut some = vec![id(&self.step(self.a)), id(&self.step(self.b))];
+                if self.c.is_multiple_of(6) {
+                    some = vec![id(&self.step_in(StepStatus::Ready, self.a))];
+                }
+                let declined = self.c.is_multiple_of(4).then(|| reason("busy", ""));
+                let lease_ms = Some(1_000 + u64::from(self.b));
+                let on_behalf = OnBehalf { declined, lease_ms, worker_id: agent_id(agent) };
                 let dispatch = Dispatch {
                     allowed_step_ids: (self.c.is_multiple_of(3)).then_some(some),
                     bindings: None,

@@ -19,7 +19,7 @@ use tenure_macp::task_pb::{
 use tenure_macp::{MacpChange, MacpEffect, MacpReport, MacpSession};
 
 use super::MACP_POOL;
-use super::kept::{KeptSession, UndoneRecord};
+use super::cached::{CachedSession, UndoneRecord};
 use super::serve::ServedSessions;
 use super::status::MacpResult;
 use crate::Backend;
@@ -39,7 +39,7 @@ const CODE_BYTES_MAX: usize = 64;
 
 impl<B: Backend> ServedSessions<B> {
     /// Carries out the last record, if perhaps nobody has.
-    pub(super) async fn carry_out(&self, kept: &mut KeptSession) -> MacpResult<()> {
+    pub(super) async fn carry_out(&self, kept: &mut CachedSession) -> MacpResult<()> {
         let (Some(undone), Some(session)) = (&kept.undone, &kept.session) else { return Ok(()) };
         for (at, command) in commands(session, undone)?.into_iter().enumerate() {
             let id = format!("macp:{}:{at}", undone.place);

@@ -10,9 +10,9 @@ use tenure_macp::MacpPage;
 use tenure_macp::pb::ListSessionsResponse;
 use tenure_ports::ClientPort as _;
 
+use super::cached::session_of;
 use super::caller::MacpCaller;
 use super::facts;
-use super::kept::session_of;
 use super::serve::ServedSessions;
 use super::start::{PROTOCOL, SESSION};
 use super::status::{MacpFault, MacpResult};

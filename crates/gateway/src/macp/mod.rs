@@ -2,7 +2,7 @@
 //!
 //! A session is a Task with one Step, and what clients see of it is the fold of the facts that the Task keeps
 //! (`macp_envelope`). `tenure-macp` has all rules; here they are asked, and what they say is carried out. A gateway
-//! keeps nothing of its own but copies of folds ([`kept`]) and what nobody keeps: signals. So any gateway may take
+//! keeps nothing of its own but copies of folds ([`cached`]) and what nobody keeps: signals. So any gateway may take
 //! the next message of a session.
 //!
 //! ```text
@@ -15,10 +15,10 @@
 //! whoever reads the session next carries the effect of its last fact out: the commands have ids that follow from the
 //! place of the fact, so nothing happens twice.
 
+mod cached;
 mod caller;
 mod effects;
 mod facts;
-mod kept;
 mod lists;
 mod serve;
 mod service;
@@ -38,8 +38,8 @@ use tenure_core::id::SessionId;
 use tenure_macp::MacpPolicies;
 use tenure_macp::pb::macp_runtime_service_server::MacpRuntimeServiceServer;
 
+pub(crate) use self::cached::SharedSessions;
 pub(crate) use self::caller::with_credentials;
-pub(crate) use self::kept::SharedSessions;
 use self::service::MacpService;
 pub(crate) use self::tend::tend;
 use crate::guard::FollowingAnswer;

@@ -15,8 +15,8 @@ use tenure_ports::client::LogPage;
 use tenure_sdk::client::Client;
 use tenure_wire::bus::subject::Token;
 
+use super::cached::CachedSession;
 use super::caller::MacpCaller;
-use super::kept::KeptSession;
 use super::status::{MacpFault, MacpResult};
 use super::{MacpSettings, facts, now_ms};
 use crate::identity::{Allowed, Identity};
@@ -178,7 +178,7 @@ impl<B: Backend> ServedSessions<B> {
     pub(super) fn known(
         &self,
         session_id: &str,
-    ) -> MacpResult<Arc<tokio::sync::Mutex<KeptSession>>> {
+    ) -> MacpResult<Arc<tokio::sync::Mutex<CachedSession>>> {
         if !is_session_id(session_id) {
             return Err(not_found(session_id).into());
         }
@@ -186,13 +186,13 @@ impl<B: Backend> ServedSessions<B> {
     }
 
     /// Reads what was kept meanwhile, and carries out what perhaps nobody has.
-    pub(super) async fn catch_up(&self, kept: &mut KeptSession) -> MacpResult<()> {
+    pub(super) async fn catch_up(&self, kept: &mut CachedSession) -> MacpResult<()> {
         self.read_on(kept).await?;
         self.carry_out(kept).await
     }
 
     /// Reads what was kept meanwhile.
-    async fn read_on(&self, kept: &mut KeptSession) -> MacpResult<()> {
+    async fn read_on(&self, kept: &mut CachedSession) -> MacpResult<()> {
         loop {
             let page = facts::read(&self.client, &kept.task, kept.read).await?;
             let Some(page) = page else {
@@ -209,7 +209,7 @@ impl<B: Backend> ServedSessions<B> {
         }
     }
 
-    fn take(&self, kept: &mut KeptSession, record: MacpRecord) -> MacpResult<()> {
+    fn take(&self, kept: &mut CachedSession, record: MacpRecord) -> MacpResult<()> {
         kept.take(record)?;
         if let Some(session) = &kept.session {
             self.gateway.macp.note_due(session);
@@ -220,7 +220,7 @@ impl<B: Backend> ServedSessions<B> {
     /// Keeps a record, and carries it out. False: the Task has changed meanwhile.
     pub(super) async fn keep(
         &self,
-        kept: &mut KeptSession,
+        kept: &mut CachedSession,
         record: MacpRecord,
     ) -> MacpResult<bool> {
         let Some(version) = kept.version else { return Ok(false) };

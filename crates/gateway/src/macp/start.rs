@@ -12,8 +12,8 @@ use tenure_macp::{
     is_session_id, open,
 };
 
+use super::cached::{CachedSession, task_of};
 use super::effects::{policy, shortened};
-use super::kept::{KeptSession, task_of};
 use super::serve::{ServedSessions, contended};
 use super::status::MacpResult;
 use super::{MACP_POOL, now_ms};
@@ -70,7 +70,7 @@ impl<B: Backend> ServedSessions<B> {
     /// Makes the Task if it is not there, and keeps the start. False: somebody else has done something.
     async fn begin(
         &self,
-        kept: &mut KeptSession,
+        kept: &mut CachedSession,
         envelope: &Envelope,
         record: MacpRecord,
     ) -> MacpResult<bool> {

@@ -240,7 +240,7 @@ struct FollowedSession<B: Backend> {
 
 impl<B: Backend> FollowedSession<B> {
     fn behind(sessions: ServedSessions<B>, id: &str, after: u64) -> Result<Self, Status> {
-        let task = super::kept::task_of(&sessions.settings.session, id);
+        let task = super::cached::task_of(&sessions.settings.session, id);
         let commits = sessions.client.watch_live(&task, 0).boxed();
         let read = std::collections::VecDeque::new();
         Ok(Self {

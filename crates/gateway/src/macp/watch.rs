@@ -181,7 +181,7 @@ impl<B: Backend> WatchedSessions<B> {
             return Ok(known.clone());
         }
         let id = self.sessions.id_of(task).await?;
-        if super::kept::session_of(task).is_none() && id.is_some() {
+        if super::cached::session_of(task).is_none() && id.is_some() {
             self.others.insert(task.clone(), id.clone());
         }
         if self.others.len() > OTHERS_MAX {

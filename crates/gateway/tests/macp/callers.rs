@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::agent::{accept, code, request, start, status_code};
 use crate::site::Site;
 
-/// MACP-16: the sender is the principal of the token: `Send` refuses in its Ack who has none, and all other methods by a
-/// status; some methods are for everybody.
+/// MACP-16: the sender is the principal of the token: `Send` refuses in its Ack who has none, and all other methods by
+/// a status; some methods are for everybody.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sender_is_the_principal_of_its_token() {
     let site = Site::open().await;

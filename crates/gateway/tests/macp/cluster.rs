@@ -35,8 +35,8 @@ async fn gateway(nats: &str) -> Served {
     serve(NatsBackend::new(NatsSettings::new(nats), name, session).unwrap(), settings(), None).await
 }
 
-/// MACP-15 and mechanisms 3: two gateways serve one session on real servers; history, duplicates and the assignee outlive
-/// the node that has written them, and a gateway that dies.
+/// MACP-15 and mechanisms 3: two gateways serve one session on real servers; history, duplicates and the assignee
+/// outlive the node that has written them, and a gateway that dies.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_outlives_its_node_and_its_gateway() {
     let (nats, redis) = (nats(), redis(&[]));

@@ -13,8 +13,8 @@ use crate::agent::{
 };
 use crate::site::Site;
 
-/// MACP-15: a late reader gets all that was accepted, in its order, and what follows; another one begins behind a place.
-/// What was done to the session as a whole takes no place.
+/// MACP-15: a late reader gets all that was accepted, in its order, and what follows; another one begins behind a
+/// place. What was done to the session as a whole takes no place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_reader_gets_everything() {
     let site = Site::open().await;

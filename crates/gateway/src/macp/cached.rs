@@ -19,7 +19,7 @@ const SIGNALS_MAX: usize = 256;
 
 /// A session as far as this gateway has read it.
 #[derive(Debug)]
-pub(super) struct KeptSession {
+pub(super) struct CachedSession {
     /// Its Task.
     pub(super) task: TaskId,
     /// The fold of its records; none before its start.
@@ -43,7 +43,7 @@ pub(super) struct UndoneRecord {
     pub(super) effect: Option<MacpEffect>,
 }
 
-impl KeptSession {
+impl CachedSession {
     fn of(task: TaskId) -> Self {
         Self { task, session: None, read: 0, version: None, undone: None, is_cut_off: false }
     }
@@ -90,7 +90,7 @@ impl KeptSession {
 /// What all requests of a gateway share of its sessions.
 #[derive(Debug)]
 pub(crate) struct SharedSessions {
-    kept: Mutex<HashMap<String, Arc<tokio::sync::Mutex<KeptSession>>>>,
+    kept: Mutex<HashMap<String, Arc<tokio::sync::Mutex<CachedSession>>>>,
     /// When sessions have to be looked at.
     due: Mutex<BTreeSet<(i64, String)>>,
     /// Told when a session is due earlier than all others.
@@ -115,7 +115,7 @@ impl SharedSessions {
         &self,
         tenure: &SessionId,
         session_id: &str,
-    ) -> Arc<tokio::sync::Mutex<KeptSession>> {
+    ) -> Arc<tokio::sync::Mutex<CachedSession>> {
         let mut kept = self.kept.lock();
         if let Some(known) = kept.get(session_id) {
             return Arc::clone(known);
@@ -126,7 +126,7 @@ impl SharedSessions {
                 kept.remove(&idle);
             }
         }
-        let new = KeptSession::of(task_of(tenure, session_id));
+        let new = CachedSession::of(task_of(tenure, session_id));
         let new = Arc::new(tokio::sync::Mutex::new(new));
         kept.insert(session_id.to_owned(), Arc::clone(&new));
         new
