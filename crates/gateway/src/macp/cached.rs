@@ -134,10 +134,16 @@ impl SharedSessions {
 
     /// Notes when a session has to be looked at.
     pub(super) fn note_due(&self, session: &MacpSession) {
-        let Some(at) = session.expires_at_ms() else { return };
+        if let Some(at) = session.expires_at_ms() {
+            self.look_at(at, &session.bound().session_id);
+        }
+    }
+
+    /// Notes that a session has to be looked at then.
+    pub(super) fn look_at(&self, at: i64, session_id: &str) {
         let mut due = self.due.lock();
         let is_first = due.first().is_none_or(|(first, _)| at < *first);
-        due.insert((at, session.bound().session_id.clone()));
+        due.insert((at, session_id.to_owned()));
         drop(due);
         if is_first {
             self.sooner.notify_one();

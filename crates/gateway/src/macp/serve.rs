@@ -105,14 +105,15 @@ impl<B: Backend> ServedSessions<B> {
         for _ in 0..TRIES_MAX {
             self.catch_up(&mut kept).await?;
             let now = now_ms();
-            let session = match kept.is_cut_off {
-                true => kept.shown(),
-                false => kept.session.clone(),
-            };
+            let is_cut_off = kept.is_cut_off;
+            let session = if is_cut_off { kept.shown() } else { kept.session.clone() };
             let session = session.ok_or_else(|| not_found(session_id))?;
             let steered = session.steer(steer, &caller.name, reason, now)?;
             let is_kept = match steered.record {
-                Some(record) => self.keep(&mut kept, record).await?,
+                Some(record) => match self.keep(&mut kept, record).await {
+                    Err(_) if kept.is_cut_off && !is_cut_off => false, // It is judged again as what it is.
+                    kept => kept?,
+                },
                 None => true,
             };
             if is_kept {

@@ -41,12 +41,12 @@ impl<B: Backend> ServedSessions<B> {
     async fn tend_until(&self, look_at: &mut Instant) -> MacpResult<()> {
         if *look_at <= Instant::now() {
             for id in self.ids(false).await? {
-                self.tend_one(&id).await?;
+                self.tend_one(&id).await;
             }
             *look_at = Instant::now() + LOOK;
         }
         for id in self.gateway.macp.take_due(now_ms()) {
-            self.tend_one(&id).await?;
+            self.tend_one(&id).await;
         }
         let next = self.gateway.macp.next_due().map(|at| {
             let left = u64::try_from(at.saturating_sub(now_ms())).unwrap_or(0);
@@ -60,13 +60,17 @@ impl<B: Backend> ServedSessions<B> {
     }
 
     /// Looks after one session. What is wrong with it concerns no other.
-    async fn tend_one(&self, id: &str) -> MacpResult<()> {
+    async fn tend_one(&self, id: &str) {
         match self.look_after(id).await {
+            Ok(()) => {}
             Err(MacpFault::Refused(refusal)) => {
                 tracing::debug!(session = id, %refusal, "a session cannot be looked after");
-                Ok(())
             }
-            done => done,
+            Err(MacpFault::Trouble(refused)) => {
+                tracing::debug!(session = id, %refused, "a session is looked after a little later");
+                let pause_ms = i64::try_from(PAUSE.as_millis()).unwrap_or(i64::MAX);
+                self.gateway.macp.look_at(now_ms().saturating_add(pause_ms), id);
+            }
         }
     }
 }

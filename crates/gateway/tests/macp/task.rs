@@ -4,7 +4,7 @@ use tenure_core::Code;
 use tenure_core::status::{EndReason, Outcome, StepStatus, TaskStatus};
 use tenure_macp::SessionState;
 
-use crate::agent::{accept, commit, complete, fail, reject, request, start, update};
+use crate::agent::{accept, code, commit, complete, fail, reject, request, start, update};
 use crate::site::Site;
 
 /// MACP-02, MACP-05, MACP-07 to MACP-10: the seed's session, message by message, as its Task shows it.
@@ -210,6 +210,11 @@ async fn a_task_that_somebody_ends_ends_its_session() {
     site.client().cancel(&task, "by hand").await.unwrap();
     assert_eq!(ann.refused(&session, "TaskAccept", &accept()).await, "SESSION_NOT_OPEN");
     assert_eq!(planner.state(&session).await, SessionState::Cancelled);
+    let other = site.gateway().await; // It finds out by itself.
+    let second = other.agent("planner").await;
+    assert_eq!(code(&second.suspend(&session).await.unwrap()), "SESSION_NOT_OPEN");
+    let ack = second.cancel(&session).await.unwrap();
+    assert_eq!((ack.ok, ack.session_state()), (true, SessionState::Cancelled));
     let ended = site.client().cancel(&task, "again").await.unwrap_err();
     assert_eq!(ended.code, Code::TaskTerminal);
 }
