@@ -61,6 +61,7 @@ pub(super) async fn manual(client: &Client<NatsClient>, count: usize) -> Result<
             allowed_step_ids: Some([StepId::new(format!("s{at}"))?].into_iter().collect()),
             bindings: None,
             instructions: None,
+            on_behalf: None,
             ttl_ms: None,
             wait: Some(true),
             worker_pool_id: PoolId::new(TIMED)?,

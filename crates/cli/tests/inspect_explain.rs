@@ -205,6 +205,7 @@ fn a_run_is_kept_by_its_scope() {
             allowed_step_ids: Some(vec!["a".parse().unwrap()]),
             bindings: None,
             instructions: None,
+            on_behalf: None,
             ttl_ms: None,
             wait: None,
             worker_pool_id: "default".parse().unwrap(),

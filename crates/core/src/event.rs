@@ -458,6 +458,9 @@ pub struct StepClaimed {
     /// The build of the worker's program, if its `hello` named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_build: Option<SmolStr>,
+    /// Whether the dispatcher of the Run claimed for the worker (CLAIM-16).
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub on_behalf: bool,
 }
 
 /// A blocked or failed Step may run again.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  hyper ─► guard ─► identity ─► api ──────► tenure_sdk::client ──► Backend
-//!  (server)                      live, workers, a2a, mcp              ├─ a scheduler in process
+//!  (server)                      live, workers, a2a, macp, mcp        ├─ a scheduler in process
 //!                                                                     └─ a cluster over NATS
 //! ```
 //!
@@ -23,6 +23,8 @@ mod guard;
 mod health;
 pub mod identity;
 mod live;
+#[cfg(feature = "grpc")]
+pub mod macp;
 mod mcp;
 mod metrics;
 mod openapi;
@@ -55,6 +57,9 @@ pub struct GatewaySettings {
     pub agents: a2a::ServedAgents,
     /// After how long a stream of A2A ends on which nothing happens.
     pub stream_idle_max: Duration,
+    /// How MACP is served over gRPC; none: it is not.
+    #[cfg(feature = "grpc")]
+    pub macp: Option<macp::MacpSettings>,
     /// The port at which agents speak gRPC, as their cards say; none: they do not.
     pub grpc_port: Option<u16>,
     /// Whether callers have to say who they are, as the cards of agents tell them.
@@ -79,6 +84,8 @@ impl GatewaySettings {
             wait_max: Self::WAIT_MAX,
             agents: a2a::ServedAgents::default(),
             stream_idle_max: Self::STREAM_IDLE_MAX,
+            #[cfg(feature = "grpc")]
+            macp: None,
             grpc_port: None,
             asks_for_login: false,
             mcp: McpSettings::default(),
@@ -98,6 +105,9 @@ pub struct Gateway<B: Backend> {
     pub(crate) live: live::SharedStreams,
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
+    /// The sessions of MACP.
+    #[cfg(feature = "grpc")]
+    pub(crate) macp: macp::SharedSessions,
     /// The server of MCP.
     pub(crate) mcp: mcp::McpService<B>,
 }
@@ -109,7 +119,18 @@ impl<B: Backend> Gateway<B> {
         let folds = Semaphore::new(api::FOLDS_MAX);
         let of_models = McpSettings { wait_max: settings.wait_max, ..settings.mcp.clone() };
         let mcp = mcp::McpService::of_tenure(backend.clone(), of_models);
-        Arc::new(Self { backend, settings, counters, workers, live, followed, folds, mcp })
+        Arc::new(Self {
+            backend,
+            settings,
+            counters,
+            workers,
+            live,
+            followed,
+            folds,
+            #[cfg(feature = "grpc")]
+            macp: macp::SharedSessions::default(),
+            mcp,
+        })
     }
 
     /// What the gateway counts. A server that serves it counts there too.
@@ -121,6 +142,14 @@ impl<B: Backend> Gateway<B> {
     /// the file of agents allows that. A server that serves the gateway does so.
     pub async fn call_back(&self) {
         a2a::run_couriers(self.backend.clone(), self.settings.agents.clone()).await;
+    }
+
+    /// Looks after the sessions of MACP, for as long as it is polled. A server that serves the gateway does so.
+    pub async fn tend_sessions(self: Arc<Self>) {
+        #[cfg(feature = "grpc")]
+        macp::tend(self).await;
+        #[cfg(not(feature = "grpc"))]
+        std::future::pending::<()>().await;
     }
 
     /// Waits until another log may be folded here.

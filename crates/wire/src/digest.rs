@@ -312,6 +312,7 @@ mod tests {
                 environment_ref: Some("e".into()),
             }),
             instructions: Some("be brief".into()),
+            on_behalf: None,
             ttl_ms: Some(RunTtl::Ms(60_000)),
             wait: Some(true),
             worker_pool_id: PoolId::new("p").unwrap(),

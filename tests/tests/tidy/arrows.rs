@@ -9,6 +9,7 @@ use super::{assert_none, metadata, root, text};
 const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-core", &[]),
     ("tenure-a2a", &["tenure-core"]),
+    ("tenure-macp", &["tenure-core"]),
     ("tenure-wire", &["tenure-core"]),
     ("tenure-ports", &["tenure-core", "tenure-wire"]),
     ("tenure-testkit", &["tenure-core", "tenure-wire", "tenure-ports"]),
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "tenure-core",
             "tenure-a2a",
+            "tenure-macp",
             "tenure-wire",
             "tenure-ports",
             "tenure-scheduler",

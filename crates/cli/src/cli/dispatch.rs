@@ -102,6 +102,7 @@ impl DispatchArgs {
             allowed_step_ids: (!self.steps.is_empty()).then(|| self.steps.clone()),
             bindings: (bindings != Bindings::default()).then_some(bindings),
             instructions: self.instructions.clone(),
+            on_behalf: None,
             ttl_ms: self.ttl,
             wait: Some(self.wait),
             worker_pool_id,

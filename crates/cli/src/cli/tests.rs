@@ -109,8 +109,6 @@ fn commands_that_are_named_are_there() {
         for said in commands(&text) {
             count += 1;
             let word = unknown(&tenure, &said);
-            let is_of_feature = |word: &&str| *word == "--a2a-grpc" && cfg!(not(feature = "grpc"));
-            let word = word.filter(|word| !is_of_feature(word));
             assert_eq!(word, None, "{path}: `tenure {said}`");
         }
     }

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::tx::{By, Did};
-use super::{Caller, Command, Cx, Grant, NextStepNeeds, Tx};
+use super::{Caller, Command, Cx, Grant, NextStepNeeds, OnBehalf, Tx};
 use crate::eligibility::{
     Asker, Obstacle, Obstacles, has_handler, is_in_scope, named_claimer, obstacles,
 };
@@ -41,10 +41,22 @@ struct Under {
     dispatched_by: AgentId,
     worker_id: AgentId,
     origin: Option<Arc<WorkerOrigin>>,
+    /// What the caller says that claims for the worker (CLAIM-16).
+    on_behalf: Option<OnBehalf>,
 }
 
 impl Tx<'_, '_> {
     pub(super) fn claim(&mut self, run_id: RunId, step_id: &StepId) -> Result<Did, Rejection> {
+        self.claim_as(run_id, step_id, None)
+    }
+
+    /// The same for the caller, or for the worker that an orchestrator names (CLAIM-16).
+    pub(super) fn claim_as(
+        &mut self,
+        run_id: RunId,
+        step_id: &StepId,
+        on_behalf: Option<OnBehalf>,
+    ) -> Result<Did, Rejection> {
         let run_pos = self.task.run_or_reject(run_id)?;
         self.check_run(run_pos)?;
         self.task.check_dispatchable()?;
@@ -59,7 +71,8 @@ impl Tx<'_, '_> {
             .with("step_id", step_id.as_str())
         })?;
         let step = &self.task.steps[pos];
-        let asker = Asker { run: Some(run), worker: Some(&self.cx.caller.agent) };
+        let worker = on_behalf.as_ref().map_or(&self.cx.caller.agent, |it| &it.worker_id);
+        let asker = Asker { run: Some(run), worker: Some(worker) };
         let task = (&self.task.head, self.task.tally());
         refuse(obstacles(task, &step.spec, &step.state, asker), step)?;
         let under = Under {
@@ -67,8 +80,9 @@ impl Tx<'_, '_> {
             worker_pool_id: run.worker_pool_id.clone(),
             allowed_step_ids: run.allowed_step_ids.as_deref().map(<[_]>::to_vec),
             dispatched_by: run.dispatched_by.clone(),
-            worker_id: self.cx.caller.agent.clone(),
+            worker_id: worker.clone(),
             origin: self.cx.caller.origin.clone(),
+            on_behalf,
         };
         self.open(pos, under)
     }
@@ -108,6 +122,7 @@ impl Tx<'_, '_> {
             dispatched_by: system_agent(),
             worker_id: grant.worker_id.clone(),
             origin: grant.origin.clone(),
+            on_behalf: None,
         };
         self.open(pos, under)
     }
@@ -115,7 +130,11 @@ impl Tx<'_, '_> {
     fn open(&mut self, pos: Pos, under: Under) -> Result<Did, Rejection> {
         let step = &self.task.steps[pos];
         let policy = self.task.policy_of(&step.spec);
-        let lease_ms = self.cx.limits.lease_ms_under(policy.as_deref());
+        let asked_for = under.on_behalf.as_ref().and_then(|it| it.lease_ms);
+        let lease_ms = asked_for.map_or_else(
+            || self.cx.limits.lease_ms_under(policy.as_deref()),
+            |ms| ms.max(self.cx.limits.lease_ms_min),
+        );
         let origin = under.origin.filter(|_| self.task.head.rules >= Rules::Second);
         let WorkerOrigin { worker_host, worker_build } =
             origin.as_deref().cloned().unwrap_or_default();
@@ -134,8 +153,13 @@ impl Tx<'_, '_> {
             retry_policy: policy,
             worker_host,
             worker_build,
+            on_behalf: under.on_behalf.is_some(),
         };
-        let by = By { agent: under.worker_id, run: Some(under.run_id) };
+        let agent = match &under.on_behalf {
+            Some(_) => self.cx.caller.agent.clone(),
+            None => under.worker_id,
+        };
+        let by = By { agent, run: Some(under.run_id) };
         self.emit_on(by, pos, Body::StepClaimed(Box::new(event)))?;
         let attempt = next_pos(self.task.attempts.len() - 1);
         Ok(Did { made: Made::Attempt(attempt), waits: None })

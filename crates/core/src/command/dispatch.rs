@@ -6,15 +6,16 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::close::reason_or;
 use super::tx::Did;
-use super::{Dispatch, Tx};
+use super::{Dispatch, OnBehalf, Tx};
 use crate::eligibility::{has_handler, is_assigned_elsewhere, is_in_scope};
-use crate::event::{Body, RunDispatched};
+use crate::event::{Body, RunDispatched, RunEnded};
 use crate::id::{AgentId, HandlerName, Millis, PoolId, RunId};
 use crate::patch::deduplicated;
 use crate::record::StepSpec;
 use crate::reject::{Code, Rejection};
-use crate::status::StepStatus;
+use crate::status::{EndReason, StepStatus};
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::{Made, Run, Taken, Task};
@@ -37,8 +38,36 @@ impl Tx<'_, '_> {
         };
         self.emit(self.caller(), Body::RunDispatched(Box::new(event)))?;
         let run = crate::table::next_pos(self.task.runs.len() - 1);
-        Ok(Did { made: Made::Run(run), waits: given.waits(run) })
+        let did = Did { made: Made::Run(run), waits: given.waits(run) };
+        match &given.on_behalf {
+            None => Ok(did),
+            Some(it) => self.use_at_once(given, it).map(|made| Did { made, ..did }),
+        }
     }
+
+    /// CLAIM-16: the new Run claims its Step, or is declined, in the commit that made it.
+    fn use_at_once(&mut self, given: &Dispatch, by: &OnBehalf) -> Result<Made, Rejection> {
+        let run_id = self.cx.stamp.run_id;
+        if by.declined.is_none() {
+            let only = given.allowed_step_ids.iter().flatten().next();
+            let step_id = only.ok_or_else(one_step)?;
+            return self.claim_as(run_id, step_id, Some(by.clone())).map(|did| did.made);
+        }
+        let event = RunEnded {
+            run_id,
+            end_reason: EndReason::Declined,
+            reason: by.declined.as_ref().map(|why| reason_or(Some(why), "declined")),
+            worker_id: Some(by.worker_id.clone()),
+        };
+        self.emit(self.caller(), Body::RunEnded(event))?;
+        Ok(Made::Run(crate::table::next_pos(self.task.runs.len() - 1)))
+    }
+}
+
+/// The refusal of a dispatch on behalf of a worker that does not name its Step.
+pub(super) fn one_step() -> Rejection {
+    let message = "on_behalf claims one step: name it, alone, in allowed_step_ids";
+    Rejection::invalid("allowed_step_ids", message)
 }
 
 impl Task {

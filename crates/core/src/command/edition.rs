@@ -17,7 +17,7 @@ use crate::rules::Rules;
 use crate::status::Role;
 
 /// Fields that only the second edition has, wherever they stand in a command.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 17] = [
     "accept_late",
     "blocked_ms",
     "cancel_grace_ms",
@@ -27,6 +27,7 @@ const FIELDS: [&str; 16] = [
     "grace_ms",
     "inputs_from",
     "labels",
+    "on_behalf",
     "on_failure",
     "on_lease_doubt",
     "optional_wait_ms",

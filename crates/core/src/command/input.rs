@@ -197,6 +197,9 @@ pub struct Dispatch {
     /// Instructions for the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
+    /// For whom the caller uses the Run itself, in the same commit (CLAIM-16).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf: Option<OnBehalf>,
     /// How long the Run waits to be used, default `agents.run_ttl_ms` (DISP-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<RunTtl>,
@@ -211,8 +214,8 @@ impl Dispatch {
     /// A Run for any Step of a pool; the answer comes at once.
     pub const fn to(worker_pool_id: PoolId) -> Self {
         let (allowed_step_ids, bindings, instructions) = (None, None, None);
-        let (ttl_ms, wait) = (None, None);
-        Self { allowed_step_ids, bindings, instructions, ttl_ms, wait, worker_pool_id }
+        let (on_behalf, ttl_ms, wait) = (None, None, None);
+        Self { allowed_step_ids, bindings, instructions, on_behalf, ttl_ms, wait, worker_pool_id }
     }
 
     /// How long the Run waits to be used, in milliseconds; `None`: for ever.
@@ -226,6 +229,30 @@ impl Dispatch {
 
     pub(super) fn waits(&self, run: Pos) -> Option<Wait> {
         self.wait.unwrap_or(false).then_some(Wait::RunEnd(run))
+    }
+}
+
+/// The worker for which a gateway uses a Run at once, as that worker has no link of its own (CLAIM-16).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OnBehalf {
+    /// Declines the Run for this reason, and claims nothing (RUN-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declined: Option<ReasonInput>,
+    /// How long the lease of the claim lasts, default as for every claim (LEASE-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// The worker.
+    pub worker_id: AgentId,
+}
+
+impl OnBehalf {
+    /// How long a lease may last, in milliseconds: from a second to eight days.
+    pub const LEASE_MS: RangeInclusive<u64> = 1_000..=691_200_000;
+
+    /// A claim for this worker.
+    pub const fn of(worker_id: AgentId) -> Self {
+        Self { declined: None, lease_ms: None, worker_id }
     }
 }
 

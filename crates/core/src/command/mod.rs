@@ -63,7 +63,8 @@ use crate::task::{Made, Task, Written};
 pub use absent::not_its_runs;
 pub use input::{
     AppendProgress, Close, Complete, Dispatch, EndRun, Grant, KeepFact, Link, NextStepNeeds,
-    RetryEnded, RetrySteps, RunAndWhy, RunOutcome, RunTtl, StepReport, Unlimited, Unlink, Why,
+    OnBehalf, RetryEnded, RetrySteps, RunAndWhy, RunOutcome, RunTtl, StepReport, Unlimited, Unlink,
+    Why,
 };
 pub use operator::{Operator, check_principal, check_session, check_tool};
 pub use run_end::GiveBack;

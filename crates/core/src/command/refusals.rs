@@ -102,6 +102,9 @@ impl Operator {
                 C::CreationUnfinished,
                 C::TaskNotDispatchable,
                 C::StepNotFound,
+                C::StepOutOfScope,
+                C::StepAlreadyClaimed,
+                C::StepNotReady,
             ],
             Self::SubmitTask => &[
                 C::TaskTerminal,

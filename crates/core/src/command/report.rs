@@ -48,7 +48,9 @@ impl Tx<'_, '_> {
                 }
             }
             Some(to) => {
-                check_orchestrator_move(from, to, rules)?;
+                if !(to == StepStatus::Running && self.is_held_on_behalf(pos)) {
+                    check_orchestrator_move(from, to, rules)?;
+                }
                 self.write(pos, to, report)?;
             }
         }
@@ -203,8 +205,8 @@ impl Tx<'_, '_> {
     }
 
     pub(super) fn note_progress(&mut self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
-        let worker = self.cx.caller.role == Role::Worker;
-        let attempt_id = self.task.current_attempt_id(pos).filter(|_| worker);
+        let by_holder = self.cx.caller.role == Role::Worker || self.is_held_on_behalf(pos);
+        let attempt_id = self.task.current_attempt_id(pos).filter(|_| by_holder);
         let event = StepUpdated {
             attempt_id,
             lease_expires_at: attempt_id.map(|_| self.new_expiry(pos)),
@@ -217,7 +219,13 @@ impl Tx<'_, '_> {
     fn new_expiry(&self, pos: Pos) -> Millis {
         let attempt = self.task.steps[pos].state.current.map(|at| &self.task.attempts[at]);
         let policy = attempt.and_then(|a| a.retry_policy.as_deref());
-        after(self.now(), self.cx.limits.lease_ms_under(policy))
+        let asked_for = attempt.filter(|a| a.on_behalf).map(|a| a.lease_ms);
+        after(self.now(), asked_for.unwrap_or_else(|| self.cx.limits.lease_ms_under(policy)))
+    }
+
+    /// CLAIM-16: whether an orchestrator holds the Step for a worker, so that its reports are the holder's.
+    fn is_held_on_behalf(&self, pos: Pos) -> bool {
+        self.task.steps[pos].state.current.is_some_and(|at| self.task.attempts[at].on_behalf)
     }
 
     /// The fields that every report may carry.

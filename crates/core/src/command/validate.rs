@@ -3,7 +3,8 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{Command, Cx, Dispatch, GiveBack, KeepFact, RunTtl, StepReport};
+use super::dispatch::one_step;
+use super::{Command, Cx, Dispatch, GiveBack, KeepFact, OnBehalf, RunTtl, StepReport};
 use crate::event::Bindings;
 use crate::id::{ArtifactId, Ref, StepId, system_agent};
 use crate::limits::Limits;
@@ -428,6 +429,26 @@ fn ends_run(report: &StepReport, cx: &Cx<'_>) -> bool {
 }
 
 /// DISP-02, DISP-06.
+/// CLAIM-16: a worker with a name of its own, one Step, and a lease within its bounds.
+fn on_behalf(by: &OnBehalf, ids: Option<&[StepId]>, limits: &Limits) -> Result<(), Rejection> {
+    if by.worker_id == system_agent() {
+        let message = "the name `system` is the scheduler's own";
+        return Err(Rejection::invalid("on_behalf.worker_id", message));
+    }
+    reason(by.declined.as_ref(), limits)?;
+    if ids.map(<[StepId]>::len) != Some(1) && by.declined.is_none() {
+        return Err(one_step());
+    }
+    match by.lease_ms {
+        Some(ms) if !OnBehalf::LEASE_MS.contains(&ms) => {
+            let (least, most) = OnBehalf::LEASE_MS.into_inner();
+            let message = format!("lease_ms is {ms}; it goes from {least} to {most}");
+            Err(Rejection::invalid("on_behalf.lease_ms", message))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn dispatch(given: &Dispatch, limits: &Limits) -> Result<(), Rejection> {
     let ids = given.allowed_step_ids.as_deref();
     if ids.is_some_and(<[StepId]>::is_empty) {
@@ -441,6 +462,9 @@ fn dispatch(given: &Dispatch, limits: &Limits) -> Result<(), Rejection> {
         let message =
             format!("ttl_ms is {ms}; it goes from {least} to {most}, or is \"unlimited\"");
         return Err(Rejection::invalid("ttl_ms", message));
+    }
+    if let Some(by) = &given.on_behalf {
+        on_behalf(by, ids, limits)?;
     }
     let ids = ids.unwrap_or_default().iter().map(StepId::as_str);
     let beside = given.instructions.as_ref().map_or(0, String::len);

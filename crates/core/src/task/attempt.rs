@@ -71,6 +71,9 @@ pub struct Attempt {
     pub ended_at: Option<Millis>,
     /// How long each lease lasts, in milliseconds (LEASE-02).
     pub lease_ms: u64,
+    /// Whether an orchestrator claimed for its worker, which has no link (CLAIM-16).
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub on_behalf: bool,
     /// End of the lease as the log says it (LEASE-05).
     pub lease_expires_at: Millis,
     /// Time of the last report that the log has (PROG-08).

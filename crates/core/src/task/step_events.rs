@@ -175,7 +175,7 @@ impl Task {
             step_id: self.steps[pos].spec.step_id.clone(),
             run,
             run_id: p.run_id,
-            worker_id: event.actor.clone(),
+            worker_id: if p.on_behalf { &p.worker_id } else { &event.actor }.clone(),
             origin: WorkerOrigin::of(p.worker_host.as_deref(), p.worker_build.as_deref())
                 .map(Arc::new),
             ordinal: p.ordinal,
@@ -201,6 +201,7 @@ impl Task {
             begun_at: None,
             ended_at: None,
             lease_ms: u64::try_from(p.lease_expires_at.saturating_sub(at.time)).unwrap_or(0),
+            on_behalf: p.on_behalf,
             lease_expires_at: p.lease_expires_at,
             progress_at: None,
             previous: self.steps[pos].state.last_attempt,
@@ -355,6 +356,7 @@ impl Task {
             (true, "worker_cancelled") => EndReason::Cancelled,
             (true, "worker_timeout" | "schedule_to_close_timeout") => EndReason::TimedOut,
             (true, _) => EndReason::FinishedWithoutTerminalStepStatus,
+            (false, _) if self.attempts[attempt].on_behalf => EndReason::Completed,
             (false, _) if ending.run == Some(self.attempts[attempt].run_id) => EndReason::Completed,
             (false, _) => EndReason::Revoked,
         }

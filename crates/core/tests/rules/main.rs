@@ -37,6 +37,7 @@ mod rules_lease;
 mod rules_limits;
 mod rules_loss;
 mod rules_occ_idem;
+mod rules_on_behalf;
 mod rules_optional;
 mod rules_output;
 mod rules_patch;

@@ -17,7 +17,7 @@ use common::*;
 use proptest::prelude::*;
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{
-    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, KeepFact, Link, RetrySteps,
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, KeepFact, Link, OnBehalf, RetrySteps,
     RunAndWhy, RunOutcome, RunTtl, StepReport, Unlink, Why,
 };
 use tenure_core::event::{Body, LeaseEnd, StepTakenOver};
@@ -540,11 +540,18 @@ impl Reader<'_> {
                 (asker, claim_command(run, &self.step_in(StepStatus::Ready, self.c)))
             }
             23..=25 => {
-                let some = vec![id(&self.step(self.a)), id(&self.step(self.b))];
+                let mut some = vec![id(&self.step(self.a)), id(&self.step(self.b))];
+                if self.c.is_multiple_of(6) {
+                    some = vec![id(&self.step_in(StepStatus::Ready, self.a))];
+                }
+                let declined = self.c.is_multiple_of(4).then(|| reason("busy", ""));
+                let lease_ms = Some(1_000 + u64::from(self.b));
+                let on_behalf = OnBehalf { declined, lease_ms, worker_id: agent_id(agent) };
                 let dispatch = Dispatch {
                     allowed_step_ids: (self.c.is_multiple_of(3)).then_some(some),
                     bindings: None,
                     instructions: None,
+                    on_behalf: self.c.is_multiple_of(6).then_some(on_behalf),
                     ttl_ms: [None, Some(RunTtl::Ms(1_000)), Some(RunTtl::UNLIMITED)]
                         [usize::from(self.c) % 3],
                     wait: None,

@@ -201,6 +201,7 @@ fn a_claim_brings_everything_the_work_needs() {
         allowed_step_ids: None,
         bindings: Some(Bindings { thread_id: Some("th".into()), environment_ref: None }),
         instructions: Some("be quick".into()),
+        on_behalf: None,
         ttl_ms: None,
         wait: None,
         worker_pool_id: pool_id("main"),

@@ -58,9 +58,14 @@ impl BodyMemory {
         Ok(())
     }
 
+    /// A share of the memory of which nothing is taken yet.
+    pub(super) fn share(&self) -> BodyShare {
+        BodyShare { all: Arc::clone(&self.all), state: Arc::default() }
+    }
+
     /// The same body, which ends with an error once it takes too much.
     pub(super) fn weigh(&self, body: Body) -> (Body, BodyShare) {
-        let share = BodyShare { all: Arc::clone(&self.all), state: Arc::default() };
+        let share = self.share();
         if body.is_end_stream() {
             return (body, share);
         }

@@ -56,6 +56,22 @@ fn is_for_everybody(path: &str) -> bool {
     FOR_EVERYBODY.contains(&path) || a2a::is_card(path)
 }
 
+/// Whether the route itself refuses who is not known.
+fn asks_itself(path: &str) -> bool {
+    #[cfg(feature = "grpc")]
+    return crate::macp::asks_itself(path);
+    #[cfg(not(feature = "grpc"))]
+    return path.is_empty();
+}
+
+/// Whether the body goes on for as long as its sender likes, and each of its messages is bounded.
+fn has_endless_body(path: &str) -> bool {
+    #[cfg(feature = "grpc")]
+    return crate::macp::has_endless_body(path);
+    #[cfg(not(feature = "grpc"))]
+    return path.is_empty();
+}
+
 /// How long a read may still take when the gateway stops. A long poll would take much longer.
 const READS_WHEN_STOPPING: Duration = Duration::from_millis(500);
 
@@ -126,12 +142,20 @@ impl RequestGuard {
         self.memory.check(&parts.headers)?;
         let mut login = None;
         if !is_for_everybody(parts.uri.path()) {
-            let (identity, watch) = self.identify(&parts.headers, &peer)?;
-            parts.extensions.insert(identity);
-            login = watch;
+            match self.identify(&parts.headers, &peer) {
+                Ok((identity, watch)) => {
+                    parts.extensions.insert(identity);
+                    login = watch;
+                }
+                Err(_) if asks_itself(parts.uri.path()) => {}
+                Err(denial) => return Err(denial),
+            }
         }
         parts.headers.remove(AUTHORIZATION); // Nothing behind this needs it, or could log it.
-        let (body, share) = self.memory.weigh(body);
+        let (body, share) = match has_endless_body(parts.uri.path()) {
+            true => (body, self.memory.share()),
+            false => self.memory.weigh(body),
+        };
         parts.extensions.insert(share.clone()); // For routes that make much of a body.
         Ok(Admitted { request: Request::from_parts(parts, body), share, login })
     }

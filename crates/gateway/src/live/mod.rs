@@ -70,6 +70,15 @@ impl SharedStreams {
     pub(crate) fn open(&self, who: &Identity) -> Result<StreamPermit, HttpProblem> {
         self.streams.open(who)
     }
+
+    /// The same for a caller of this name.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[cfg(feature = "grpc")]
+    pub(crate) fn open_as(&self, name: &str) -> Result<StreamPermit, HttpProblem> {
+        self.streams.open_as(name)
+    }
 }
 
 /// The routes of streams and of bytes.

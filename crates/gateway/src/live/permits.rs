@@ -56,7 +56,12 @@ impl OpenStreams {
 
     /// Opens one for a caller.
     pub(super) fn open(self: &Arc<Self>, who: &Identity) -> Result<StreamPermit, HttpProblem> {
-        let principal = SmolStr::new(who.principal.as_str());
+        self.open_as(who.principal.as_str())
+    }
+
+    /// The same for a caller of this name.
+    pub(super) fn open_as(self: &Arc<Self>, name: &str) -> Result<StreamPermit, HttpProblem> {
+        let principal = SmolStr::new(name);
         let mut open = self.open.lock();
         if open.all >= self.most {
             let message = "as many streams are open as this gateway may have";

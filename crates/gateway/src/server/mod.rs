@@ -48,9 +48,9 @@ const PARTING: Duration = Duration::from_secs(2);
 pub struct ServerSettings {
     /// Addresses; port 0 lets the system choose one.
     pub tcp: Vec<SocketAddr>,
-    /// An address at which agents speak A2A over gRPC.
+    /// An address at which agents speak A2A over gRPC, and at which MACP is spoken.
     #[cfg(feature = "grpc")]
-    pub a2a_grpc: Option<SocketAddr>,
+    pub grpc: Option<SocketAddr>,
     /// Files of Unix sockets.
     pub unix: Vec<PathBuf>,
     /// The files for TLS on all addresses; `None`: they speak plain HTTP.
@@ -144,7 +144,7 @@ impl HttpServer {
             listeners.push(listen(address, &files).await?);
         }
         #[cfg(feature = "grpc")]
-        let grpc = match settings.a2a_grpc {
+        let grpc = match settings.grpc {
             Some(address) => Some(listen(address, &files).await?),
             None => None,
         };
@@ -167,7 +167,7 @@ impl HttpServer {
         self.listeners.iter().filter_map(ServerListener::address).collect()
     }
 
-    /// The address at which agents speak A2A over gRPC, with the port that was chosen.
+    /// The address at which gRPC is spoken, with the port that was chosen.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
         #[cfg(feature = "grpc")]
         let listener = self.grpc.as_ref();
@@ -188,7 +188,8 @@ impl HttpServer {
         let routes = ServedRoutes {
             http: crate::routes(Arc::clone(&gateway)),
             #[cfg(feature = "grpc")]
-            grpc: crate::a2a::grpc_routes(Arc::clone(&gateway)),
+            grpc: crate::a2a::grpc_routes(Arc::clone(&gateway))
+                .merge(crate::macp::routes(&gateway)),
         };
         let shutdown = async {
             shutdown.await;
@@ -199,6 +200,7 @@ impl HttpServer {
             tokio::select! {
                 () = served => {}
                 () = gateway.call_back() => {} // It never ends.
+                () = Arc::clone(&gateway).tend_sessions() => {} // As above.
             }
             stopping.cancel();
         };
@@ -245,7 +247,8 @@ impl HttpServer {
         #[cfg(feature = "grpc")]
         let doors = {
             let spoken = SpokenHttp::Two(http2::Http2::new(&limits));
-            let grpc = parts(crate::a2a::with_grpc_refusals(guard.before(routes.grpc)), spoken);
+            let grpc = crate::a2a::with_grpc_refusals(guard.before(routes.grpc));
+            let grpc = parts(crate::macp::with_credentials(grpc), spoken);
             let doors = listeners.into_iter().map(|listener| (listener, Arc::clone(&http)));
             doors.chain(self.grpc.map(|listener| (listener, grpc)))
         };

@@ -49,7 +49,7 @@ impl Site {
         let files = tempfile::tempdir().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let mut server =
-            ServerSettings { tcp: vec![any], a2a_grpc: Some(any), ..ServerSettings::default() };
+            ServerSettings { tcp: vec![any], grpc: Some(any), ..ServerSettings::default() };
         change(&mut server, files.path());
         let server = HttpServer::bind(server).await.unwrap();
         let (http, grpc) = (server.addresses()[0], server.grpc_address().unwrap());

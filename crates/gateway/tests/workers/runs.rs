@@ -20,6 +20,7 @@ async fn dispatch(hall: &Hall, task: &TaskId, wait: Option<bool>) -> RunId {
         allowed_step_ids: Some(["a", "c"].map(|id| id.parse().unwrap()).to_vec()),
         bindings: None,
         instructions: Some("with care".into()),
+        on_behalf: None,
         ttl_ms: None,
         wait,
         worker_pool_id: "default".parse().unwrap(),

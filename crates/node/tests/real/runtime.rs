@@ -63,6 +63,7 @@ async fn what_happens_to_runs_is_heard_over_nats() {
             allowed_step_ids: None,
             bindings: None,
             instructions: None,
+            on_behalf: None,
             ttl_ms: None,
             wait: Some(true),
             worker_pool_id: "default".parse().unwrap(),

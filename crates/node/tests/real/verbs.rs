@@ -170,6 +170,7 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
         allowed_step_ids: Some(steps.iter().map(|step| id(step)).collect()),
         bindings: None,
         instructions: Some("with care".into()),
+        on_behalf: None,
         ttl_ms: None,
         wait: Some(wait),
         worker_pool_id: "default".parse().unwrap(),

@@ -78,6 +78,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let orphans: Vec<AttemptId> = task
             .open_attempts()
             .filter(|a| self.node.config.embedded && !self.node.knows(&a.worker_id))
+            .filter(|a| !a.on_behalf) // Its worker was never in this process.
             .map(|a| a.attempt_id)
             .collect();
         self.grant_again();
@@ -110,6 +111,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             let in_hand = hand.map(|hand| InHand::new(hand, was_lost, None));
             self.held.extend(in_hand.map(|it| (attempt.attempt_id, it)));
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
+            if attempt.on_behalf {
+                continue; // Whoever claimed for it knows.
+            }
             let Some(claim) = self.node.claim(&view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker);

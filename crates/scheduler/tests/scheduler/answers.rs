@@ -64,6 +64,7 @@ async fn an_answer_says_whether_its_command_wrote() {
         allowed_step_ids: None,
         bindings: None,
         instructions: None,
+        on_behalf: None,
         ttl_ms: None,
         wait: Some(false),
         worker_pool_id: POOL.parse().unwrap(),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::common::{
     Node, POOL, View, cancel, completes, completing, create, dag, envelope, events, key, node_on,
-    step_id,
+    step_id, step_status, until,
 };
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::command::{Dispatch, RunAndWhy};
+use tenure_core::command::{Dispatch, OnBehalf, RunAndWhy};
 use tenure_core::id::{AgentId, CommandId, PoolId};
-use tenure_core::status::{End, EndReason, Policy, TaskStatus};
+use tenure_core::status::{End, EndReason, Policy, StepStatus, TaskStatus};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Command};
 use tenure_local::MemoryLeases;
@@ -158,6 +158,7 @@ async fn an_unused_run_is_offered_again_by_the_next_owner() {
             allowed_step_ids: Some(vec![step_id("a")]),
             bindings: None,
             instructions: Some("with care".into()),
+            on_behalf: None,
             ttl_ms: None,
             wait: Some(false),
             worker_pool_id: PoolId::new(POOL).unwrap(),
@@ -188,6 +189,39 @@ async fn an_unused_run_is_offered_again_by_the_next_owner() {
         let late = ant.claim(&first, &step_id("a"), &CommandId::new("late").unwrap()).await;
         assert!(late.is_err(), "{late:?}");
     }
+}
+
+/// CLAIM-16, LEASE-15: a host that starts again ends the Attempts of the workers that it had, and not that of a worker
+/// for which somebody has claimed: that one was elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_claim_on_behalf_outlives_its_host() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let old = node_on(Arc::clone(&journal)).await;
+    old.create(envelope(), dag("t", "a b"), Policy::Manual).await.unwrap();
+    let key = key("t");
+    let dispatch = |step: &str| Dispatch {
+        allowed_step_ids: Some(vec![step_id(step)]),
+        ..Dispatch::to(PoolId::new(POOL).unwrap())
+    };
+    let on_behalf = Some(OnBehalf {
+        lease_ms: Some(3_600_000),
+        ..OnBehalf::of(AgentId::new("far.macp").unwrap())
+    });
+    let claims = Command::DispatchWorker(Dispatch { on_behalf, ..dispatch("a") });
+    old.command(&key, envelope(), claims).await.unwrap();
+    let (ant, mut to_ant) = join(&old, "ant");
+    ant.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
+    old.command(&key, envelope(), Command::DispatchWorker(dispatch("b"))).await.unwrap();
+    let Some(Delivery::Run(run)) = to_ant.next().await else { panic!("an offer comes") };
+    ant.claim(&run, &step_id("b"), &CommandId::new("c").unwrap()).await.unwrap();
+
+    let new = node_on(Arc::clone(&journal)).await;
+    old.stop().await;
+    new.resume_all().await.unwrap();
+    until(&new, &key, |task| task.tally().held() == 1).await;
+    tokio::time::sleep(Duration::from_secs(600)).await; // Far longer than an ordinary lease.
+    assert_eq!(step_status(&new, &key, "a").await, StepStatus::Claimed);
+    assert_eq!(step_status(&new, &key, "b").await, StepStatus::Ready);
 }
 
 /// CTRL-03: a `cancel_run` that waits for the end of its Run when the Task goes to another owner is answered

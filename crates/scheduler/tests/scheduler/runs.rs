@@ -25,6 +25,7 @@ fn dispatch(scope: Option<&[&str]>, wait: bool) -> Command {
         allowed_step_ids: scope.map(|ids| ids.iter().map(|id| step_id(id)).collect()),
         bindings: None,
         instructions: Some("with care".into()),
+        on_behalf: None,
         ttl_ms: None,
         wait: Some(wait),
         worker_pool_id: PoolId::new(POOL).unwrap(),

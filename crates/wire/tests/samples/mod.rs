@@ -56,6 +56,7 @@ fn claim() -> Box<StepClaimed> {
         retry_policy: Some(retry_policy()),
         worker_host: None,
         worker_build: None,
+        on_behalf: false,
     })
 }
 

@@ -19,9 +19,9 @@ pub(super) async fn run(
     let (pool, files) = ((args.pool.clone(), args.concurrency()), args.dir().join(FILES));
     let worker =
         RunArgs::beside_gateway(args.nats.clone(), pool, (files, args.tools.clone()), args.drain)?;
-    let (server, agents) = (args.server()?, args.http.agents()?);
+    let (server, spoken) = (args.server()?, args.http.spoken()?);
     // Steps come as soon as there is a worker, and they would be lost if the process could not listen and ended.
-    let http = HttpHost::start(backend, server, agents, 1).await?;
+    let http = HttpHost::start(backend, server, spoken, 1).await?;
     let worker = tokio::select! {
         begun = RunningWorker::begin(&worker, telemetry) => begun?,
         () = stop.asked() => return Ok(Exit::Interrupted),

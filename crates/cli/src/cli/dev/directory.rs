@@ -32,11 +32,11 @@ pub(super) async fn run(
     // Absolute, because commands may run in other directories.
     let data = std::path::absolute(args.dir()).map_err(Failure::cannot(NO_CWD))?;
     let server = ServerSettings { unix: vec![socket_of(&data)], ..args.server()? };
-    let (agents, servers) = (args.http.agents()?, args.tools.servers()?);
+    let (spoken, servers) = (args.http.spoken()?, args.tools.servers()?);
     let tenure = open_here(&data, telemetry).await?;
     let files = data.join(FILES);
     let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
-    let http = HttpHost::start(backend, server, agents, 1).await?;
+    let http = HttpHost::start(backend, server, spoken, 1).await?;
     let workers = hire(&tenure, args.pool.clone(), args.concurrency(), (files, servers))?;
     let left = tenure.scheduler().resume_all().await?;
     args.greet(&http, &shown(args.dir()));

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tenure_gateway::server::{ServerError, ServerSettings, TlsFiles};
 
+use super::grpc::{GrpcArgs, SpokenHere};
 use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure};
 
@@ -48,24 +49,27 @@ pub(crate) struct HttpArgs {
     #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
     pub(crate) agents: Option<PathBuf>,
 
-    /// Address and port at which agents speak A2A over gRPC, too (docs/a2a.md) [default: none]
-    #[cfg(feature = "grpc")]
-    #[arg(long, value_name = "ADDR", env = "TENURE_A2A_GRPC")]
-    pub(crate) a2a_grpc: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) grpc: GrpcArgs,
 }
 
 impl HttpArgs {
-    /// The agents that speak A2A.
-    pub(crate) fn agents(&self) -> Result<AgentsOnFile, Failure> {
-        AgentsOnFile::read(self.agents.clone())
+    /// What is spoken beside the HTTP API.
+    pub(crate) fn spoken(&self) -> Result<SpokenHere, Failure> {
+        Ok(SpokenHere {
+            agents: AgentsOnFile::read(self.agents.clone())?,
+            #[cfg(feature = "grpc")]
+            macp: self.grpc.macp(self.http_callers.is_some())?,
+        })
     }
 
     /// The settings of the server.
     pub(crate) fn settings(&self) -> Result<ServerSettings, Failure> {
+        self.grpc.check_built()?;
         Ok(ServerSettings {
             tcp: vec![self.http.unwrap_or(DEFAULT)],
             #[cfg(feature = "grpc")]
-            a2a_grpc: self.a2a_grpc,
+            grpc: self.grpc.grpc,
             tls: self.tls()?,
             identities: self.http_callers.clone(),
             names: self.http_names.clone(),
@@ -92,7 +96,7 @@ impl HttpArgs {
     }
 }
 
-fn usage(message: &str) -> Failure {
+pub(super) fn usage(message: &str) -> Failure {
     Failure::new(Exit::Usage, message)
 }
 

@@ -11,13 +11,13 @@ use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerSettings};
 use tenure_gateway::{Backend, Gateway, GatewaySettings};
-use tenure_mcp::McpSettings;
 use tenure_ports::supervise::guard;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::grpc::SpokenHere;
 use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::runtime::{START, StopSignals, one_thread};
@@ -70,11 +70,11 @@ fn say_if_wrong(what: &str, read: Result<(), Failure>) {
 }
 
 impl HttpHost {
-    /// Listens, and serves this backend and these agents with so many threads.
+    /// Listens, and serves this backend with so many threads.
     pub(crate) async fn start<B: Backend>(
         backend: B,
         settings: ServerSettings,
-        agents: AgentsOnFile,
+        spoken: SpokenHere,
         threads: usize,
     ) -> Result<Self, Failure> {
         let session = SessionId::new(SESSION).map_err(Rejection::from)?;
@@ -92,22 +92,21 @@ impl HttpHost {
             runtime.block_on(async {
                 let is_tls = settings.tls.is_some();
                 let asks_for_login = settings.identities.is_some();
-                let has_files = is_tls || asks_for_login || agents.has_file();
+                let has_files = is_tls || asks_for_login || spoken.agents.has_file();
                 let server = match bind(settings).await {
                     Ok(server) => server,
                     Err(error) => return drop(tell.send(Err(error.into()))),
                 };
-                let (served, offers) = (agents.served(), agents.offers());
+                let usual = spoken.settings(GatewaySettings::new(session));
+                let agents = spoken.agents;
                 let files = has_files.then(|| HostFiles { server: server.files(), agents });
                 let addresses = server.addresses();
                 if let Some(address) = server.grpc_address() {
-                    output::say(format_args!("agents speak gRPC at {address}"));
+                    output::say(format_args!("gRPC is spoken at {address}"));
                 }
                 let _ = tell.send(Ok(Listening { addresses, files, is_tls }));
-                let usual = GatewaySettings::new(session);
                 let grpc_port = server.grpc_address().map(|address| address.port());
-                let (agents, mcp) = (served, McpSettings { offers, ..usual.mcp.clone() });
-                let settings = GatewaySettings { agents, mcp, grpc_port, asks_for_login, ..usual };
+                let settings = GatewaySettings { grpc_port, asks_for_login, ..usual };
                 let gateway = Gateway::new(backend, settings);
                 guard("the HTTP API", server.serve(gateway, shutdown)).await;
             });

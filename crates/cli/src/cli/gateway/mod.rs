@@ -4,6 +4,7 @@
 //! `tenure run` use both.
 
 mod args;
+mod grpc;
 mod host;
 
 use std::thread::available_parallelism;
@@ -16,6 +17,7 @@ use tenure_sdk::nats::NatsSettings;
 use tenure_wire::bus::subject::Token;
 
 pub(crate) use self::args::HttpArgs;
+pub(crate) use self::grpc::{GrpcArgs, SpokenHere};
 pub(crate) use self::host::HttpHost;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::NatsArgs;
@@ -57,13 +59,13 @@ pub(crate) fn cluster(settings: NatsSettings) -> Result<NatsBackend, Failure> {
 pub(crate) fn run(args: &GatewayRunArgs) -> Result<Exit, Failure> {
     let settings = args.nats.settings(&format!("tenure-{}", args.name));
     let backend = NatsBackend::new(settings, args.name.clone(), args.session.clone())?;
-    let (server, agents) = (args.http.settings()?, args.http.agents()?);
+    let (server, spoken) = (args.http.settings()?, args.http.spoken()?);
     let threads = available_parallelism().map_or(1, usize::from);
     let runtime = one_thread()?;
     take_small_pages();
     let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let http = HttpHost::start(backend.clone(), server, agents, threads).await?;
+        let http = HttpHost::start(backend.clone(), server, spoken, threads).await?;
         let url = http.url().unwrap_or_default();
         output::say(format_args!("the gateway listens at {url}"));
         tokio::select! {

@@ -7,8 +7,7 @@ use tenure_gateway::server::{ServerLimits, ServerSettings};
 use tokio::task::JoinHandle;
 
 use super::host::RunHost;
-use crate::cli::agent::AgentsOnFile;
-use crate::cli::gateway::HttpHost;
+use crate::cli::gateway::{HttpHost, SpokenHere};
 use crate::cli::place::{FILES, socket_of};
 
 /// When a run opens the socket. One that is over before needs none, and most commands wait for longer.
@@ -39,7 +38,7 @@ impl RunDoor {
             let unix = vec![socket_of(&data)];
             let backend = EmbeddedBackend::new(scheduler, Some(data.join(FILES)));
             let settings = ServerSettings { unix, limits, ..ServerSettings::default() };
-            match HttpHost::start(backend, settings, AgentsOnFile::default(), 1).await {
+            match HttpHost::start(backend, settings, SpokenHere::default(), 1).await {
                 Ok(opened) => Some(opened),
                 Err(failure) => {
                     tracing::debug!(why = failure.message, "other commands do not reach this run");

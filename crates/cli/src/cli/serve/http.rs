@@ -6,17 +6,16 @@ use tenure_node::{Login, Settings};
 use tenure_sdk::nats::NatsSettings;
 use tenure_wire::bus::address::servers;
 
-use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::Failure;
-use crate::cli::gateway::{HttpHost, cluster};
+use crate::cli::gateway::{HttpHost, SpokenHere, cluster};
 
 /// What an HTTP API of a node needs.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeHttp {
     /// Where it listens, and for whom.
     pub(super) server: ServerSettings,
-    /// The agents that speak A2A there.
-    pub(super) agents: AgentsOnFile,
+    /// What is spoken there beside it.
+    pub(super) spoken: SpokenHere,
     /// The user of NATS for its callers.
     pub(super) login: Login,
 }
@@ -25,7 +24,7 @@ pub(crate) struct NodeHttp {
 #[derive(Debug)]
 pub(super) struct GatewayOfNode {
     server: ServerSettings,
-    agents: AgentsOnFile,
+    spoken: SpokenHere,
     nats: NatsSettings,
 }
 
@@ -40,14 +39,14 @@ impl NodeHttp {
         };
         let (ca, cluster, name) = (nats.ca.clone(), node.cluster.clone(), "tenure-gateway".into());
         let nats = NatsSettings { credentials, ca, cluster, name, ..NatsSettings::new(url) };
-        GatewayOfNode { server: self.server, agents: self.agents, nats }
+        GatewayOfNode { server: self.server, spoken: self.spoken, nats }
     }
 }
 
 impl GatewayOfNode {
     /// Listens, and serves the cluster, on a thread of its own.
     pub(super) async fn start(self) -> Result<HttpHost, Failure> {
-        HttpHost::start(cluster(self.nats)?, self.server, self.agents, 1).await
+        HttpHost::start(cluster(self.nats)?, self.server, self.spoken, 1).await
     }
 }
 

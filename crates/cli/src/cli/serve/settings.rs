@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 use tenure::embedded::DEFAULT_POOL;
-use tenure_core::id::PoolId;
+use tenure_core::id::{PoolId, SessionId};
 use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_sdk::nats::boot;
 use tenure_wire::bus::subject::{ClusterName, Token};
 
 use super::http::NodeHttp;
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::gateway::HttpArgs;
+use crate::cli::gateway::{GrpcArgs, HttpArgs};
 use crate::cli::telemetry::LogArgs;
 
 /// Run a scheduler node.
@@ -188,10 +188,21 @@ struct GivenSettings {
     #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
     agents: Option<PathBuf>,
 
-    /// Address and port at which agents speak A2A over gRPC, too (docs/a2a.md) [default: none]
-    #[cfg(feature = "grpc")]
-    #[arg(long, value_name = "ADDR", env = "TENURE_A2A_GRPC")]
-    a2a_grpc: Option<SocketAddr>,
+    /// Address and port at which gRPC is spoken: by the agents of --agents, and with --macp [default: none]
+    #[arg(long, value_name = "ADDR", env = "TENURE_GRPC")]
+    grpc: Option<SocketAddr>,
+
+    /// Session in which the tasks of MACP sessions are (docs/macp.md) [default: MACP is not spoken]
+    #[arg(long, value_name = "SESSION", env = "TENURE_MACP")]
+    macp: Option<SessionId>,
+
+    /// File with the policies that MACP sessions may name
+    #[arg(long, value_name = "FILE", env = "TENURE_MACP_POLICIES")]
+    macp_policies: Option<PathBuf>,
+
+    /// Take the token of a caller of MACP as its name: to try things out on this machine
+    #[arg(long, env = "TENURE_MACP_TRUST_TOKENS")]
+    macp_trust_tokens: bool,
 
     /// Who speaks to NATS for callers of the HTTP API
     #[arg(long, value_name = "USER", env = "TENURE_GATEWAY_USER")]
@@ -296,8 +307,10 @@ impl GivenSettings {
             http_client_ca: self.http_client_ca.or(other.http_client_ca),
             http_names: self.http_names.or(other.http_names),
             agents: self.agents.or(other.agents),
-            #[cfg(feature = "grpc")]
-            a2a_grpc: self.a2a_grpc.or(other.a2a_grpc),
+            grpc: self.grpc.or(other.grpc),
+            macp: self.macp.or(other.macp),
+            macp_policies: self.macp_policies.or(other.macp_policies),
+            macp_trust_tokens: self.macp_trust_tokens || other.macp_trust_tokens,
             gateway_user: self.gateway_user.or(other.gateway_user),
             gateway_password: self.gateway_password.or(other.gateway_password),
             gateway_creds: self.gateway_creds.or(other.gateway_creds),
@@ -307,7 +320,14 @@ impl GivenSettings {
 
     /// What an HTTP API of the node needs. Without an address there is none.
     fn http(self) -> Result<Option<NodeHttp>, Failure> {
+        let grpc = GrpcArgs {
+            grpc: self.grpc,
+            macp: self.macp,
+            macp_policies: self.macp_policies,
+            macp_trust_tokens: self.macp_trust_tokens,
+        };
         if self.http.is_none() {
+            grpc.check_unused()?;
             return Ok(None);
         }
         let args = HttpArgs {
@@ -318,11 +338,10 @@ impl GivenSettings {
             http_client_ca: self.http_client_ca,
             http_names: self.http_names.unwrap_or_default(),
             agents: self.agents,
-            #[cfg(feature = "grpc")]
-            a2a_grpc: self.a2a_grpc,
+            grpc,
         };
         let login = login("gateway", self.gateway_user, self.gateway_password, self.gateway_creds)?;
-        Ok(Some(NodeHttp { server: args.settings()?, agents: args.agents()?, login }))
+        Ok(Some(NodeHttp { server: args.settings()?, spoken: args.spoken()?, login }))
     }
 
     fn into_settings(self, boot: &str) -> Result<Settings, Failure> {

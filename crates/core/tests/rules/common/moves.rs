@@ -75,6 +75,7 @@ impl Fixture {
             allowed_step_ids: steps.map(|ids| ids.iter().map(|i| id(i)).collect()),
             bindings: None,
             instructions: None,
+            on_behalf: None,
             ttl_ms: None,
             wait: None,
             worker_pool_id: pool_id(pool),

@@ -111,6 +111,7 @@ impl World {
             allowed_step_ids: scoped.then_some(some),
             bindings: None,
             instructions: Some("with care".into()),
+            on_behalf: None,
             ttl_ms: None,
             wait: None,
             worker_pool_id: pool,

@@ -285,6 +285,7 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
             allowed_step_ids: Some(allowed.to_vec()),
             bindings: None,
             instructions: Some("with care".into()),
+            on_behalf: None,
             ttl_ms: None,
             wait,
             worker_pool_id: caller.pool.clone(),

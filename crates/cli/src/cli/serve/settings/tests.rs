@@ -95,6 +95,9 @@ fn a_node_serves_http_if_it_is_told_where() {
     let found = http(&format!("{at}{user}gateway_password = \"s3cret\"")).unwrap().unwrap();
     assert!(matches!(&found.login, Login::Password { user, .. } if user == "gateway"));
     assert!(!format!("{found:?}").contains("s3cret"));
+    let refused = http("grpc = \"127.0.0.1:50051\"").unwrap_err();
+    let said = if cfg!(feature = "grpc") { "--http" } else { "built without gRPC" };
+    assert!(refused.message.contains(said), "{}", refused.message);
     let refused = http(&format!("{at}http_cert = \"c\"")).unwrap_err();
     assert!(refused.message.contains("--http-key"), "{}", refused.message);
 }

@@ -1,0 +1,181 @@
+//! gRPC, as options say it: A2A, and MACP.
+//!
+//! A program without the cargo feature `grpc` has the options too, and says what it lacks.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tenure_core::id::SessionId;
+use tenure_gateway::GatewaySettings;
+use tenure_mcp::McpSettings;
+
+use super::args::usage;
+use crate::cli::agent::AgentsOnFile;
+use crate::cli::answer::Failure;
+
+/// gRPC as options say it.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct GrpcArgs {
+    /// Address and port at which gRPC is spoken: by the agents of --agents, and with --macp [default: none]
+    #[arg(long, value_name = "ADDR", env = "TENURE_GRPC")]
+    pub(crate) grpc: Option<SocketAddr>,
+
+    /// Session in which the tasks of MACP sessions are (docs/macp.md) [default: MACP is not spoken]
+    #[arg(long, value_name = "SESSION", env = "TENURE_MACP")]
+    pub(crate) macp: Option<SessionId>,
+
+    /// File with the policies that MACP sessions may name
+    #[arg(long, value_name = "FILE", env = "TENURE_MACP_POLICIES")]
+    pub(crate) macp_policies: Option<PathBuf>,
+
+    /// Take the token of a caller of MACP as its name: to try things out on this machine
+    #[arg(long, env = "TENURE_MACP_TRUST_TOKENS")]
+    pub(crate) macp_trust_tokens: bool,
+}
+
+/// What is spoken beside the HTTP API.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SpokenHere {
+    /// The agents that speak A2A.
+    pub(crate) agents: AgentsOnFile,
+    /// How MACP is served.
+    #[cfg(feature = "grpc")]
+    pub(crate) macp: Option<tenure_gateway::macp::MacpSettings>,
+}
+
+impl SpokenHere {
+    /// The settings of a gateway, with it.
+    pub(super) fn settings(&self, usual: GatewaySettings) -> GatewaySettings {
+        GatewaySettings {
+            agents: self.agents.served(),
+            mcp: McpSettings { offers: self.agents.offers(), ..usual.mcp.clone() },
+            #[cfg(feature = "grpc")]
+            macp: self.macp.clone(),
+            ..usual
+        }
+    }
+}
+
+impl GrpcArgs {
+    /// The option that is given, if one is.
+    fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--grpc", self.grpc.is_some()),
+            ("--macp", self.macp.is_some()),
+            ("--macp-policies", self.macp_policies.is_some()),
+            ("--macp-trust-tokens", self.macp_trust_tokens),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
+    /// Refuses options where nothing is served.
+    ///
+    /// # Errors
+    /// One of them is given.
+    pub(crate) fn check_unused(&self) -> Result<(), Failure> {
+        self.check_built()?;
+        match self.given() {
+            None => Ok(()),
+            Some(option) => Err(usage(&format!("{option} goes with --http"))),
+        }
+    }
+
+    /// Refuses options that this program cannot do anything with.
+    #[cfg(not(feature = "grpc"))]
+    pub(super) fn check_built(&self) -> Result<(), Failure> {
+        let Some(option) = self.given() else { return Ok(()) };
+        let help = "cargo install --locked --path crates/cli --features grpc";
+        Err(usage(&format!("{option}: this tenure was built without gRPC")).help(help))
+    }
+
+    #[cfg(feature = "grpc")]
+    pub(super) fn check_built(&self) -> Result<(), Failure> {
+        match self.given() {
+            Some(option) if self.grpc.is_none() => {
+                Err(usage(&format!("{option} goes with --grpc")))
+            }
+            _ if self.macp.is_none()
+                && (self.macp_policies.is_some() || self.macp_trust_tokens) =>
+            {
+                Err(usage("--macp-policies and --macp-trust-tokens go with --macp"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How MACP is served, to callers who bring tokens of their own (`asks_for_login`) or to everybody on this machine.
+    ///
+    /// # Errors
+    /// The file of policies cannot be used, or tokens are to be trusted that say who somebody is.
+    #[cfg(feature = "grpc")]
+    pub(super) fn macp(
+        &self,
+        asks_for_login: bool,
+    ) -> Result<Option<tenure_gateway::macp::MacpSettings>, Failure> {
+        use tenure_gateway::macp::{MacpSettings, read_policies};
+        let Some(session) = self.macp.clone() else { return Ok(None) };
+        if self.macp_trust_tokens && asks_for_login {
+            let message = "--macp-trust-tokens does not go with --http-callers: those callers have tokens of their own";
+            return Err(usage(message));
+        }
+        let usual = MacpSettings::new(session);
+        let policies = match &self.macp_policies {
+            None => usual.policies,
+            Some(file) => {
+                let named = |why: String| usage(&format!("{}: {why}", file.display()));
+                let text = std::fs::read_to_string(file).map_err(|it| named(it.to_string()))?;
+                read_policies(&text).map_err(named)?
+            }
+        };
+        Ok(Some(MacpSettings { policies, trusts_tokens: self.macp_trust_tokens, ..usual }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given() -> GrpcArgs {
+        let (grpc, macp) = (Some(([127, 0, 0, 1], 0).into()), Some("agents".parse().unwrap()));
+        GrpcArgs { grpc, macp, ..GrpcArgs::default() }
+    }
+
+    #[test]
+    fn nothing_is_refused_where_nothing_is_said() {
+        GrpcArgs::default().check_built().unwrap();
+        GrpcArgs::default().check_unused().unwrap();
+        assert!(given().check_unused().is_err());
+    }
+
+    #[cfg(not(feature = "grpc"))]
+    #[test]
+    fn a_program_without_grpc_says_so() {
+        let refused = given().check_built().unwrap_err();
+        assert!(refused.message.contains("built without gRPC"), "{}", refused.message);
+        let trusting = GrpcArgs { macp_trust_tokens: true, ..GrpcArgs::default() };
+        assert!(trusting.check_unused().unwrap_err().message.contains("built without gRPC"));
+    }
+
+    #[cfg(feature = "grpc")]
+    #[test]
+    fn options_go_together() {
+        let refused = |args: &GrpcArgs| args.check_built().unwrap_err().message;
+        given().check_built().unwrap();
+        assert!(refused(&GrpcArgs { grpc: None, ..given() }).contains("--grpc"));
+        let trusting = GrpcArgs { macp_trust_tokens: true, ..given() };
+        assert!(refused(&GrpcArgs { macp: None, ..trusting.clone() }).contains("--macp"));
+        assert!(trusting.macp(true).unwrap_err().message.contains("--http-callers"));
+        let settings = trusting.macp(false).unwrap().unwrap();
+        assert_eq!((settings.session.as_str(), settings.trusts_tokens), ("agents", true));
+        assert!(!given().macp(false).unwrap().unwrap().trusts_tokens);
+        let policies = |text: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("policies.json");
+            std::fs::write(&file, text).unwrap();
+            GrpcArgs { macp_policies: Some(file), ..given() }.macp(false)
+        };
+        assert!(policies("[]").unwrap().is_some());
+        assert!(policies("{}").unwrap_err().message.contains("policies.json"));
+    }
+}

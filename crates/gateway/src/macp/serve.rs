@@ -1,0 +1,262 @@
+//! [`ServedSessions`]: what is asked of a session, and what is done to it.
+
+use std::sync::Arc;
+
+use tenure_core::id::TaskId;
+use tenure_core::status::Role;
+use tenure_core::{Code, Rejection};
+use tenure_macp::pb::{Ack, Envelope};
+use tenure_macp::{
+    MacpCode, MacpDecision, MacpRecord, MacpRefusal, MacpSession, MacpSteer, acknowledge,
+    acknowledge_steer, is_session_id,
+};
+use tenure_ports::ClientPort;
+use tenure_ports::client::LogPage;
+use tenure_sdk::client::Client;
+use tenure_wire::bus::subject::Token;
+
+use super::cached::CachedSession;
+use super::caller::MacpCaller;
+use super::status::{MacpFault, MacpResult};
+use super::{MacpSettings, facts, now_ms};
+use crate::identity::{Allowed, Identity};
+use crate::{Backend, Gateway};
+
+/// As whom the gateway writes what senders have sent. The records name the senders.
+const PRINCIPAL: &str = "macp";
+
+/// How often a message is judged again, as others have changed the Task meanwhile.
+const TRIES_MAX: usize = 64;
+
+/// Asks for no commits, only for the Task's status and version.
+const NO_COMMITS: u64 = u64::MAX;
+
+/// The sessions of a gateway, for one request.
+pub(super) struct ServedSessions<B: Backend> {
+    pub(super) gateway: Arc<Gateway<B>>,
+    pub(super) settings: Arc<MacpSettings>,
+    pub(super) client: Client<B::Client>,
+}
+
+impl<B: Backend> ServedSessions<B> {
+    /// The way to the sessions.
+    ///
+    /// # Errors
+    /// There is no way to the scheduler now.
+    pub(super) async fn open(
+        gateway: Arc<Gateway<B>>,
+        settings: Arc<MacpSettings>,
+    ) -> MacpResult<Self> {
+        let who = Identity {
+            principal: Token::new(PRINCIPAL).map_err(Rejection::from)?,
+            role: Role::Orchestrator,
+            sessions: Allowed::Only(vec![settings.session.clone()]),
+            pools: Allowed::Only(Vec::new()),
+        };
+        let client = gateway.backend.client(&who, &settings.session).await?;
+        Ok(Self { gateway, settings, client })
+    }
+
+    /// Takes a message of a session that was started.
+    ///
+    /// # Errors
+    /// It is refused, or cannot be carried out now.
+    pub(super) async fn send(&self, envelope: &Envelope) -> MacpResult<Ack> {
+        let id = &envelope.session_id;
+        let known = self.known(id)?;
+        let mut kept = known.lock().await;
+        for _ in 0..TRIES_MAX {
+            self.catch_up(&mut kept).await?;
+            let session = kept.session.as_ref().ok_or_else(|| not_found(id))?;
+            let now = now_ms();
+            match session.decide(envelope, now)? {
+                MacpDecision::Duplicate(state) => {
+                    let state = kept.shown().map_or(state, |shown| shown.state());
+                    return Ok(acknowledge(envelope, state, true, now));
+                }
+                MacpDecision::Expire { record, refusal } => {
+                    if self.keep(&mut kept, *record).await? {
+                        return Err(refusal.into());
+                    }
+                }
+                MacpDecision::Accept(accepted) => {
+                    if self.keep(&mut kept, accepted.record).await? {
+                        return Ok(acknowledge(envelope, accepted.state, false, now));
+                    }
+                }
+            }
+        }
+        Err(contended())
+    }
+
+    /// Does something to a session as a whole.
+    ///
+    /// # Errors
+    /// There is no such session, the caller may not, or it cannot be carried out now.
+    pub(super) async fn steer(
+        &self,
+        steer: MacpSteer,
+        session_id: &str,
+        reason: &str,
+        caller: &MacpCaller,
+    ) -> MacpResult<Ack> {
+        let known = self.known(session_id)?;
+        let mut kept = known.lock().await;
+        for _ in 0..TRIES_MAX {
+            self.catch_up(&mut kept).await?;
+            let now = now_ms();
+            let is_cut_off = kept.is_cut_off;
+            let session = if is_cut_off { kept.shown() } else { kept.session.clone() };
+            let session = session.ok_or_else(|| not_found(session_id))?;
+            let steered = session.steer(steer, &caller.name, reason, now)?;
+            let is_kept = match steered.record {
+                Some(record) => match self.keep(&mut kept, record).await {
+                    Err(_) if kept.is_cut_off && !is_cut_off => false, // It is judged again as what it is.
+                    kept => kept?,
+                },
+                None => true,
+            };
+            if is_kept {
+                return Ok(acknowledge_steer(session_id, &steered.answer, now));
+            }
+        }
+        Err(contended())
+    }
+
+    /// The session as it stands, for one who may read it.
+    ///
+    /// # Errors
+    /// There is none, or the caller is no member of it.
+    pub(super) async fn readable(
+        &self,
+        session_id: &str,
+        caller: &MacpCaller,
+    ) -> MacpResult<MacpSession> {
+        let session = self.shown(session_id).await?.ok_or_else(|| not_found(session_id))?;
+        if caller.is_observer() || session.may_read(&caller.name) {
+            return Ok(session);
+        }
+        let message = "only the members of a session may read it";
+        Err(MacpRefusal::new(MacpCode::Forbidden, message).into())
+    }
+
+    /// The session as it stands, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    pub(super) async fn shown(&self, session_id: &str) -> MacpResult<Option<MacpSession>> {
+        if !is_session_id(session_id) {
+            return Ok(None);
+        }
+        let known = self.known(session_id)?;
+        let mut kept = known.lock().await;
+        self.read_on(&mut kept).await?;
+        if kept.session.as_ref().is_some_and(|session| !session.has_ended()) {
+            kept.is_cut_off = self.has_ended(&kept.task).await?;
+        }
+        Ok(kept.shown())
+    }
+
+    /// Ends a session whose time is over, and carries out what nobody has.
+    ///
+    /// # Errors
+    /// It cannot be done now.
+    pub(super) async fn look_after(&self, session_id: &str) -> MacpResult<()> {
+        let known = self.known(session_id)?;
+        let mut kept = known.lock().await;
+        for _ in 0..TRIES_MAX {
+            self.catch_up(&mut kept).await?;
+            let over = kept.session.as_ref().and_then(|session| session.expire(now_ms()));
+            let Some(record) = over else { return Ok(()) };
+            if self.keep(&mut kept, record).await? {
+                return Ok(());
+            }
+        }
+        Err(contended())
+    }
+
+    /// What is known of a session with an id that may be one.
+    pub(super) fn known(
+        &self,
+        session_id: &str,
+    ) -> MacpResult<Arc<tokio::sync::Mutex<CachedSession>>> {
+        if !is_session_id(session_id) {
+            return Err(not_found(session_id).into());
+        }
+        Ok(self.gateway.macp.of(&self.settings.session, session_id))
+    }
+
+    /// Reads what was kept meanwhile, and carries out what perhaps nobody has.
+    pub(super) async fn catch_up(&self, kept: &mut CachedSession) -> MacpResult<()> {
+        self.read_on(kept).await?;
+        self.carry_out(kept).await
+    }
+
+    /// Reads what was kept meanwhile.
+    async fn read_on(&self, kept: &mut CachedSession) -> MacpResult<()> {
+        loop {
+            let page = facts::read(&self.client, &kept.task, kept.read).await?;
+            let Some(page) = page else {
+                kept.version = None;
+                return Ok(());
+            };
+            kept.version = Some(page.version);
+            for record in page.records {
+                self.take(kept, record)?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&self, kept: &mut CachedSession, record: MacpRecord) -> MacpResult<()> {
+        kept.take(record)?;
+        if let Some(session) = &kept.session {
+            self.gateway.macp.note_due(session);
+        }
+        Ok(())
+    }
+
+    /// Keeps a record, and carries it out. False: the Task has changed meanwhile.
+    pub(super) async fn keep(
+        &self,
+        kept: &mut CachedSession,
+        record: MacpRecord,
+    ) -> MacpResult<bool> {
+        let Some(version) = kept.version else { return Ok(false) };
+        match facts::keep(&self.client, &kept.task, version, &record).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(MacpFault::Trouble(refused)) if has_ended(&refused) => {
+                kept.is_cut_off = true;
+                let message = "the task of the session has been ended";
+                return Err(MacpRefusal::new(MacpCode::SessionNotOpen, message).into());
+            }
+            Err(fault) => return Err(fault),
+        }
+        self.take(kept, record)?;
+        self.carry_out(kept).await?;
+        Ok(true)
+    }
+
+    /// Whether the Task has ended, or is ending.
+    async fn has_ended(&self, task: &TaskId) -> MacpResult<bool> {
+        let page: LogPage = self.client.port().log(task, NO_COMMITS).await?;
+        Ok(page.status.is_terminal())
+    }
+}
+
+/// Whether a refusal says that the Task has ended, or is ending.
+fn has_ended(refused: &Rejection) -> bool {
+    matches!(refused.code, Code::TaskTerminal | Code::TaskCancelling)
+}
+
+pub(super) fn not_found(session_id: &str) -> MacpRefusal {
+    let short: String = session_id.chars().take(128).collect();
+    MacpRefusal::new(MacpCode::SessionNotFound, format!("there is no session {short:?}"))
+}
+
+pub(super) fn contended() -> MacpFault {
+    MacpFault::Trouble(Rejection::new(Code::Unavailable, "others change the session all the time"))
+}

@@ -1,0 +1,18 @@
+//! Agents that speak MACP over gRPC: a whole server on real sockets, with a scheduler in this process, or before a
+//! cluster of real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+
+mod agent;
+mod callers;
+mod cluster;
+mod lifecycle;
+mod lists;
+mod messages;
+mod others;
+mod repair;
+#[allow(dead_code)] // Other tests use more of it.
+#[path = "../../../cluster/tests/real/servers.rs"]
+mod servers;
+mod site;
+mod streams;
+mod task;
