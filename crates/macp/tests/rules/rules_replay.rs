@@ -150,6 +150,14 @@ proptest! {
     }
 }
 
+/// D-01: a log that lacks a report of progress, which no other record needs, is not believed either.
+#[test]
+fn a_log_without_a_progress_is_not_believed() {
+    let mut records = Played::accepted().with(&update(ANN, 0.5)).with(&complete(ANN, b"")).records;
+    records.remove(3);
+    assert_eq!(replay(&records), Err(MacpReplayError::Ordinal { found: 5, expected: 4 }));
+}
+
 /// D-01: no records are no session, and a session begins with its start.
 #[test]
 fn a_session_begins_with_its_start() {

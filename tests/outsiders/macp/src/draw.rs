@@ -67,9 +67,16 @@ pub struct Draw {
 }
 
 impl Draw {
-    pub fn now(&mut self, before_ms: i64) -> i64 {
+    /// The time of what comes next; now and then it is just before or after the end of a session.
+    pub fn now(&mut self, before_ms: i64, session: Option<&MacpSession>) -> i64 {
+        if self.rng.one_in(60)
+            && let Some(end_ms) = session.and_then(MacpSession::expires_at_ms)
+            && (before_ms..START + 1_000_000_000).contains(&end_ms)
+        {
+            return end_ms.saturating_sub(self.rng.below(2) as i64);
+        }
         before_ms
-            + match self.rng.below(40) {
+            + match self.rng.below(60) {
                 0 => 5_000,
                 1 => -3,
                 2..=9 => self.rng.below(400) as i64,
@@ -101,6 +108,10 @@ impl Draw {
                 (0..self.rng.below(140)).map(|_| self.rng.of(&['a', 'Z', '0', '-', '_'])).collect()
             }
         };
+        if id.len() == 36 && self.rng.one_in(2) {
+            let version = self.rng.of(&["1", "4", "5", "7", "8", "f"]);
+            id.replace_range(14..15, version);
+        }
         for _ in 0..self.rng.below(3) {
             let at = self.rng.below(id.len() as u64 + 1) as usize;
             let to = (at + self.rng.below(2) as usize).min(id.len());

@@ -120,14 +120,14 @@ fn sequence(seed: u64, counts: &mut Counts) -> Result<(), String> {
     // Starts until one is accepted, most often the first.
     while pair.session().is_none() {
         let start = draw.start();
-        pair.start(&start, draw.now(pair.now_ms), counts)?;
+        pair.start(&start, draw.now(pair.now_ms, pair.session()), counts)?;
     }
     for _ in 0..draw.rng.below(40) {
         // Of a session that has ended there is little to see.
         if pair.session().is_some_and(MacpSession::has_ended) && draw.rng.below(4) == 0 {
             break;
         }
-        pair.now_ms = draw.now(pair.now_ms);
+        pair.now_ms = draw.now(pair.now_ms, pair.session());
         match draw.rng.below(20) {
             0 => {
                 let start = draw.start();
