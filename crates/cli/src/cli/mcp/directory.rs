@@ -11,10 +11,9 @@ use tenure_telemetry::Telemetry;
 use tokio::time::sleep;
 
 use super::McpArgs;
-use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::dev::hire;
-use crate::cli::gateway::HttpHost;
+use crate::cli::gateway::{HttpHost, SpokenHere};
 use crate::cli::place::{FILES, Host, open_here, socket_of, soon_at_work};
 use crate::cli::runtime::{NO_CWD, StopSignals};
 use crate::cli::worker::wind_down;
@@ -52,7 +51,7 @@ impl RunningDirectory {
         };
         let settings =
             ServerSettings { unix: vec![socket_of(data)], limits, ..ServerSettings::default() };
-        let socket = HttpHost::start(backend, settings, AgentsOnFile::default(), 1).await?;
+        let socket = HttpHost::start(backend, settings, SpokenHere::default(), 1).await?;
         let workers = hire(&tenure, args.pool.clone(), args.concurrency(), (files, None))?;
         tenure.scheduler().resume_all().await?;
         Ok(Self { tenure, workers, socket })
