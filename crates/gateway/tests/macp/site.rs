@@ -17,6 +17,7 @@ use tenure_macp::MacpPolicies;
 use tenure_scheduler::{ClientLink, Config, Scheduler};
 use tenure_sdk::client::Client;
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -49,8 +50,11 @@ pub(crate) struct Served {
 }
 
 impl Drop for Served {
+    /// Waits for the end: a scheduler does not stop well while somebody sends it something.
     fn drop(&mut self) {
         self.serving.abort();
+        let ended = async { (&mut self.serving).await.is_err() };
+        tokio::task::block_in_place(|| Handle::current().block_on(ended));
     }
 }
 
