@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sha2::{Digest as _, Sha256};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::gateway::{MacpFacts, MacpPhase, macp_phase};
 
@@ -103,7 +104,7 @@ impl MacpSession {
             latest_update: None,
             report: None,
             commitment: None,
-            message_ids: BTreeSet::from([envelope.message_id]),
+            message_ids: BTreeSet::from([known_as(envelope.message_id)]),
             activity: BTreeMap::new(),
             ordinal: record.ordinal,
             bound,
@@ -171,7 +172,7 @@ impl MacpSession {
         let MacpDecision::Accept(accepted) = decision else { return Err(unfit(&decision)) };
         self.check_ordinal(record, self.ordinal + 1)?;
         self.ordinal = record.ordinal;
-        self.message_ids.insert(envelope.message_id);
+        self.message_ids.insert(known_as(envelope.message_id));
         let activity = self.activity.entry(envelope.sender.clone()).or_default();
         activity.messages = activity.messages.saturating_add(1);
         activity.last_at_ms = record.accepted_at_ms;
@@ -280,7 +281,7 @@ impl MacpSession {
 
     /// Whether a message with this id was accepted.
     pub fn has_accepted(&self, message_id: &str) -> bool {
-        self.message_ids.contains(message_id)
+        self.message_ids.contains(&known_as(message_id.to_owned()))
     }
 
     /// Whether it takes no messages any more, whatever happens.
@@ -380,4 +381,16 @@ impl MacpSession {
         };
         MacpRefusal::new(MacpCode::SessionNotOpen, format!("the session is {state}"))
     }
+}
+
+/// Longest message id that a session remembers as it is. All ids of a session stay in memory, and each may be as long
+/// as a frame.
+const ID_BYTES_MAX: usize = 128;
+
+/// What a session remembers of a message id: a long one by its digest.
+fn known_as(message_id: String) -> String {
+    if message_id.len() <= ID_BYTES_MAX {
+        return message_id;
+    }
+    format!("sha256:{:x}", Sha256::digest(&message_id))
 }

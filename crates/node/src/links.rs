@@ -171,7 +171,16 @@ impl Links {
             Entry::Vacant(_) if count >= self.most => return Err(tenure_scheduler::overloaded()),
             vacant @ Entry::Vacant(_) => vacant,
         };
-        let share = self.shares.take(&name.principal, bytes)?;
+        let share = match self.shares.take(&name.principal, bytes) {
+            Ok(share) => share,
+            Err(full) => {
+                // A worker that was asked to leave is asked again when it comes again.
+                if let Some(leave) = leave {
+                    leaving.insert(name.clone(), (Instant::now(), leave));
+                }
+                return Err(full);
+            }
+        };
         let handlers = said.as_ref().and_then(|hello| hello.handlers.clone());
         let origin = said.as_ref().and_then(Hello::origin).map(Arc::new);
         let (id, pool) = (name.agent()?, name.pool.clone());

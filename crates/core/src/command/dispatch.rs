@@ -41,17 +41,17 @@ impl Tx<'_, '_> {
         let did = Did { made: Made::Run(run), waits: given.waits(run) };
         match &given.on_behalf {
             None => Ok(did),
-            Some(it) => self.use_at_once(given, it).map(|made| Did { made, ..did }),
+            Some(it) => self.use_at_once(given, it).map(|()| did),
         }
     }
 
     /// CLAIM-16: the new Run claims its Step, or is declined, in the commit that made it.
-    fn use_at_once(&mut self, given: &Dispatch, by: &OnBehalf) -> Result<Made, Rejection> {
+    fn use_at_once(&mut self, given: &Dispatch, by: &OnBehalf) -> Result<(), Rejection> {
         let run_id = self.cx.stamp.run_id;
         if by.declined.is_none() {
             let only = given.allowed_step_ids.iter().flatten().next();
             let step_id = only.ok_or_else(one_step)?;
-            return self.claim_as(run_id, step_id, Some(by.clone())).map(|did| did.made);
+            return self.claim_as(run_id, step_id, Some(by.clone())).map(drop);
         }
         let event = RunEnded {
             run_id,
@@ -59,8 +59,7 @@ impl Tx<'_, '_> {
             reason: by.declined.as_ref().map(|why| reason_or(Some(why), "declined")),
             worker_id: Some(by.worker_id.clone()),
         };
-        self.emit(self.caller(), Body::RunEnded(event))?;
-        Ok(Made::Run(crate::table::next_pos(self.task.runs.len() - 1)))
+        self.emit(self.caller(), Body::RunEnded(event))
     }
 }
 

@@ -103,6 +103,11 @@ pub fn write_summary(
         run_end: made_run.and_then(|pos| RunEnd::of(view, pos)),
         attempt_id: match reply.made {
             Made::Attempt(pos) => Some(view.attempt_at(pos).attempt_id),
+            // CLAIM-16: the Run has claimed in the commit that made it.
+            Made::Run(pos) => {
+                let claimed = view.run_at(pos).attempt.map(|at| view.attempt_at(at));
+                claimed.filter(|it| it.on_behalf).map(|it| it.attempt_id)
+            }
             _ => None,
         },
         cancel_requested: is_runs.then(|| view.asks_to_stop(caller)),

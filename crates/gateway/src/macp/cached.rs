@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use prost::Message as _;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_macp::pb::Envelope;
 use tenure_macp::{MacpEffect, MacpRecord, MacpSession, MacpSteer, is_session_id};
@@ -13,6 +15,9 @@ use super::now_ms;
 
 /// How many folds a gateway holds. One that is not held is read again.
 const SESSIONS_MAX: usize = 4_096;
+
+/// How many bytes of records those folds were made from, 256 MiB: a fold is about as large as its records at most.
+const BYTES_MAX: usize = 256 << 20;
 
 /// How many signals wait for one who watches them.
 const SIGNALS_MAX: usize = 256;
@@ -32,6 +37,8 @@ pub(super) struct CachedSession {
     pub(super) undone: Option<UndoneRecord>,
     /// Whether somebody has ended the Task who does not speak MACP.
     pub(super) is_cut_off: bool,
+    /// How many bytes its records have.
+    bytes: Arc<AtomicUsize>,
 }
 
 /// A record that may have to be carried out.
@@ -44,8 +51,8 @@ pub(super) struct UndoneRecord {
 }
 
 impl CachedSession {
-    fn of(task: TaskId) -> Self {
-        Self { task, session: None, read: 0, version: None, undone: None, is_cut_off: false }
+    fn of(task: TaskId, bytes: Arc<AtomicUsize>) -> Self {
+        Self { task, session: None, read: 0, version: None, undone: None, is_cut_off: false, bytes }
     }
 
     /// Takes the next record.
@@ -61,6 +68,7 @@ impl CachedSession {
             }
         };
         self.read += 1;
+        self.bytes.fetch_add(record.encoded_len(), Ordering::Relaxed);
         self.undone = Some(UndoneRecord { place: self.read, record, effect });
         Ok(())
     }
@@ -90,7 +98,7 @@ impl CachedSession {
 /// What all requests of a gateway share of its sessions.
 #[derive(Debug)]
 pub(crate) struct SharedSessions {
-    kept: Mutex<HashMap<String, Arc<tokio::sync::Mutex<CachedSession>>>>,
+    cache: Mutex<SessionCache>,
     /// When sessions have to be looked at.
     due: Mutex<BTreeSet<(i64, String)>>,
     /// Told when a session is due earlier than all others.
@@ -101,11 +109,44 @@ pub(crate) struct SharedSessions {
     pub(super) begun_ms: i64,
 }
 
+/// The folds that a gateway holds.
+#[derive(Debug, Default)]
+struct SessionCache {
+    sessions: HashMap<String, KnownSession>,
+    /// Counts each use.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct KnownSession {
+    session: Arc<tokio::sync::Mutex<CachedSession>>,
+    bytes: Arc<AtomicUsize>,
+    /// When it was used last, by the clock of the cache.
+    used: u64,
+}
+
+impl SessionCache {
+    /// Lets go of what was not used for the longest time, until there is room for one more. What is in use stays.
+    fn make_room(&mut self) {
+        while self.sessions.len() >= SESSIONS_MAX || self.bytes() > BYTES_MAX {
+            let idle = self.sessions.iter().filter(|(_, it)| Arc::strong_count(&it.session) == 1);
+            let Some(oldest) = idle.min_by_key(|(_, it)| it.used).map(|(id, _)| id.clone()) else {
+                return;
+            };
+            self.sessions.remove(&oldest);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sessions.values().map(|it| it.bytes.load(Ordering::Relaxed)).sum()
+    }
+}
+
 impl Default for SharedSessions {
     fn default() -> Self {
-        let (kept, due, sooner) = Default::default();
+        let (cache, due, sooner) = Default::default();
         let signals = broadcast::Sender::new(SIGNALS_MAX);
-        Self { kept, due, sooner, signals, begun_ms: now_ms() }
+        Self { cache, due, sooner, signals, begun_ms: now_ms() }
     }
 }
 
@@ -116,20 +157,29 @@ impl SharedSessions {
         tenure: &SessionId,
         session_id: &str,
     ) -> Arc<tokio::sync::Mutex<CachedSession>> {
-        let mut kept = self.kept.lock();
-        if let Some(known) = kept.get(session_id) {
-            return Arc::clone(known);
+        let mut cache = self.cache.lock();
+        cache.clock += 1;
+        let now = cache.clock;
+        if let Some(known) = cache.sessions.get_mut(session_id) {
+            known.used = now;
+            return Arc::clone(&known.session);
         }
-        if kept.len() >= SESSIONS_MAX {
-            let idle = kept.iter().find(|(_, known)| Arc::strong_count(known) == 1);
-            if let Some(idle) = idle.map(|(id, _)| id.clone()) {
-                kept.remove(&idle);
-            }
-        }
-        let new = CachedSession::of(task_of(tenure, session_id));
+        cache.make_room();
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let new = CachedSession::of(task_of(tenure, session_id), Arc::clone(&bytes));
         let new = Arc::new(tokio::sync::Mutex::new(new));
-        kept.insert(session_id.to_owned(), Arc::clone(&new));
+        let known = KnownSession { session: Arc::clone(&new), bytes, used: now };
+        cache.sessions.insert(session_id.to_owned(), known);
         new
+    }
+
+    /// Forgets a session that there is not, unless somebody else asks for it just now.
+    pub(super) fn forget(&self, session_id: &str) {
+        let mut cache = self.cache.lock();
+        // One is held by the cache, and one by whoever calls this.
+        if cache.sessions.get(session_id).is_some_and(|it| Arc::strong_count(&it.session) <= 2) {
+            cache.sessions.remove(session_id);
+        }
     }
 
     /// Notes when a session has to be looked at.
@@ -192,6 +242,33 @@ mod tests {
         let made = task_of(&tenure, mixed);
         assert_eq!((made.clone(), session_of(&made)), (task_of(&tenure, mixed), None));
         assert_ne!(made, task_of(&tenure, &mixed.to_lowercase()));
+    }
+
+    /// What one caller asks for does not push out what others use, by number or by bytes.
+    #[test]
+    fn the_cache_lets_go_of_what_was_not_used_for_longest() {
+        let (shared, tenure) = (SharedSessions::default(), "agents".parse::<SessionId>().unwrap());
+        let id = |at: usize| format!("{at:032}");
+        let held = shared.of(&tenure, &id(0));
+        for at in 1..SESSIONS_MAX {
+            shared.of(&tenure, &id(at));
+        }
+        shared.of(&tenure, &id(1)); // Used again: now the second is the oldest that is idle.
+        shared.of(&tenure, &id(SESSIONS_MAX));
+        let has = |at: usize| shared.cache.lock().sessions.contains_key(&id(at));
+        assert_eq!(
+            (has(0), has(1), has(2), has(3), has(SESSIONS_MAX)),
+            (true, true, false, true, true)
+        );
+        drop(held);
+
+        shared.cache.lock().sessions[&id(3)].bytes.store(BYTES_MAX + 1, Ordering::Relaxed);
+        shared.of(&tenure, "one more");
+        assert!(!has(3) && shared.cache.lock().bytes() <= BYTES_MAX);
+
+        shared.of(&tenure, "none there");
+        shared.forget("none there");
+        assert!(!shared.cache.lock().sessions.contains_key("none there"));
     }
 
     #[test]

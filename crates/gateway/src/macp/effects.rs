@@ -49,7 +49,7 @@ impl<B: Backend> ServedSessions<B> {
                 // The Task has gone its own way, as somebody steers it beside the session.
                 Err(refused) => {
                     let (task, code) = (&kept.task, refused.code);
-                    tracing::debug!(%task, %code, message = refused.message, "an effect is refused");
+                    tracing::warn!(%task, %code, message = refused.message, "a message of a session has no effect");
                 }
                 Ok(_) => {}
             }
@@ -180,7 +180,8 @@ fn progress(step: StepId, update: &TaskUpdatePayload) -> Command {
     let text = |text: &str| (!text.is_empty()).then(|| shortened(text, TEXT_CHARS_MAX));
     let progress = Progress {
         percent: Some((update.progress * 100.0).clamp(0.0, 100.0)),
-        phase: text(&update.status).map(Into::into),
+        phase: (!update.status.is_empty())
+            .then(|| shortened(&update.status, TITLE_CHARS_MAX).into()),
         summary: text(&update.message),
         ..Progress::default()
     };

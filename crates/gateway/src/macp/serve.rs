@@ -151,8 +151,14 @@ impl<B: Backend> ServedSessions<B> {
         let known = self.known(session_id)?;
         let mut kept = known.lock().await;
         self.read_on(&mut kept).await?;
-        if kept.session.as_ref().is_some_and(|session| !session.has_ended()) {
-            kept.is_cut_off = self.has_ended(&kept.task).await?;
+        if kept.session.is_none() {
+            self.gateway.macp.forget(session_id); // Anybody may ask for any id.
+        }
+        let goes_on =
+            |kept: &CachedSession| kept.session.as_ref().is_some_and(|it| !it.has_ended());
+        if goes_on(&kept) && self.has_ended(&kept.task).await? {
+            self.read_on(&mut kept).await?; // Another gateway may have kept its end just before.
+            kept.is_cut_off = goes_on(&kept);
         }
         Ok(kept.shown())
     }
@@ -202,20 +208,20 @@ impl<B: Backend> ServedSessions<B> {
             };
             kept.version = Some(page.version);
             for record in page.records {
-                self.take(kept, record)?;
+                kept.take(record)?;
             }
             if !page.more {
+                self.note_due(kept);
                 return Ok(());
             }
         }
     }
 
-    fn take(&self, kept: &mut CachedSession, record: MacpRecord) -> MacpResult<()> {
-        kept.take(record)?;
-        if let Some(session) = &kept.session {
+    /// Notes when the session has to be looked at, once all of it was read. One whose Task has ended is past that.
+    fn note_due(&self, kept: &CachedSession) {
+        if let Some(session) = kept.session.as_ref().filter(|_| !kept.is_cut_off) {
             self.gateway.macp.note_due(session);
         }
-        Ok(())
     }
 
     /// Keeps a record, and carries it out. False: the Task has changed meanwhile.
@@ -235,7 +241,8 @@ impl<B: Backend> ServedSessions<B> {
             }
             Err(fault) => return Err(fault),
         }
-        self.take(kept, record)?;
+        kept.take(record)?;
+        self.note_due(kept);
         self.carry_out(kept).await?;
         Ok(true)
     }

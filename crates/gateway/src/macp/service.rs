@@ -13,10 +13,11 @@ use tenure_macp::pb::{
     GetSessionResponse, InitializeRequest, InitializeResponse, ListExtModesRequest,
     ListExtModesResponse, ListModesRequest, ListModesResponse, ListPoliciesRequest,
     ListPoliciesResponse, ListRootsRequest, ListRootsResponse, ListSessionsRequest,
-    ListSessionsResponse, ResumeSessionRequest, ResumeSessionResponse, SendRequest, SendResponse,
-    StreamSessionRequest, StreamSessionResponse, SuspendSessionRequest, SuspendSessionResponse,
-    WatchModeRegistryRequest, WatchModeRegistryResponse, WatchRootsRequest, WatchRootsResponse,
-    WatchSessionsRequest, WatchSessionsResponse, WatchSignalsRequest, WatchSignalsResponse,
+    ListSessionsResponse, RegistryChanged, ResumeSessionRequest, ResumeSessionResponse,
+    RootsChanged, SendRequest, SendResponse, StreamSessionRequest, StreamSessionResponse,
+    SuspendSessionRequest, SuspendSessionResponse, WatchModeRegistryRequest,
+    WatchModeRegistryResponse, WatchRootsRequest, WatchRootsResponse, WatchSessionsRequest,
+    WatchSessionsResponse, WatchSignalsRequest, WatchSignalsResponse,
 };
 use tenure_macp::{
     MacpCode, MacpKind, MacpRefusal, MacpRuntime, MacpSteer, bind_sender, check_ambient,
@@ -29,6 +30,7 @@ use super::caller::MacpCaller;
 use super::serve::ServedSessions;
 use super::status::{MacpFault, MacpResult, to_status};
 use super::{MacpSettings, now_ms};
+use crate::live::StreamPermit;
 use crate::{Backend, Gateway};
 
 /// The service.
@@ -105,9 +107,16 @@ fn runtime() -> MacpRuntime {
     MacpRuntime { version: env!("CARGO_PKG_VERSION").to_owned(), address: String::new() }
 }
 
-/// A stream on which nothing happens.
-fn silent<T: Send + 'static>() -> BoxStream<T> {
-    stream::pending().boxed()
+/// The name under which all who need no login share the streams of one.
+const NOBODY: &str = "";
+
+/// A stream that says how things stand, and on which nothing happens after that.
+fn unchanging<T: Send + 'static>(first: T, permit: StreamPermit) -> BoxStream<T> {
+    let all = stream::once(std::future::ready(Ok(first))).chain(stream::pending());
+    all.inspect(move |_| {
+        let _ = &permit;
+    })
+    .boxed()
 }
 
 #[tonic::async_trait]
@@ -201,7 +210,11 @@ impl<B: Backend> MacpRuntimeService for MacpService<B> {
         &self,
         _: Request<WatchModeRegistryRequest>,
     ) -> Result<Response<BoxStream<WatchModeRegistryResponse>>, Status> {
-        Ok(Response::new(silent())) // The modes of a server do not change.
+        // The modes of a server do not change. Strangers may ask, and share what streams they may open.
+        let permit = self.0.gateway.live.open_as(NOBODY).map_err(too_many)?;
+        let change =
+            RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: now_ms() };
+        Ok(Response::new(unchanging(WatchModeRegistryResponse { change: Some(change) }, permit)))
     }
 
     async fn list_roots(
@@ -215,7 +228,9 @@ impl<B: Backend> MacpRuntimeService for MacpService<B> {
         &self,
         _: Request<WatchRootsRequest>,
     ) -> Result<Response<BoxStream<WatchRootsResponse>>, Status> {
-        Ok(Response::new(silent())) // There are none.
+        let permit = self.0.gateway.live.open_as(NOBODY).map_err(too_many)?;
+        let change = RootsChanged { observed_at_unix_ms: now_ms() }; // There are none.
+        Ok(Response::new(unchanging(WatchRootsResponse { change: Some(change) }, permit)))
     }
 
     async fn list_ext_modes(

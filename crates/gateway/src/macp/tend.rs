@@ -39,14 +39,15 @@ pub(crate) async fn tend<B: Backend>(gateway: Arc<Gateway<B>>) {
 impl<B: Backend> ServedSessions<B> {
     /// Looks after what is due, and waits for what is next.
     async fn tend_until(&self, look_at: &mut Instant) -> MacpResult<()> {
+        for id in self.gateway.macp.take_due(now_ms()) {
+            self.tend_one(&id).await;
+        }
         if *look_at <= Instant::now() {
+            // What is due does not wait for a partition that does not answer.
+            *look_at = Instant::now() + LOOK;
             for id in self.ids(false).await? {
                 self.tend_one(&id).await;
             }
-            *look_at = Instant::now() + LOOK;
-        }
-        for id in self.gateway.macp.take_due(now_ms()) {
-            self.tend_one(&id).await;
         }
         let next = self.gateway.macp.next_due().map(|at| {
             let left = u64::try_from(at.saturating_sub(now_ms())).unwrap_or(0);

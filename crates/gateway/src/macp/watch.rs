@@ -97,7 +97,9 @@ impl<B: Backend> WatchedSignals<B> {
                 continue;
             }
             let envelope = Some(Envelope::clone(&envelope));
-            return Ok(WatchSignalsResponse { envelope, sender_authenticated: true });
+            // A token that is a name proves nothing.
+            let sender_authenticated = !self.sessions.settings.trusts_tokens;
+            return Ok(WatchSignalsResponse { envelope, sender_authenticated });
         }
     }
 }
@@ -217,7 +219,9 @@ impl<B: Backend> WatchedSessions<B> {
         if before.is_none() {
             self.tell(EventType::Created, &session);
         }
-        if before.unwrap_or(SessionState::Open) != state {
+        // What had happened before anybody watched is in the session that was told as created.
+        let is_new = before.is_none() && session.bound().started_at_ms < self.begun_ms;
+        if !is_new && before.unwrap_or(SessionState::Open) != state {
             let happened = match state {
                 SessionState::Open | SessionState::Unspecified => EventType::Resumed,
                 SessionState::Resolved => EventType::Resolved,

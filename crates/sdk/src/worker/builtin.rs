@@ -157,7 +157,7 @@ async fn run_command(
         Err(why) => return Ok(lacking(ctx, why)?),
     };
     let paths = &files.paths;
-    let environment = environment(ctx, &settings.handed_on);
+    let environment = environment(ctx, &settings.handed_on, &spec);
     let run = exec::run(&spec, paths, &environment, ctx.cancellation());
     let ended = said_if_long(ctx, run).await;
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
@@ -220,9 +220,10 @@ fn as_json(value: &Value) -> Json {
 }
 
 /// The variables that a command gets beside those of its Step and those that it inherits.
-fn environment(ctx: &StepContext, handed_on: &[String]) -> Vec<(String, String)> {
-    let handed_on =
-        handed_on.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
+fn environment(ctx: &StepContext, handed_on: &[String], spec: &ExecSpec) -> Vec<(String, String)> {
+    // What the Step itself says counts.
+    let handed_on = handed_on.iter().filter(|name| !spec.env().contains_key(*name));
+    let handed_on = handed_on.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
     let trace = ctx.traceparent().map(|trace| ("TRACEPARENT", trace.to_owned()));
     let own = [
         ("TENURE_TASK_ID", ctx.task_id().to_owned()),

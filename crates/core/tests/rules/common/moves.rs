@@ -126,7 +126,12 @@ impl Fixture {
 
     /// The Attempt that a claim made.
     pub fn held_of(&self, outcome: &Outcome) -> Held {
-        let Made::Attempt(at) = outcome.reply.made else { panic!("a claim makes an attempt") };
+        let at = match outcome.reply.made {
+            Made::Attempt(at) => Some(at),
+            Made::Run(at) => self.task.run_at(at).attempt, // CLAIM-16
+            _ => None,
+        };
+        let at = at.expect("a claim makes an attempt");
         let attempt = self.task.attempt_at(at);
         Held {
             step_id: attempt.step_id.to_string(),
