@@ -428,7 +428,6 @@ fn ends_run(report: &StepReport, cx: &Cx<'_>) -> bool {
     is_final && cx.caller.role == Role::Worker
 }
 
-/// DISP-02, DISP-06.
 /// CLAIM-16: a worker with a name of its own, one Step, and a lease within its bounds.
 fn on_behalf(by: &OnBehalf, ids: Option<&[StepId]>, limits: &Limits) -> Result<(), Rejection> {
     if by.worker_id == system_agent() {
@@ -449,6 +448,7 @@ fn on_behalf(by: &OnBehalf, ids: Option<&[StepId]>, limits: &Limits) -> Result<(
     }
 }
 
+/// DISP-02, DISP-06.
 fn dispatch(given: &Dispatch, limits: &Limits) -> Result<(), Rejection> {
     let ids = given.allowed_step_ids.as_deref();
     if ids.is_some_and(<[StepId]>::is_empty) {
