@@ -44,7 +44,7 @@ async fn a_call_in_doubt_names_its_task() {
     let begun = loop {
         let listed = house.client().list(true).await.unwrap();
         match listed.entries.first() {
-            Some(found) => break json!(found.task_id),
+            Some(found) => break json!(found.key.task_id),
             None => tokio::task::yield_now().await,
         }
     };
