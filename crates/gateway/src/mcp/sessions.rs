@@ -209,5 +209,7 @@ mod tests {
         let has = async |at: usize| sessions.has_session(&all[at].0).await.unwrap();
         assert_eq!((has(0).await, has(1).await, has(2).await), (true, false, true));
         assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
+        let kept = sessions.inner.session_config.keep_alive;
+        assert!(kept >= Some(KEPT), "none ends earlier because its host is silent: {kept:?}");
     }
 }
