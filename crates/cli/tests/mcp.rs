@@ -158,6 +158,23 @@ fn a_second_host_takes_over_from_the_first() {
     assert_eq!(second.done("wait", json!({ "task_id": "two", "until": "end" }))["ended"], true);
 }
 
+/// A command that waits for an end waits for longer than one request to the socket may take.
+#[test]
+fn a_command_waits_for_longer_than_a_request() {
+    let place = Place::new();
+    let mut host = Hosted::start(&place, &["--data", "data"]);
+    let mut made = task("t", "sleep 6");
+    made["dispatch"] = json!("manual");
+    host.done("task_create", made);
+    let begun = Instant::now();
+    let dispatch = json!({ "task_id": "t", "worker_pool_id": "default", "wait": true });
+    let content = host.done("dispatch_worker", dispatch);
+    assert!(begun.elapsed() > Duration::from_secs(5), "{content}");
+    assert!(!content["more"].as_str().unwrap_or_default().contains("call wait"), "{content}");
+    let read = host.done("task_get", json!({ "task_id": "t" }));
+    assert_eq!(read["counts"]["completed"], 1, "{read}");
+}
+
 /// Through a gateway, with its tools cut to those that read.
 #[test]
 fn a_gateway_is_served_with_some_tools_only() {

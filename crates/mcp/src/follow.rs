@@ -60,21 +60,26 @@ impl Subscriptions {
             }
             all.insert(uri.clone(), stop.clone().drop_guard());
         }
+        let all = Arc::downgrade(&self.0); // The session's end drops them, and stops all that follows.
         tokio::spawn(async move {
-            let mut changes = of_task(caller, &address, uri);
+            let mut changes = of_task(caller, &address, uri.clone());
             loop {
-                let uri = tokio::select! {
+                let changed = tokio::select! {
                     () = stop.cancelled() => return,
-                    next = changes.next() => match next {
-                        Some(uri) => uri,
-                        None => return,
-                    },
+                    next = changes.next() => next,
                 };
-                let about = ResourceUpdatedNotificationParam::new(uri);
+                let Some(changed) = changed else { break };
+                let about = ResourceUpdatedNotificationParam::new(changed);
                 if peer.is_transport_closed() || peer.notify_resource_updated(about).await.is_err()
                 {
-                    return;
+                    break;
                 }
+            }
+            // Whoever subscribes again is followed again.
+            let Some(all) = all.upgrade() else { return };
+            let mut all = all.lock();
+            if !stop.is_cancelled() {
+                all.remove(&uri);
             }
         });
         Ok(())

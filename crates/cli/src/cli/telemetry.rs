@@ -87,11 +87,13 @@ impl Telling {
 /// Starts the log and the telemetry of a command.
 pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
+    let asked = asked.map(without_mcp);
     let (is_logged, format) = (asked.is_some(), told.format);
     let shows_silences = told.shows_silences;
     let telemetry = connect(told);
     let outside = telemetry.as_ref();
-    let outside = outside.and_then(|it| it.log_layer(asked.as_deref().unwrap_or("info")));
+    let outside = outside
+        .and_then(|it| it.log_layer(asked.as_deref().unwrap_or(&without_mcp("info".into()))));
     let stderr = asked.map(|filter| {
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let log = match format {
@@ -110,6 +112,16 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let told = tracing_subscriber::registry().with(stderr).with(outside);
     told.with(silences).with(shortages).init();
     Telling { telemetry, is_logged }
+}
+
+/// A filter of the log that hides what the library of MCP says of each request, which may be what a tool has answered,
+/// unless the filter names that library.
+fn without_mcp(filter: String) -> String {
+    match filter.trim() {
+        "" | "off" => filter,
+        named if named.contains("rmcp") => filter,
+        other => format!("{other},rmcp=error"),
+    }
 }
 
 /// A wait that begins so soon after another was given up waits through the same silence.
@@ -266,6 +278,19 @@ mod tests {
             again,
         ];
         assert_eq!(*heard.lock(), words);
+    }
+
+    #[test]
+    fn the_library_of_mcp_is_quiet_unless_it_is_named() {
+        for (asked, filter) in [
+            ("info", "info,rmcp=error"),
+            ("warn,tenure=debug", "warn,tenure=debug,rmcp=error"),
+            ("info,rmcp=debug", "info,rmcp=debug"),
+            ("off", "off"),
+            ("", ""),
+        ] {
+            assert_eq!(without_mcp(asked.into()), filter);
+        }
     }
 
     /// A silence is printed though an earlier wait got no answer, and once though waits follow each other.

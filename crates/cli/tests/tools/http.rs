@@ -95,6 +95,11 @@ async fn a_token_is_read_from_its_file() {
     std::fs::write(&path, "s3cret\n").unwrap();
     let task = bench.call("sum", json!({"a": 1, "b": 1})).await;
     assert_eq!(bench.output(&task).await, json!({"sum": 2}));
+    // The server takes another token from now on, in the middle of the connection.
+    std::fs::write(&path, "n3w\n").unwrap();
+    write_state(bench.dir.path(), "all.token", &json!("n3w"));
+    let task = bench.call("sum", json!({"a": 1, "b": 2})).await;
+    assert_eq!(bench.output(&task).await, json!({"sum": 3}));
 }
 
 /// An address at which nobody listens.

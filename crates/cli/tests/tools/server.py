@@ -249,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         log(session=self.headers.get("Mcp-Session-Id"), **message)
-        if args.token and self.headers.get("Authorization") != f"Bearer {args.token}":
+        if args.token and self.headers.get("Authorization") != f"Bearer {stored('all', 'token') or args.token}":
             return self.say(401, {"error": "who are you?"})
         if "id" not in message:
             return self.say(202, None)

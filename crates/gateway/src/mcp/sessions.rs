@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use parking_lot::Mutex;
@@ -21,6 +21,10 @@ use tenure_wire::bus::subject::Token;
 
 /// The most sessions: each takes some tens of kilobytes.
 const SESSIONS_MAX: usize = 1_000;
+
+/// How long a session stays of which nothing is heard. Many hosts say nothing between two questions of their user, and
+/// the number of sessions is bounded.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Who has begun a session. Nobody else can use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +46,17 @@ struct OpenSession {
 }
 
 /// All sessions of a gateway.
-#[derive(Default)]
 pub(super) struct BoundedSessions {
     inner: LocalSessionManager,
     open: Mutex<HashMap<String, OpenSession>>,
+}
+
+impl Default for BoundedSessions {
+    fn default() -> Self {
+        let mut inner = LocalSessionManager::default();
+        inner.session_config.keep_alive = Some(KEPT);
+        Self { inner, open: Mutex::default() }
+    }
 }
 
 impl fmt::Debug for BoundedSessions {
@@ -198,5 +209,7 @@ mod tests {
         let has = async |at: usize| sessions.has_session(&all[at].0).await.unwrap();
         assert_eq!((has(0).await, has(1).await, has(2).await), (true, false, true));
         assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
+        let kept = sessions.inner.session_config.keep_alive;
+        assert!(kept >= Some(KEPT), "none ends earlier because its host is silent: {kept:?}");
     }
 }

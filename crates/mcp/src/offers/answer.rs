@@ -66,7 +66,8 @@ pub(super) async fn take_answers<P: ClientPort>(
     responses: &InputResponses,
 ) -> Result<bool, AnswerError> {
     let mut was_dismissed = false;
-    for _ in 0..TRIES_MAX {
+    // Each answer is kept once, and reopens its Step at most: what is more was overtaken.
+    for _ in 0..TRIES_MAX + 2 * responses.len() {
         let view = load(client, task).await?;
         let asked = asked_in(&view);
         let given = read_all(&asked, responses).map_err(AnswerError::Invalid)?;
@@ -201,7 +202,7 @@ async fn keep<P: ClientPort>(
     key: &str,
     text: &str,
 ) -> Result<Ref, Rejection> {
-    match kept_place(key, text) {
+    match kept_place(task, key, text) {
         AnswerPlace::Inline(reference) => Ok(reference),
         AnswerPlace::Blob(bytes) => {
             let blob = put_blob(client.port(), task, &bytes).await?;

@@ -135,8 +135,13 @@ impl<P: ClientPort> OfferCall<'_, P> {
         let command = CommandId::new(Uuid::now_v7().to_string())?;
         let trace = self.context.meta.get_traceparent().map(Into::into);
         let context = Context { trace, ..Context::new(command) };
-        let made = self.caller.client.create_under(context, new).await?;
-        Ok((task, made))
+        let made = self.caller.client.create_under(context, new).await;
+        // The Task may be there all the same.
+        let named = |no: Rejection| match no.code.is_retryable() {
+            true => no.with("task_id", task.as_str()),
+            false => no,
+        };
+        Ok((task.clone(), made.map_err(named)?))
     }
 
     /// The answer for a client that knows the extension Tasks.
@@ -147,10 +152,10 @@ impl<P: ClientPort> OfferCall<'_, P> {
     ) -> Result<CallToolResponse, ErrorData> {
         let about = match &made.task {
             TaskHeader::Summary(summary) => seed(summary),
-            _ => {
-                let (view, state) = look(&self.caller.client, task).await.map_err(trouble)?;
-                shown(&view, &state)
-            }
+            _ => match look(&self.caller.client, task).await {
+                Ok((view, state)) => shown(&view, &state),
+                Err(refused) => return self.unseen(task, refused),
+            },
         };
         Ok(CreateTaskResult::new(about).into())
     }
@@ -200,21 +205,22 @@ impl<P: ClientPort> OfferCall<'_, P> {
     ) -> Result<CallToolResponse, ErrorData> {
         let until = Instant::now() + self.wait.most;
         let Ok(_permit) = self.offers.waits.try_acquire() else {
-            return Ok(self.unfinished(&look(&self.caller.client, task).await.map_err(trouble)?));
+            return self.left(task).await;
         };
         let mut progress = self.progress();
         loop {
             let wait = until.saturating_duration_since(Instant::now());
             let seen = tokio::select! {
-                seen = settle(&self.caller.client, task, wait, progress.as_mut()) => seen.map_err(trouble)?,
-                () = self.wait.ending.cancelled() => {
-                    let seen = look(&self.caller.client, task).await.map_err(trouble)?;
-                    return Ok(self.unfinished(&seen));
-                }
+                seen = settle(&self.caller.client, task, wait, progress.as_mut()) => seen,
+                () = self.wait.ending.cancelled() => return self.left(task).await,
                 // Whoever called has gone, and the Task goes on.
                 () = self.context.ct.cancelled() => {
                     return Err(ErrorData::internal_error("the request was cancelled", None));
                 }
+            };
+            let seen = match seen {
+                Ok(seen) => seen,
+                Err(refused) => return self.unseen(task, refused),
             };
             let CallState::Asking(asked) = &seen.1 else {
                 return self.ended(&seen).await;
@@ -248,9 +254,10 @@ impl<P: ClientPort> OfferCall<'_, P> {
             return Err(error);
         }
         let result = outcome(Some(self.tool), &self.caller.client, view, state).await;
-        match result.map_err(trouble)? {
-            Some(result) => Ok(result.into()),
-            None => Ok(self.unfinished(seen)),
+        match result {
+            Ok(Some(result)) => Ok(result.into()),
+            Ok(None) => Ok(self.unfinished(seen)),
+            Err(refused) => self.unseen(&view.task.task_id, refused),
         }
     }
 
@@ -280,6 +287,26 @@ impl<P: ClientPort> OfferCall<'_, P> {
             }
         }
         answers
+    }
+
+    /// The answer to a call that nobody waits for here.
+    async fn left(&self, task: &TaskId) -> Result<CallToolResponse, ErrorData> {
+        match look(&self.caller.client, task).await {
+            Ok(seen) => Ok(self.unfinished(&seen)),
+            Err(refused) => self.unseen(task, refused),
+        }
+    }
+
+    /// The answer to a call whose Task is there, and cannot be read. If that passes, the answer names the Task: a call
+    /// that is repeated does the work twice.
+    fn unseen(&self, task: &TaskId, refused: Rejection) -> Result<CallToolResponse, ErrorData> {
+        if !refused.code.is_retryable() {
+            return Err(trouble(refused));
+        }
+        let mut said = format!("task {task} has the work, and cannot be read now: {refused}");
+        said.push_str(super::HOW_TO_GO_ON);
+        let facts = json!({"task_id": task, "session_id": self.caller.session()});
+        Ok(content::goes_on(Some(self.tool), said, facts).into())
     }
 
     /// Whether what is left of the call is a task for its client.

@@ -254,9 +254,13 @@ pub(super) fn answer_place(task: &TaskId, key: &str, text: &str) -> AnswerPlace 
     place(&format!("{ANSWER_PREFIX}{unique}"), text)
 }
 
-/// The reference of an answer that waits for others.
-pub(super) fn kept_place(key: &str, text: &str) -> AnswerPlace {
-    place(&format!("{KEPT}{key}"), text)
+/// The reference of an answer that waits for others. One that is too long for the reference by which its Step gets it
+/// is a blob from the start.
+pub(super) fn kept_place(task: &TaskId, key: &str, text: &str) -> AnswerPlace {
+    match answer_place(task, key, text) {
+        AnswerPlace::Inline(_) => place(&format!("{KEPT}{key}"), text),
+        blob => blob,
+    }
 }
 
 fn place(head: &str, text: &str) -> AnswerPlace {
@@ -278,7 +282,7 @@ pub(super) fn kept_answer(task: &TaskId, key: &str, kept: &Ref) -> Option<Ref> {
     let text = percent_decode_str(escaped).decode_utf8().ok()?;
     match answer_place(task, key, &text) {
         AnswerPlace::Inline(reference) => Some(reference),
-        AnswerPlace::Blob(_) => None, // What was kept in a reference is short enough for another one.
+        AnswerPlace::Blob(_) => None, // `kept_place` keeps no such answer in a reference.
     }
 }
 
@@ -373,7 +377,9 @@ mod tests {
     #[test]
     fn an_answer_that_was_kept_comes_to_its_step() {
         let task: TaskId = "t".parse().unwrap();
-        let AnswerPlace::Inline(kept) = kept_place("call.1.0", "50 % – yes,") else { panic!() };
+        let AnswerPlace::Inline(kept) = kept_place(&task, "call.1.0", "50 % – yes,") else {
+            panic!()
+        };
         assert!(is_kept_for(&kept, "call.1.0") && !is_kept_for(&kept, "call.1.1"));
         let AnswerPlace::Inline(given) = answer_place(&task, "call.1.0", "50 % – yes,") else {
             panic!()
@@ -382,10 +388,29 @@ mod tests {
         assert!(given.as_str().starts_with("data:text/plain;charset=utf-8;answer="));
         assert_ne!(answer_place(&task, "call.1.1", "50 % – yes,"), AnswerPlace::Inline(given));
         let long = "ü".repeat(2_000);
-        assert_eq!(kept_place("call.1.0", &long), AnswerPlace::Blob(long.clone().into()));
+        assert_eq!(kept_place(&task, "call.1.0", &long), AnswerPlace::Blob(long.clone().into()));
         let blob = Blob::of(long.as_bytes()).reference();
         let kept = kept_in_blob("call.1.0", &blob).unwrap();
         assert!(is_kept_for(&kept, "call.1.0"));
         assert_eq!(kept_answer(&task, "call.1.0", &kept), Some(blob));
+    }
+
+    /// No answer is lost between the two references, whose heads are of different length.
+    #[test]
+    fn an_answer_of_any_length_comes_to_its_step() {
+        let task: TaskId = "t".parse().unwrap();
+        let (mut inline, mut blobs) = (0, 0);
+        for length in 3_900..4_100 {
+            for key in ["c.1.0", &format!("{}.1.0", "c".repeat(80))] {
+                match kept_place(&task, key, &"x".repeat(length)) {
+                    AnswerPlace::Inline(kept) => {
+                        inline += 1;
+                        assert!(kept_answer(&task, key, &kept).is_some(), "{key}: {length}");
+                    }
+                    AnswerPlace::Blob(_) => blobs += 1,
+                }
+            }
+        }
+        assert!(inline > 0 && blobs > 0, "{inline} {blobs}");
     }
 }

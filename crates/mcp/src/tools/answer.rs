@@ -17,6 +17,7 @@ use crate::result::ToolAnswer;
 
 /// The input of `answer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct AnswerInput {
     /// The step that asked.
     step_id: StepId,

@@ -9,6 +9,7 @@ use tenure_core::view::{TaskSummary, WriteSummary};
 use tenure_core::{Caller, Code, Command, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Answers;
+use tenure_sdk::client::patiently;
 use tenure_wire::bus::request::{Ask, Request, RequestHead, TemplateInput};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -104,7 +105,8 @@ impl<P: ClientPort> Performing<'_, '_, P> {
     }
 
     /// A command whose answer waits for an end. If that takes longer than a call may, the answer says how to go on
-    /// waiting. The command itself is recorded long before.
+    /// waiting. The command itself is recorded long before. A client bounds each of its requests, so the command is
+    /// sent again under its id until its answer comes.
     async fn write_and_wait(
         &self,
         task: &TaskId,
@@ -113,9 +115,11 @@ impl<P: ClientPort> Performing<'_, '_, P> {
     ) -> Result<ToolAnswer, Rejection> {
         let client = &self.call.caller.client;
         let id = context.command_id.clone();
+        let closes = matches!(command, Command::TaskCancel(_) | Command::TaskFail(_));
+        let send = || client.command_as(task, context.clone(), command.clone());
         let done = tokio::select! {
             biased; // The command goes out, whatever happens next.
-            done = client.command_as(task, context, command) => Some(done?),
+            done = patiently(client.port(), send) => Some(done?),
             () = sleep(self.call.wait_max) => None,
             () = self.call.over() => None,
         };
@@ -123,6 +127,10 @@ impl<P: ClientPort> Performing<'_, '_, P> {
             Some(summary) => Ok(self.shown(summary, WriteSummary::shorten)),
             None => {
                 let view = client.within(self.max_bytes.min(HEADER_BYTES)).get(task).await?;
+                let seen = &view.task;
+                if closes && seen.cancel_requested.is_none() && !seen.native_status.is_terminal() {
+                    return Err(Rejection::in_doubt("the call has ended before its answer came"));
+                }
                 let going_on = GoingOn { task: view.task, command_id: id };
                 Ok(ToolAnswer::of(&going_on)
                     .with_more("it is requested and goes on: call wait to learn how it ends"))

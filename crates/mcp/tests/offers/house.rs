@@ -115,6 +115,11 @@ impl House {
         Self::open_in(dir).await
     }
 
+    /// Ends the scheduler: nobody answers any more.
+    pub(crate) async fn stop(&self) {
+        self.scheduler.stop().await;
+    }
+
     /// Loses all blobs.
     pub(crate) fn lose_blobs(&self) {
         std::fs::remove_dir_all(self.dir.path().join("data/blobs")).unwrap();

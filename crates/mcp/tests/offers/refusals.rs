@@ -35,6 +35,28 @@ async fn arguments_are_checked() {
     assert_eq!(talk.refusal("tools/call", unknown).await, -32602);
 }
 
+/// A call that is in doubt names its task, so that nobody does the work twice (WAL-09).
+#[tokio::test]
+async fn a_call_in_doubt_names_its_task() {
+    let house = House::open().await;
+    let mut talk = house.waiting_talk(json!({}), LONG).await;
+    let waits = talk.begin_request("tools/call", call("act", "hold", "on")).await;
+    let begun = loop {
+        let listed = house.client().list(true).await.unwrap();
+        match listed.entries.first() {
+            Some(found) => break json!(found.key.task_id),
+            None => tokio::task::yield_now().await,
+        }
+    };
+    house.stop().await;
+    let answer = talk.answer(waits).await;
+    assert_eq!(answer["result"]["structuredContent"]["task_id"], begun, "{answer}");
+    let result = talk.result("tools/call", call("act", "echo", "a")).await;
+    let error = &result["structuredContent"]["error"];
+    assert_eq!(error["retryable"], true, "{error}");
+    assert!(error["details"]["task_id"].as_str().unwrap().starts_with("mcp-"), "{error}");
+}
+
 /// Who does not say that it knows the extension gets no task, and may not ask for one: -32021.
 #[tokio::test]
 async fn the_extension_is_for_those_who_name_it() {

@@ -145,7 +145,8 @@ impl ToolClient {
         .await
     }
 
-    /// Asks over the connection that there is, and once more over another one if the server has ended the session.
+    /// Asks over the connection that there is, and once more over another one if the server has ended the session, or
+    /// does not take the token any more: another connection reads it anew.
     async fn ask<F>(&self, ask: impl Fn(Arc<ToolLink>) -> F) -> Result<Json, ToolError>
     where
         F: Future<Output = Result<Json, ToolError>>,
@@ -159,8 +160,11 @@ impl ToolClient {
                     if error.ends_link() {
                         self.retire(&link).await;
                     }
-                    let is_gone = matches!(error, ToolError::SessionGone { .. });
-                    if !is_gone || std::mem::replace(&mut is_again, true) {
+                    let is_outdated = matches!(
+                        error,
+                        ToolError::SessionGone { .. } | ToolError::Status { status: 401, .. }
+                    );
+                    if !is_outdated || std::mem::replace(&mut is_again, true) {
                         return Err(error);
                     }
                 }

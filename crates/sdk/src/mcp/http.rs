@@ -201,8 +201,18 @@ impl HttpToolLink {
         if status == 404 && self.has_session() {
             return Err(self.session_gone());
         }
+        if status == 401 {
+            return Err(self.refused_by(status));
+        }
         match ServerMessage::read(&body.to_bytes()) {
             Ok(ServerMessage::Answer { id: of, result }) if of == json!(id) => result,
+            _ if status == 403 => Err(self.refused_by(status)),
+            // Some servers say so of a session that they have forgotten.
+            Ok(ServerMessage::Answer { id: Json::Null, .. })
+                if status == 400 && self.has_session() =>
+            {
+                Err(self.session_gone())
+            }
             // A server that cannot read a request does not know its number.
             Ok(ServerMessage::Answer { id: Json::Null, result: Err(error) }) => Err(error),
             _ if status >= 400 => Err(self.refused_by(status)),
@@ -264,7 +274,11 @@ impl HttpToolLink {
                             to.send_replace(Some(now));
                         }
                     }
-                    ServerMessage::Asks(reply) => self.post_aside(version, reply).await?,
+                    ServerMessage::Asks(reply) => {
+                        self.post_aside(version, reply)
+                            .await
+                            .map_err(|error| self.lost_by(error))?;
+                    }
                     ServerMessage::Other => {}
                 }
             }
@@ -288,7 +302,8 @@ impl HttpToolLink {
             last_event: Some(&last),
             body: None,
         };
-        let (response, connection) = self.send(&message).await?;
+        let (response, connection) =
+            self.send(&message).await.map_err(|error| self.lost_by(error))?;
         if !is_stream(&response) {
             return Err(self.lost("its stream ends before the answer, and does not go on"));
         }
@@ -366,6 +381,11 @@ impl HttpToolLink {
 
     fn lost(&self, why: impl Into<String>) -> ToolError {
         ToolError::Lost { server: self.server.clone(), why: why.into() }
+    }
+
+    /// The request was sent before: what goes wrong later is no reason to send it again.
+    fn lost_by(&self, error: ToolError) -> ToolError {
+        self.lost(error.to_string())
     }
 
     fn malformed(&self, why: impl Into<String>) -> ToolError {

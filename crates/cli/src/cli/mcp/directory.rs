@@ -112,6 +112,7 @@ async fn take_over(
     telemetry: Option<&Telemetry>,
     running: &mut Option<RunningDirectory>,
 ) {
+    let mut is_told = false;
     while running.is_none() {
         sleep(LOOK).await;
         if Host::of(data) != Host::Nobody {
@@ -119,9 +120,13 @@ async fn take_over(
         }
         match RunningDirectory::begin(data, args, telemetry).await {
             Ok(begun) => *running = Some(begun),
-            // Another process may have been faster.
+            // Another process may have been faster. If there is none, nobody runs the Tasks.
+            Err(failure) if is_told || Host::of(data) != Host::Nobody => {
+                tracing::debug!(why = failure.message, "the directory is not taken over");
+            }
             Err(failure) => {
-                tracing::debug!(why = failure.message, "the directory is not taken over")
+                is_told = true;
+                tracing::warn!(why = failure.message, "the directory cannot be taken over now");
             }
         }
     }

@@ -146,15 +146,16 @@ impl CallWork {
             let (given, texts) =
                 answers.map_or((None, vec![]), |(a, texts, s)| (Some((a, s)), texts));
             let answer = self.call(given).await?;
+            if let ServerAnswer::Task(task) = &answer {
+                // Before anything else: whoever comes after this worker goes on with the task.
+                let begun = ToolMark::Begun { round: self.prior.round, task: task.id.clone() };
+                self.mark(&begun).await?;
+                self.prior.task = Some(task.id.clone());
+            }
             self.note_sent(texts).await?;
             match answer {
                 ServerAnswer::Result(result) => return Ok(ToolEnd::Result(result)),
-                ServerAnswer::Task(task) => {
-                    let begun = ToolMark::Begun { round: self.prior.round, task: task.id.clone() };
-                    self.mark(&begun).await?;
-                    self.prior.task = Some(task.id.clone());
-                    return self.follow(task).await;
-                }
+                ServerAnswer::Task(task) => return self.follow(task).await,
                 ServerAnswer::Asks(questions) => {
                     ask::check(&questions.input_requests).map_err(ToolFault::Question)?;
                     if questions.input_requests.is_empty() {
