@@ -50,7 +50,10 @@ async fn a_call_in_doubt_names_its_task() {
     };
     house.stop().await;
     let answer = talk.answer(waits).await;
-    assert_eq!(answer["result"]["structuredContent"]["task_id"], begun, "{answer}");
+    // The call may have begun to wait, or not even know that its task is there.
+    let said = &answer["result"]["structuredContent"];
+    let named = [&said["task_id"], &said["error"]["details"]["task_id"]];
+    assert!(named.contains(&&begun), "{answer}");
     let result = talk.result("tools/call", call("act", "echo", "a")).await;
     let error = &result["structuredContent"]["error"];
     assert_eq!(error["retryable"], true, "{error}");
