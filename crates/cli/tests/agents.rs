@@ -126,6 +126,64 @@ fn a_file_of_agents_is_looked_at() {
     assert_eq!(card["supportedInterfaces"][0]["url"], "https://agents.example.org/a2a/works");
 }
 
+const TOOLS: &str = r#"
+[[tools]]
+name = "resize"
+title = "Resize an image"
+description = "Resizes an image."
+handler = "resize"
+pool = "images"
+answers = "task"
+
+[tools.input_schema]
+properties.width = { type = "integer" }
+
+[[tools]]
+name = "works"
+description = "Does what the agent of this name does."
+template = "works.yaml"
+"#;
+
+/// The tools of a file are shown beside its agents, and a wrong one is told of before a gateway reads it.
+#[test]
+fn the_tools_of_a_file_are_looked_at() {
+    let place = place();
+    let listed = place.tenure(&["agent", "list", "-o", "json"]).with(0).json();
+    assert_eq!(listed["tools"], json!([]));
+    place.file("agents.toml", format!("{AGENTS}{TOOLS}"));
+    let list = place.tenure(&["agent", "list"]).with(0).stdout;
+    for word in ["handler nobody", "TOOL", "Resize an image", "handler resize in pool images"] {
+        assert!(list.contains(word), "{word}: {list}");
+    }
+    let listed = place.tenure(&["agent", "list", "-o", "json"]).with(0).json();
+    let work = "2 steps, the arguments go to take";
+    let expected = json!([
+        {"tool": "resize", "title": "Resize an image", "answers": "task",
+         "runs": "handler resize in pool images"},
+        {"tool": "works", "title": "works", "answers": "either", "runs": work},
+    ]);
+    assert_eq!((&listed["tools"], listed["agents"].as_array().unwrap().len()), (&expected, 3));
+
+    let show = |more: &[&str]| place.tenure(&[&["agent", "show"], more].concat());
+    let shown = show(&["resize", "-o", "json"]).with(0).json();
+    assert_eq!((&shown["tool"], &shown["answers"]), (&json!("resize"), &json!("task")));
+    let width = &shown["listed"]["inputSchema"]["properties"]["width"];
+    assert_eq!(width, &json!({"type": "integer"}), "{shown}");
+    assert_eq!(show(&["works", "-o", "json"]).with(0).json()["agent"], "works");
+    assert_eq!(show(&["works", "--tool", "-o", "json"]).with(0).json()["runs"], work);
+    assert!(show(&["works", "--tool"]).with(0).stdout.contains(work));
+    show(&["waits", "--tool"]).with(3).saying("tenure agent list");
+    show(&["resise"]).with(3).saying("did you mean `resize`?");
+
+    let wrong = format!("{AGENTS}{}", TOOLS.replace("\"works.yaml\"", "\"absent.yaml\""));
+    place.file("agents.toml", &wrong);
+    let add = ["agent", "add", "new", "--description", "New."];
+    for command in [&["agent", "list"][..], &["agent", "show", "waits"], &add] {
+        place.tenure(command).with(2).saying("tool works: ").saying("docs/mcp.md");
+    }
+    assert_eq!(std::fs::read_to_string(place.path("agents.toml")).unwrap(), wrong);
+}
+
 /// What is not there, and what is wrong in a file, is told with what to do about it.
 #[test]
 fn what_is_wrong_with_a_file_of_agents_is_told() {

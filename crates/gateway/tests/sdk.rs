@@ -27,6 +27,7 @@ use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::http::{HttpConnectError, HttpSettings};
 use tenure_wire::bus::call::{CALL_MAX, CallAnswer, MEDIA_TYPE, PAGE_BYTES};
 use tenure_wire::bus::decode;
+use tenure_wire::bus::event::ReadEvents;
 use tenure_wire::bus::request::Request;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -138,7 +139,8 @@ async fn what_is_read_is_what_there_is() {
     let task = task_id("t0");
     let (log, own) = (client.log(&task, 0).await.unwrap(), link.log(&task, 0).await.unwrap());
     assert_eq!((&log.commits, log.more, log.status), (&own.commits, own.more, own.status));
-    assert_eq!(client.events(&task, 0).await.unwrap(), link.events(&task, 0).await.unwrap());
+    let all = ReadEvents { after: 0 };
+    assert_eq!(client.ask(&task, all).await.unwrap(), link.ask(&task, all).await.unwrap());
     let short = client.within(600).ask(&task, GetInput {}).await.unwrap();
     assert!(short.left_out.is_some(), "CTRL-06");
 }
@@ -289,7 +291,7 @@ async fn whoever_waits_survives_a_gateway() {
     let ended = timeout(SOON, ended).await.unwrap().unwrap().unwrap();
     assert_eq!(ended.status, TaskStatus::Completed);
     let events = timeout(SOON, events).await.unwrap().unwrap().unwrap();
-    assert_eq!(events, house.link().events(&task, 0).await.unwrap().events);
+    assert_eq!(events, house.link().ask(&task, ReadEvents { after: 0 }).await.unwrap().events);
 }
 
 /// All requests of a client go over few connections, and all who listen share one.

@@ -9,7 +9,7 @@
 //!                ├─► tools ────► request of the bus ─► Client<P> ─► scheduler
 //!                ├─► resources   views of a Task by its address
 //!                ├─► prompts     how one writes a Task
-//!                └─► offers      tools whose work is a Task, and the extension Tasks
+//!                └─► offers      tools whose work is a Task, and the extension Tasks ◄─ file
 //! ```
 //!
 //! The tools are those of the contract (5.2). Their names, fields, answers and roles come from the catalog of
@@ -19,6 +19,7 @@
 
 mod advice;
 mod caller;
+pub mod file;
 mod follow;
 pub mod offers;
 mod prompt;

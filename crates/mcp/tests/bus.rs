@@ -20,13 +20,12 @@ use tenure_local::MemoryLeases;
 use tenure_mcp::{McpCaller, McpServer, McpSettings, OneCaller};
 use tenure_ports::ClientPort;
 use tenure_ports::bus::Delivery;
-use tenure_ports::client::{Answers, Listing, LogPage};
+use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_testkit::conformance::{Bus, bus_suite};
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
-use tenure_wire::bus::event::EventPage;
+use tenure_wire::bus::event::Published;
 use tenure_wire::bus::request::ReadLog;
 
 use streams::Streams;
@@ -83,10 +82,12 @@ macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($_other:ident($_query:ty))* }
     ) => {
         $(answers!($task($asks));)*
         $(answers!($history($reads));)*
+        $(answers!($part($brings));)*
     };
     (Get($query:ty)) => {
         impl Answers<$query> for ToolClient {
@@ -111,9 +112,6 @@ macro_rules! answers {
 tenure_wire::queries!(answers);
 
 impl ClientPort for ToolClient {
-    type Changes = <Inner as ClientPort>::Changes;
-    type Events = <Inner as ClientPort>::Events;
-
     fn session(&self) -> &SessionId {
         self.inner.session()
     }
@@ -165,11 +163,7 @@ impl ClientPort for ToolClient {
         self.inner.log(task, which).await
     }
 
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        self.inner.events(task, after).await
-    }
-
-    async fn published(&self, task: &TaskId) -> Result<Self::Events, Rejection> {
+    async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
         self.inner.published(task).await
     }
 
@@ -180,19 +174,14 @@ impl ClientPort for ToolClient {
         self.inner.runtime(task).await
     }
 
-    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
-        self.inner.blob_get(task, asked).await
-    }
-
-    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        self.inner.blob_put(task, part).await
-    }
-
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.inner.list(include_terminal).await
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
+    async fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, Changed>, Rejection> {
         self.inner.changes(task).await
     }
 }

@@ -4,15 +4,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures::Stream;
 use futures::stream::BoxStream;
 use tenure_core::command::Write;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
 use tenure_core::{Commit, Context, Query, Rejection};
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
-use tenure_wire::bus::event::{EventPage, Published};
+use tenure_wire::bus::event::Published;
 use tenure_wire::bus::request::ReadLog;
 
 use crate::journal::Entry;
@@ -70,7 +68,7 @@ impl Changed {
     }
 }
 
-/// An end of the bus that answers one kind of query about a Task.
+/// An end of the bus that answers one kind of query about a Task, or brings one kind of its parts.
 pub trait Answers<Q: Query> {
     /// Answers the query.
     fn answer(
@@ -84,12 +82,18 @@ macro_rules! answers_all {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
-        /// An end that answers every query about a Task, as the Task stands and as it was.
-        pub trait AnswersAll: $(Answers<$asks> +)* $(Answers<$reads> +)* {}
+        /// An end that answers every query about a Task, as the Task stands and as it was, and every request for a
+        /// part.
+        pub trait AnswersAll: $(Answers<$asks> +)* $(Answers<$reads> +)* $(Answers<$brings> +)* {}
 
-        impl<T: $(Answers<$asks> +)* $(Answers<$reads> +)*> AnswersAll for T {}
+        impl<T> AnswersAll for T
+        where
+            T: $(Answers<$asks> +)* $(Answers<$reads> +)* $(Answers<$brings> +)*
+        {
+        }
     };
 }
 
@@ -101,12 +105,6 @@ tenure_wire::queries!(answers_all);
 /// nothing about what happened. The adapter repeats it with the same `command_id` for as long as
 /// its settings say, and then returns the refusal.
 pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
-    /// Hints of changes.
-    type Changes: Stream<Item = Changed> + Send + Unpin + 'static;
-
-    /// Public events as they happen.
-    type Events: Stream<Item = Published> + Send + Unpin + 'static;
-
     /// The session that the caller acts in.
     fn session(&self) -> &SessionId;
 
@@ -132,7 +130,13 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         what: impl Into<Write> + Send,
     ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
 
-    /// Asks about a Task.
+    /// Asks about a Task, or for a part of something of a Task that is too long for one answer:
+    ///
+    /// - [`ReadEvents`](tenure_wire::bus::event::ReadEvents): public events after event `after` of its log, some of
+    ///   them, from the first on. The scheduler follows the Task for [`FOLLOWED`] after each such request.
+    /// - [`BlobGet`](tenure_wire::bus::blob::BlobGet): a part of a blob (VALUE-01).
+    /// - [`BlobPut`](tenure_wire::bus::blob::BlobPut): brings a part of a blob. The Task need not exist yet
+    ///   (VALUE-01).
     fn ask<Q: Query>(
         &self,
         task: &TaskId,
@@ -162,21 +166,12 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         which: impl Into<ReadLog> + Send,
     ) -> impl Future<Output = Result<LogPage, Rejection>> + Send;
 
-    /// Public events of a Task after event `after` of its log: some of them, from the first on. The
-    /// scheduler follows the Task for [`FOLLOWED`] after each such call.
-    fn events(
-        &self,
-        task: &TaskId,
-        after: u64,
-    ) -> impl Future<Output = Result<EventPage, Rejection>> + Send;
-
     /// Public events of a Task that the scheduler follows, from the return of this call on. Some
-    /// may get lost: a caller that needs all of them reads the missing ones with
-    /// [`events`](Self::events).
+    /// may get lost: a caller that needs all of them [asks](Self::ask) for the missing ones.
     fn published(
         &self,
         task: &TaskId,
-    ) -> impl Future<Output = Result<Self::Events, Rejection>> + Send;
+    ) -> impl Future<Output = Result<BoxStream<'static, Published>, Rejection>> + Send;
 
     /// What happens around Runs and changes no Task, of one Task or of all of the session, from the
     /// return of this call on. Some may get lost, and nobody can read them later (EVENT-07).
@@ -184,20 +179,6 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         &self,
         task: Option<&TaskId>,
     ) -> impl Future<Output = Result<BoxStream<'static, RuntimeEvent>, Rejection>> + Send;
-
-    /// Reads a part of a blob of a Task (VALUE-01).
-    fn blob_get(
-        &self,
-        task: &TaskId,
-        asked: BlobGet,
-    ) -> impl Future<Output = Result<BlobPart, Rejection>> + Send;
-
-    /// Brings a part of a blob of a Task, which need not exist yet (VALUE-01).
-    fn blob_put(
-        &self,
-        task: &TaskId,
-        part: BlobPut,
-    ) -> impl Future<Output = Result<BlobTaken, Rejection>> + Send;
 
     /// Tasks of the session, live ones and, if asked for, ended ones.
     fn list(
@@ -210,5 +191,5 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     fn changes(
         &self,
         task: Option<&TaskId>,
-    ) -> impl Future<Output = Result<Self::Changes, Rejection>> + Send;
+    ) -> impl Future<Output = Result<BoxStream<'static, Changed>, Rejection>> + Send;
 }

@@ -4,13 +4,11 @@
 mod budget;
 pub(crate) mod reads;
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use futures::future::ready;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use tenure_core::command::{Write, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role, TaskStatus};
@@ -22,7 +20,6 @@ use tenure_core::{Caller, Code, Context, Query as _, Rejection};
 use tenure_ports::client::{Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{ReadLog, TemplateInput, Views};
 use tokio::sync::broadcast::error::RecvError;
@@ -167,9 +164,6 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
-    type Changes = Changes;
-    type Events = Events;
-
     fn session(&self) -> &SessionId {
         &self.caller.session_id
     }
@@ -232,17 +226,13 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
     }
 
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        Ok(self.follow(task, after, true).await?.0)
-    }
-
-    async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {
+    async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
         check_tool(&self.caller, ReadEvents::TOOL)?;
-        let (to, published) = mpsc::channel(HINTS_MAX);
+        let (to, mut published) = mpsc::channel(HINTS_MAX);
         let commits = self.scheduler.subscribe();
         let (journal, key) = (Arc::clone(self.scheduler.journal()), self.key(task));
         tokio::spawn(follow::publish_to(to, journal, key, commits));
-        Ok(Events(published))
+        Ok(stream::poll_fn(move |cx| published.poll_recv(cx)).boxed())
     }
 
     async fn runtime(
@@ -264,14 +254,6 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
             event.session_id == session && task.as_ref().is_none_or(|id| *id == event.task_id)
         };
         Ok(heard.filter(move |event| ready(is_asked_for(event))).boxed())
-    }
-
-    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
-        self.scheduler.blob_part(&self.caller, &self.key(task), None, asked).await
-    }
-
-    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        self.scheduler.take_blob_part(&self.caller, &self.key(task), None, part).await
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
@@ -296,10 +278,13 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Ok(Listing { entries, missing_partitions: Vec::new() })
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<Changes, Rejection> {
+    async fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, Changed>, Rejection> {
         let (session, task) = (self.caller.session_id.clone(), task.cloned());
         let mut commits = self.scheduler.subscribe();
-        let (hints, changes) = mpsc::channel(HINTS_MAX);
+        let (hints, mut changes) = mpsc::channel(HINTS_MAX);
         tokio::spawn(async move {
             loop {
                 let appended = tokio::select! {
@@ -317,7 +302,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
                 }
             }
         });
-        Ok(Changes(changes))
+        Ok(stream::poll_fn(move |cx| changes.poll_recv(cx)).boxed())
     }
 }
 
@@ -384,34 +369,4 @@ fn viewed<'a>(
     let mut all = overview.to_read(asked.shows_ended());
     all.retain(|entry| after.is_none_or(|after| entry.key.task_id > *after));
     all
-}
-
-/// Public events in this process.
-#[derive(Debug)]
-pub struct Events(mpsc::Receiver<Published>);
-
-impl Stream for Events {
-    type Item = Published;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> Poll<Option<Published>> {
-        self.0.poll_recv(cx)
-    }
-}
-
-/// Hints of changes in this process.
-#[derive(Debug)]
-pub struct Changes(mpsc::Receiver<Changed>);
-
-impl Stream for Changes {
-    type Item = Changed;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> Poll<Option<Changed>> {
-        self.0.poll_recv(cx)
-    }
 }

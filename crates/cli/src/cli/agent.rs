@@ -1,6 +1,7 @@
-//! `tenure agent …`: the agents in a file, as a gateway reads it.
+//! `tenure agent …`: the agents in a file, as a gateway reads it, and the tools that stand there, too.
 
 mod add;
+mod tool;
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +10,12 @@ use serde::Serialize;
 use tenure::plan::into_create;
 use tenure::taskfile::{self, ReadOptions};
 use tenure_core::command::create::CreateTask;
-use tenure_gateway::a2a::{Agent, Agents, AgentsError, ServedAgents, card};
-use tenure_mcp::offers::{OfferTable, Offers, OffersError};
+use tenure_gateway::a2a::{Agent, Agents, ServedAgents, card};
+use tenure_mcp::file::{AgentsFile, AgentsFileError};
+use tenure_mcp::offers::{OfferTable, Offers};
 
 use self::add::AddAgentArgs;
+use self::tool::ListedTool;
 use super::answer::{Exit, Failure, Format, Shape, Sheet, Tone, did_you_mean, output, text, toned};
 
 /// Agents.
@@ -20,10 +23,17 @@ use super::answer::{Exit, Failure, Format, Shape, Sheet, Tone, did_you_mean, out
 pub(crate) enum AgentCommand {
     /// Add an agent to the file, which is made if there is none
     Add(AddAgentArgs),
-    /// List the agents: what runs them, and in which session their tasks are
+    /// List the agents and the tools: what runs them, and in which session the tasks of an agent are
     List(AgentsArgs),
-    /// Show an agent
-    Show(AgentArgs),
+    /// Show an agent, or a tool
+    Show {
+        #[command(flatten)]
+        agent: AgentArgs,
+
+        /// Show the tool of this name if an agent has the same name
+        #[arg(long)]
+        tool: bool,
+    },
     /// Print the card of an agent, as it is at this address
     Card {
         #[command(flatten)]
@@ -60,6 +70,7 @@ pub(crate) struct AgentArgs {
 #[derive(Serialize)]
 struct AgentListing<'a> {
     agents: Vec<ListedAgent<'a>>,
+    tools: Vec<ListedTool<'a>>,
     /// Gateways with the same file say the same.
     digest: &'a str,
 }
@@ -87,35 +98,42 @@ pub(crate) fn run(command: &AgentCommand) -> Result<Exit, Failure> {
     match command {
         AgentCommand::Add(args) => add::add(args),
         AgentCommand::List(args) => list(args),
-        AgentCommand::Show(args) => show(args),
+        AgentCommand::Show { agent, tool } => show(agent, *tool),
         AgentCommand::Card { agent, url } => {
-            let agents = read_agents(&agent.of.agents)?;
+            let (agents, _) = read_file(&agent.of.agents)?;
             let card = card(&agents, &agent.name, url);
-            output::print_json(&card.ok_or_else(|| absent(&agents, &agent.name))?)?;
+            output::print_json(&card.ok_or_else(|| absent(agents.names(), &agent.name))?)?;
             Ok(Exit::Ok)
         }
     }
 }
 
 fn list(args: &AgentsArgs) -> Result<Exit, Failure> {
-    let agents = read_agents(&args.agents)?;
+    let (agents, tools) = read_file(&args.agents)?;
     let all = agents.names().filter_map(|name| agents.find(name));
     let all = all.map(|agent| ListedAgent::of(agent)).collect();
-    let listing = AgentListing { agents: all, digest: agents.digest() };
+    let tools = tools.all().map(ListedTool::of).collect();
+    let listing = AgentListing { agents: all, tools, digest: agents.digest() };
     args.output.answer(&listing, Shape::many("agents", "agent"), || {
         let mut sheet = Sheet::new(&["AGENT", "TITLE", "SESSION", "RUNS"]);
         for agent in &listing.agents {
             let name = toned(agent.agent, Tone::Strong);
             sheet.row([name, text(agent.title), text(agent.session_id), text(&agent.runs)]);
         }
-        sheet.print()
+        sheet.print()?;
+        tool::print_all(&listing.tools)
     })
 }
 
-fn show(args: &AgentArgs) -> Result<Exit, Failure> {
-    let agents = read_agents(&args.of.agents)?;
-    let found = agents.find(&args.name).ok_or_else(|| absent(&agents, &args.name))?;
-    print_agent(args.of.output, found)
+/// Shows what has the name: an agent, or else a tool; or the tool in any case.
+fn show(args: &AgentArgs, wants_tool: bool) -> Result<Exit, Failure> {
+    let (agents, tools) = read_file(&args.of.agents)?;
+    match (agents.find(&args.name), tools.find(&args.name)) {
+        (Some(agent), _) if !wants_tool => print_agent(args.of.output, agent),
+        (_, Some(tool)) => tool::print(args.of.output, tool),
+        (_, None) if wants_tool => Err(absent(tools.names(), &args.name)),
+        (_, None) => Err(absent(agents.names().chain(tools.names()), &args.name)),
+    }
 }
 
 fn print_agent(output: Format, agent: &Agent) -> Result<Exit, Failure> {
@@ -130,10 +148,10 @@ fn print_agent(output: Format, agent: &Agent) -> Result<Exit, Failure> {
     })
 }
 
-fn absent(agents: &Agents, name: &str) -> Failure {
-    let help = did_you_mean(name, agents.names());
+fn absent<'a>(names: impl Iterator<Item = &'a str>, name: &str) -> Failure {
+    let help = did_you_mean(name, names);
     let help = help.unwrap_or_else(|| "`tenure agent list` names those that there are".to_owned());
-    Failure::new(Exit::NotFound, format!("there is no agent {name}")).help(help)
+    Failure::new(Exit::NotFound, format!("there is no {name} in the file of agents")).help(help)
 }
 
 /// A file of agents, and those of it that a gateway serves, with the tools that it offers. Clones share them.
@@ -148,8 +166,8 @@ impl AgentsOnFile {
     /// Reads the file; without one there are no agents.
     pub(crate) fn read(path: Option<PathBuf>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let (served, offers) = (read_agents(&path)?.into(), read_offers(&path)?.into());
-        Ok(Self { path: Some(path), served, offers })
+        let (agents, offers) = read_file(&path)?;
+        Ok(Self { path: Some(path), served: agents.into(), offers: offers.into() })
     }
 
     /// The agents, for a gateway.
@@ -170,7 +188,7 @@ impl AgentsOnFile {
     /// Reads the file again. If it is wrong, agents and tools stay as they were.
     pub(crate) fn reload(&self) -> Result<(), Failure> {
         if let Some(path) = &self.path {
-            let (agents, offers) = (read_agents(path)?, read_offers(path)?);
+            let (agents, offers) = read_file(path)?;
             self.served.replace(agents);
             self.offers.replace(offers);
         }
@@ -178,14 +196,10 @@ impl AgentsOnFile {
     }
 }
 
-/// Reads a file of agents, with the task files that it names.
-fn read_agents(path: &Path) -> Result<Agents, Failure> {
-    Ok(Agents::read(path, &read_template)?)
-}
-
-/// Reads the tools in a file of agents, with the task files that they name.
-fn read_offers(path: &Path) -> Result<OfferTable, Failure> {
-    Ok(OfferTable::read(path, &read_template)?)
+/// Reads a file of agents, with the task files that it names: its agents and its tools.
+fn read_file(path: &Path) -> Result<(Agents, OfferTable), AgentsFileError> {
+    let file = AgentsFile::read(path)?;
+    Ok((Agents::read(&file, &read_template)?, OfferTable::read(&file, &read_template)?))
 }
 
 /// The Task of a task file, without an id: each message makes one of its own.
@@ -196,21 +210,15 @@ fn read_template(path: &Path) -> Result<CreateTask, String> {
     Ok(CreateTask { task_id: None, ..task })
 }
 
-impl From<AgentsError> for Failure {
-    fn from(error: AgentsError) -> Self {
+impl From<AgentsFileError> for Failure {
+    fn from(error: AgentsFileError) -> Self {
         let help = match &error {
-            AgentsError::Read { .. } => "--agents, or TENURE_AGENTS, names the file of agents",
+            AgentsFileError::Read { .. } => "--agents, or TENURE_AGENTS, names the file of agents",
+            AgentsFileError::Tool { .. } => "docs/mcp.md says what is in [[tools]] of that file",
+            AgentsFileError::Form { .. } => {
+                "docs/a2a.md says what is in a file of agents, docs/mcp.md what is in its [[tools]]"
+            }
             _ => "docs/a2a.md says what is in a file of agents",
-        };
-        Self::caused(Exit::Usage, &error).help(help)
-    }
-}
-
-impl From<OffersError> for Failure {
-    fn from(error: OffersError) -> Self {
-        let help = match &error {
-            OffersError::Read { .. } => "--agents, or TENURE_AGENTS, names the file with the tools",
-            _ => "docs/mcp.md says what is in [[tools]] of a file of agents",
         };
         Self::caused(Exit::Usage, &error).help(help)
     }

@@ -89,13 +89,13 @@ pub use view_name::ViewName;
 pub use views::ViewsInput;
 pub use write::{WriteSummary, write_summary};
 
-/// Passes every query of the core to a macro, with its type and its name as an operation of the bus, and behind them
+/// Passes every query of the core to a macro, with its type and its name as an operation of the bus, and beside them
 /// the queries that the caller adds. There are queries that read a Task as it stands, queries about a Task's
-/// past, and all others, which an owner answers each in its own way. Whatever carries, answers or describes queries is
-/// generated from this list.
+/// past, requests for a part of something of a Task that is too long for one answer, and all others, which an owner
+/// answers each in its own way. Whatever carries, answers or describes queries is generated from this list.
 #[macro_export]
 macro_rules! queries {
-    ($then:ident $($more:tt)*) => {
+    ($then:ident parts { $($part:tt)* } other { $($other:tt)* }) => {
         $then! {
             task {
                 Get($crate::view::task::GetInput)
@@ -109,10 +109,13 @@ macro_rules! queries {
                 Inspect($crate::view::timeline::InspectInput)
                 Replay($crate::view::timeline::ReplayInput)
             }
+            parts {
+                $($part)*
+            }
             other {
                 Tasks($crate::view::list::ListInput)
                 Template($crate::view::board::TemplateInput)
-                $($more)*
+                $($other)*
             }
         }
     };

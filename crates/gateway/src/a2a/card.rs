@@ -296,6 +296,8 @@ fn knows(asked: &HeaderMap, tag: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tenure_mcp::file::AgentsFile;
+
     use super::*;
 
     fn places() -> CardPlaces {
@@ -310,7 +312,7 @@ mod tests {
              [[agents.skills]]\nid = \"say\"\nname = \"Say\"\ndescription = \"Says it.\"\n",
         );
         std::fs::write(&path, text).unwrap();
-        Agents::read(&path, &|_| Err("there is none".into())).unwrap()
+        Agents::read(&AgentsFile::read(&path).unwrap(), &|_| Err("there is none".into())).unwrap()
     }
 
     /// CARD-STRUCT-001: a card says where both bindings are, and nothing that 1.0 does not know.

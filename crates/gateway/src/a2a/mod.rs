@@ -36,9 +36,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use tenure_a2a as wire;
 
-pub use self::agents::{
-    AGENTS_MAX, Agent, AgentAnswers, Agents, AgentsError, ReadTemplate, ServedAgents,
-};
+pub use self::agents::{AGENTS_MAX, Agent, AgentAnswers, Agents, ServedAgents};
 pub use self::card::card;
 pub(crate) use self::card::is_card;
 use self::dialect::A2aDialect;

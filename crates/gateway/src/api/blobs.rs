@@ -122,7 +122,7 @@ async fn part<P: ClientPort>(
     reference: Ref,
     offset: u64,
 ) -> Result<BlobPart, Rejection> {
-    client.port().blob_get(task, BlobGet { reference, offset }).await
+    client.ask(task, BlobGet { reference, offset }).await
 }
 
 /// A blob that is not there is no conflict of a read.
@@ -191,7 +191,7 @@ impl<P: ClientPort> BlobUpload<P> {
         let data = RawBytes(data.to_vec());
         let end = offset + data.0.len() as u64;
         let part = BlobPut { data, digest, offset, size_bytes };
-        let taken = match self.client.port().blob_put(&self.task, part).await {
+        let taken = match self.client.ask(&self.task, part).await {
             // Another node took the partition over, and has none of the parts before.
             Err(refused) if refused.details.contains_key(NEXT_OFFSET) => return Err(unfinished()),
             answer => answer?,

@@ -172,6 +172,7 @@ macro_rules! answered {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($part_asks:ty))* }
         other { $($other:ident($other_asks:ty))* }
     ) => {
         impl<P: ClientPort> OperationCall<P> {
@@ -180,6 +181,7 @@ macro_rules! answered {
                 match ask {
                     $(Ask::$task(query) => self.ask(head, query).await,)*
                     $(Ask::$history(query) => self.ask(head, query).await,)*
+                    $(Ask::$part(_) => self.other(ask).await,)*
                     $(Ask::$other(_) => self.other(ask).await,)*
                     Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_) => {
                         Box::pin(self.write(head, ask)).await // It is large, and reads are many.

@@ -22,10 +22,8 @@ use tenure_core::{Code, Query, Rejection, TraceParent};
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::Entry as IndexEntry;
 use tenure_sdk::client::Client;
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::call::{CALL_MAX, CallAnswer, MEDIA_TYPE, PAGE_BYTES};
 use tenure_wire::bus::encode_within;
-use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::operate::{LeasePage, ListLeases};
 use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::request::{
@@ -103,6 +101,7 @@ macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
         impl<B: Backend> BusCall<'_, B> {
@@ -114,6 +113,7 @@ macro_rules! answers {
                     Ask::Command(command) => self.write(head, Write::Command(command)).await,
                     $(Ask::$task(query) => self.show(&head, query).await,)*
                     $(Ask::$history(query) => self.show(&head, query).await,)*
+                    $(Ask::$part(query) => self.show(&head, query).await,)*
                     $(Ask::$other(query) => self.show(&head, query).await,)*
                 }
             }
@@ -121,6 +121,7 @@ macro_rules! answers {
 
         $(answers!($asks);)*
         $(answers!($reads);)*
+        $(answers!($brings);)*
     };
     ($query:ty) => {
         impl<B: Backend> AnswersCall<$query> for BusCall<'_, B> {
@@ -231,12 +232,6 @@ impl<B: Backend> AnswersCall<ReadLog> for BusCall<'_, B> {
     }
 }
 
-impl<B: Backend> AnswersCall<ReadEvents> for BusCall<'_, B> {
-    async fn heard(&self, head: &RequestHead, which: ReadEvents) -> Heard<EventPage> {
-        of_one(self.client.port().events(&task(head)?, which.after).await)
-    }
-}
-
 impl<B: Backend> AnswersCall<ReadParent> for BusCall<'_, B> {
     async fn heard(&self, _: &RequestHead, _: ReadParent) -> Heard<Parent> {
         Err(Rejection::new(Code::ToolNotAvailable, "nodes ask each other this"))
@@ -252,18 +247,6 @@ impl<B: Backend> AnswersCall<ListLeases> for BusCall<'_, B> {
         let more = leases.len() > most;
         leases.truncate(most);
         of_one(Ok(LeasePage { leases, more }))
-    }
-}
-
-impl<B: Backend> AnswersCall<BlobGet> for BusCall<'_, B> {
-    async fn heard(&self, head: &RequestHead, asked: BlobGet) -> Heard<BlobPart> {
-        of_one(self.client.port().blob_get(&task(head)?, asked).await)
-    }
-}
-
-impl<B: Backend> AnswersCall<BlobPut> for BusCall<'_, B> {
-    async fn heard(&self, head: &RequestHead, part: BlobPut) -> Heard<BlobTaken> {
-        of_one(self.client.port().blob_put(&task(head)?, part).await)
     }
 }
 

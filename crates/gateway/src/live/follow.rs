@@ -13,7 +13,7 @@ use tenure_core::Rejection;
 use tenure_core::id::TaskId;
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
-use tenure_wire::bus::event::EventPage;
+use tenure_wire::bus::event::{EventPage, ReadEvents};
 
 use super::check_since;
 use super::feed::{FeedBatch, FeedNews, FeedSender, FeedTopic, Feeds, Subscriber};
@@ -63,7 +63,7 @@ impl<P: ClientPort> FollowedEvents<P> {
     ) -> Result<Self, Rejection> {
         let topic = topic(&client, &task);
         let (page, following) = if feeds.find(&topic).is_some() {
-            (client.port().events(&task, since.complete()).await?, None)
+            (client.ask(&task, ReadEvents { after: since.complete() }).await?, None)
         } else {
             let (page, following) = client.follow(&task, since.complete()).await?;
             let has_all = page.through >= page.version;
@@ -157,7 +157,7 @@ impl<P: ClientPort> FollowedEvents<P> {
     /// the feed reads, and the reader had better connect again.
     async fn read_on(&mut self) -> Option<()> {
         let known = self.at;
-        match self.client.port().events(&self.task, known.complete()).await {
+        match self.client.ask(&self.task, ReadEvents { after: known.complete() }).await {
             Ok(page) => self.take_page(&page, &written(&page)),
             Err(refused) => tracing::debug!(task = %self.task, %refused, "a stream of events ends"),
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tenure_core::id::TaskId;
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
-use tenure_wire::bus::event::EventPage;
+use tenure_wire::bus::event::{EventPage, ReadEvents};
 
 use super::call::LiveCall;
 use super::follow::FollowedEvents;
@@ -60,7 +60,7 @@ async fn page<P: ClientPort>(
     task: &TaskId,
     since: EventPlace,
 ) -> Result<Response, HttpProblem> {
-    let mut page = client.port().events(task, since.complete()).await?;
+    let mut page = client.ask(task, ReadEvents { after: since.complete() }).await?;
     check_since(since.seq, page.version)?;
     let mut at = EventPlace::default();
     page.events.retain(|event| {

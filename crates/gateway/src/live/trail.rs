@@ -5,7 +5,7 @@ use tenure_core::id::{AttemptId, StepId, TaskId};
 use tenure_core::view::public::EventName;
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
-use tenure_wire::bus::event::TaskEvent;
+use tenure_wire::bus::event::{ReadEvents, TaskEvent};
 
 /// How a caller names an Attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl<P: ClientPort> AttemptTrail<P> {
     /// Reads what is new.
     pub(super) async fn look(&mut self) -> Result<(), Rejection> {
         loop {
-            let page = self.client.port().events(&self.task, self.through).await?;
+            let page = self.client.ask(&self.task, ReadEvents { after: self.through }).await?;
             page.events.iter().for_each(|event| self.known.take(event, &self.name));
             let is_last = page.through >= page.version || page.through <= self.through;
             self.through = self.through.max(page.through);

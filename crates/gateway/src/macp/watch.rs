@@ -114,7 +114,7 @@ impl<B: Backend> ServedSessions<B> {
         caller: MacpCaller,
         permit: StreamPermit,
     ) -> MacpResult<BoxStream<WatchSessionsResponse>> {
-        let changes = self.client.port().changes(None).await?.boxed();
+        let changes = self.client.port().changes(None).await?;
         let mut watched = WatchedSessions {
             sessions: self,
             caller,

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use tenure_core::command::create::CreateTask;
 use tenure_core::record::ArtifactInput;
 use tenure_gateway::a2a::Agents;
+use tenure_mcp::file::AgentsFile;
 use tenure_sdk::worker::{Handlers, StepContext};
 use tokio::sync::Semaphore;
 
@@ -68,7 +69,7 @@ pub(crate) fn read(text: &str) -> Agents {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agents.toml");
     std::fs::write(&path, text).unwrap();
-    Agents::read(&path, &trip).unwrap()
+    Agents::read(&AgentsFile::read(&path).unwrap(), &trip).unwrap()
 }
 
 fn trip(_: &Path) -> Result<CreateTask, String> {

@@ -14,6 +14,7 @@ use tenure_gateway::server::{HttpServer, ServerFiles, ServerSettings};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
 use tenure_mcp::McpSettings;
+use tenure_mcp::file::AgentsFile;
 use tenure_mcp::offers::{OfferTable, Offers};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
@@ -75,7 +76,8 @@ impl House {
     pub(crate) async fn offering_site(&self, text: &str) -> Site {
         let path = self.dir.path().join("agents.toml");
         std::fs::write(&path, text).unwrap();
-        let table = OfferTable::read(&path, &|_| Err("there is none".into())).unwrap();
+        let table =
+            OfferTable::read(&AgentsFile::read(&path).unwrap(), &|_| Err("none".into())).unwrap();
         let identities = self.dir.path().join("who.toml");
         self.admit(&LOGINS);
         self.serve(Some(identities), table.into()).await

@@ -271,6 +271,7 @@ mod tests {
 
     use super::super::tool::OfferTable;
     use super::*;
+    use crate::file::AgentsFile;
 
     fn parts(output: &Value) -> Result<Json, String> {
         let mut made = ResultParts::default();
@@ -316,7 +317,9 @@ mod tests {
         let promise = tool.replace("\"a\"", "\"b\"");
         let file = format!("{tool}{promise}output_schema = {{required = [\"n\"]}}\n");
         std::fs::write(&path, file).unwrap();
-        let table = OfferTable::read(&path, &|_: &Path| Err("none".into())).unwrap();
+        let table =
+            OfferTable::read(&AgentsFile::read(&path).unwrap(), &|_: &Path| Err("none".into()))
+                .unwrap();
         let reason = Reason::new("out_of_paper", "no paper");
         let plain = failed(table.find("a"), &reason);
         let told = json!({"code": "out_of_paper", "message": "no paper"});

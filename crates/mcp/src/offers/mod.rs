@@ -44,9 +44,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::answer::{AnswerError, reopen_answered, take_answers};
 use self::call::{ClientMeans, OfferCall};
-pub use self::file::{OFFERS_MAX, OffersError, ReadTaskFile};
+pub use self::file::OFFERS_MAX;
 use self::tasks::{detailed, find, no_task, trouble};
-pub use self::tool::OfferTable;
+pub use self::tool::{OfferAnswers, OfferTable, OfferedTool};
 use crate::McpCaller;
 
 /// How long a question waits for an answer, also if the time of its call is over.

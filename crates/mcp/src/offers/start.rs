@@ -1,7 +1,6 @@
 //! A call of an offered tool, as a Task.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 use sha2::{Digest as _, Sha256};
@@ -10,12 +9,11 @@ use tenure_core::Rejection;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, SessionId, StepId, TaskId};
 use tenure_core::patch::StepInput;
-use tenure_core::record::{Labels, RetryPolicy, Value};
-use tenure_core::retry_policy::Limit;
+use tenure_core::record::{Labels, Value};
 use tenure_core::status::Policy;
 use uuid::Uuid;
 
-use super::tool::{OfferedTool, OfferedWork};
+use super::tool::OfferedTool;
 
 /// The label that names the tool of a Task.
 pub(super) const TOOL: &str = "mcp-tool";
@@ -56,9 +54,11 @@ impl NewCall<'_> {
         };
         let input = serde_json::to_vec(&self.arguments);
         let input = input.map_err(|error| Rejection::invalid("arguments", error.to_string()))?;
-        let mut task = made_for(self.tool, Value::json(input))?;
+        let input = Value::json(input);
+        let give = |step| StepInput { input: Some(input.clone()), ..step };
+        let mut task = self.tool.work.task(StepId::new(STEP)?, give);
         if task.title.is_empty() {
-            task.title = self.tool.title.as_ref().unwrap_or(&self.tool.name).into();
+            task.title = self.tool.title().into();
         }
         task.labels.extend(self.tool.labels.clone());
         task.labels.extend(Labels::from([
@@ -78,34 +78,6 @@ pub(super) fn caller_label(caller: &AgentId) -> SmolStr {
     match name.chars().count() <= LABEL_CHARS {
         true => name.into(),
         false => hash_of(&[name]).into(),
-    }
-}
-
-/// The Task of a tool with this input.
-fn made_for(tool: &OfferedTool, input: Value) -> Result<CreateTask, Rejection> {
-    match &tool.work {
-        OfferedWork::Handler { handler, pool, attempts, timeout_ms } => {
-            let bare = StepInput::bare(StepId::new(STEP)?);
-            let (handler, input) = (Some(handler.clone()), Some(input));
-            let retry_policy = RetryPolicy {
-                max_attempts: Some(Limit::Of(*attempts)),
-                start_to_close_ms: timeout_ms.map(Limit::Of),
-                ..RetryPolicy::default()
-            };
-            Ok(CreateTask {
-                default_worker_pool_id: pool.clone(),
-                retry_policy: Some(Arc::new(retry_policy)),
-                steps: vec![StepInput { handler, input, ..bare }],
-                ..CreateTask::default()
-            })
-        }
-        OfferedWork::Template { task, input_to } => {
-            let mut task = (**task).clone();
-            for step in task.steps.iter_mut().filter(|step| step.step_id == *input_to) {
-                step.input = Some(input.clone());
-            }
-            Ok(task)
-        }
     }
 }
 
@@ -132,9 +104,11 @@ mod tests {
     use std::path::Path;
 
     use serde_json::json;
+    use tenure_core::retry_policy::Limit;
 
     use super::super::tool::OfferTable;
     use super::*;
+    use crate::file::AgentsFile;
 
     fn made(more: &str, command_id: Option<&str>, caller: &str) -> CreateTask {
         let dir = tempfile::tempdir().unwrap();
@@ -150,7 +124,7 @@ mod tests {
             let labels = Labels::from([("team".into(), "a".into())]);
             Ok(CreateTask { title: "Trip".into(), labels, steps, ..CreateTask::default() })
         };
-        let table = OfferTable::read(&path, &template).unwrap();
+        let table = OfferTable::read(&AgentsFile::read(&path).unwrap(), &template).unwrap();
         let new = NewCall {
             tool: table.find("resize").unwrap(),
             caller: &AgentId::new(caller).unwrap(),

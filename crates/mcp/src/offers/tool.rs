@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use rmcp::model::{Tool, ToolAnnotations};
 use serde::Deserialize;
-use tenure_core::command::create::CreateTask;
-use tenure_core::id::{HandlerName, PoolId, StepId};
 use tenure_core::record::Labels;
 
 use super::schema::ToolSchema;
+use crate::file::EntryWork;
 
 /// A tool whose calls are Tasks.
 #[derive(Debug)]
-pub(super) struct OfferedTool {
+pub struct OfferedTool {
     /// Its name, which no other tool of the server has.
     pub(super) name: String,
     /// For people.
@@ -32,13 +31,13 @@ pub(super) struct OfferedTool {
     /// What its calls do, for hosts that ask people before they call.
     pub(super) hints: ToolHints,
     /// What becomes of a call.
-    pub(super) work: OfferedWork,
+    pub(super) work: EntryWork,
 }
 
 /// With what the calls of a tool are answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum OfferAnswers {
+pub enum OfferAnswers {
     /// With a task for clients that know the extension Tasks, and with the result for others.
     #[default]
     Either,
@@ -61,32 +60,41 @@ pub(super) struct ToolHints {
     open_world: Option<bool>,
 }
 
-/// What becomes of a call.
-#[derive(Debug, Clone)]
-pub(super) enum OfferedWork {
-    /// A Task of one Step, whose input is the arguments.
-    Handler {
-        /// The handler of the Step.
-        handler: HandlerName,
-        /// The pool whose workers run it; none: that of the scheduler.
-        pool: Option<PoolId>,
-        /// How often it may fail before the Task does.
-        attempts: u32,
-        /// The longest time for one try, in milliseconds.
-        timeout_ms: Option<u64>,
-    },
-    /// A copy of a Task, one Step of which gets the arguments as its input.
-    Template {
-        /// The Task, without an id.
-        task: Box<CreateTask>,
-        /// The Step that gets the arguments.
-        input_to: StepId,
-    },
+impl OfferAnswers {
+    /// As the file has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Either => "either",
+            Self::Result => "result",
+            Self::Task => "task",
+            Self::Late => "late",
+        }
+    }
 }
 
 impl OfferedTool {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name for people.
+    pub fn title(&self) -> &str {
+        self.title.as_deref().unwrap_or(&self.name)
+    }
+
+    /// With what its calls are answered.
+    pub const fn answers(&self) -> OfferAnswers {
+        self.answers
+    }
+
+    /// What runs its calls, in words.
+    pub fn runs(&self) -> String {
+        self.work.runs("the arguments go to")
+    }
+
     /// The tool as clients list it.
-    pub(super) fn shown(&self) -> Tool {
+    pub fn shown(&self) -> Tool {
         let (name, about) = (self.name.clone(), self.description.clone());
         let mut tool = Tool::new(name, about, self.input.shown());
         tool.title.clone_from(&self.title);
@@ -116,8 +124,13 @@ impl OfferTable {
         self.all.keys().map(String::as_str)
     }
 
+    /// All tools, in the order of their names.
+    pub fn all(&self) -> impl Iterator<Item = &OfferedTool> {
+        self.all.values()
+    }
+
     /// The tool of this name.
-    pub(super) fn find(&self, name: &str) -> Option<&OfferedTool> {
+    pub fn find(&self, name: &str) -> Option<&OfferedTool> {
         self.all.get(name)
     }
 }

@@ -12,6 +12,7 @@ use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::record::{Progress, Value};
 use tenure_core::status::Role;
 use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError};
+use tenure_mcp::file::AgentsFile;
 use tenure_mcp::offers::{OfferTable, Offers};
 use tenure_mcp::{McpCaller, McpServer, McpSettings, OneCaller, ToolFilter};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
@@ -189,7 +190,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 fn table(dir: &Path, text: &str) -> OfferTable {
     let path = dir.join("agents.toml");
     std::fs::write(&path, text).unwrap();
-    OfferTable::read(&path, &pair).unwrap()
+    OfferTable::read(&AgentsFile::read(&path).unwrap(), &pair).unwrap()
 }
 
 /// Two Steps that ask at once, and one that takes what they say.

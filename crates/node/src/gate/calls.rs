@@ -202,6 +202,7 @@ macro_rules! serves {
     (
         task { $($task:ident($query:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($_part:ty))* }
         other { $($other:ident($_other:ty))* }
     ) => {
         impl Call<'_> {
@@ -210,6 +211,7 @@ macro_rules! serves {
                     Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_) => {}
                     $(Ask::$task(query) => self.serve(head, query).await,)*
                     $(Ask::$history(query) => self.serve(head, query).await,)*
+                    $(Ask::$part(query) => self.serve(head, query).await,)*
                     $(Ask::$other(query) => self.serve(head, query).await,)*
                 }
             }
@@ -249,13 +251,13 @@ tenure_wire::queries!(serves);
 
 impl ServeQuery<BlobGet> for Call<'_> {
     async fn served(&self, head: &RequestHead, asked: BlobGet) -> Result<BlobPart, Rejection> {
-        self.link.blob_get(&self.task(head)?, asked).await
+        self.link.ask(&self.task(head)?, asked).await
     }
 }
 
 impl ServeQuery<BlobPut> for Call<'_> {
     async fn served(&self, head: &RequestHead, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        self.link.blob_put(&self.task(head)?, part).await
+        self.link.ask(&self.task(head)?, part).await
     }
 }
 

@@ -23,7 +23,7 @@ use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::PoolMember;
 use tenure_sdk::worker::{Options, WorkerPool};
-use tenure_wire::bus::event::TaskEvent;
+use tenure_wire::bus::event::{ReadEvents, TaskEvent};
 
 use crate::common::{Servers, until};
 use crate::handlers::{Stage, handlers};
@@ -229,7 +229,7 @@ async fn follows<P: ClientPort>(client: &Client<P>) {
     let task = Task::new("follows").id("follows").with(|input| input.draft = Some(true));
     let task = client.create(task.steps(steps)).await.unwrap();
     let mut live = client.port().published(&task).await.unwrap();
-    let known = client.port().events(&task, 0).await.unwrap();
+    let known = client.ask(&task, ReadEvents { after: 0 }).await.unwrap();
     let following = client.events(&task, 0).map(Result::unwrap).collect::<Vec<_>>();
     let following = tokio::spawn(following);
     client.submit(&task).await.unwrap();
@@ -251,7 +251,7 @@ async fn follows<P: ClientPort>(client: &Client<P>) {
     assert_eq!(read.iter().filter(|event| event.terminal).count(), 1);
     let last = read.last().unwrap();
     assert_eq!((last.event.as_str(), last.native_status.as_str()), ("task.completed", "completed"));
-    let behind_all = client.port().events(&task, last.wal_seq).await.unwrap();
+    let behind_all = client.ask(&task, ReadEvents { after: last.wal_seq }).await.unwrap();
     assert_eq!((behind_all.events, behind_all.through), (vec![], last.wal_seq));
 }
 

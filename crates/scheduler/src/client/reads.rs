@@ -18,6 +18,8 @@ use tenure_core::{Caller, Code, Commit, Query, Rejection, TaskQuery};
 use tenure_ports::client::{self as ports, Answers};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
+use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::output::ReadOutput;
 use tenure_wire::bus::request::{
     LeaseLeft, LogPage, READ_HELD_MS_MAX, RawBytes, ReadLog, ReadUntil,
@@ -59,6 +61,7 @@ macro_rules! answers {
     (
         task { $($task:ident($query:ty))* }
         history { $($history:ident($_read:ty))* }
+        parts { $($part:ident($_part:ty))* }
         other { $($other:ident($_other:ty))* }
     ) => {$(
         impl<J: Journal, L: Leases> Answers<$query> for ClientLink<J, L> {
@@ -84,6 +87,24 @@ impl<J: Journal, L: Leases> Answers<InspectInput> for ClientLink<J, L> {
 impl<J: Journal, L: Leases> Answers<ReplayInput> for ClientLink<J, L> {
     async fn answer(&self, task: &TaskId, query: ReplayInput) -> Result<TaskView, Rejection> {
         self.replayed(task, query).await
+    }
+}
+
+impl<J: Journal, L: Leases> Answers<ReadEvents> for ClientLink<J, L> {
+    async fn answer(&self, task: &TaskId, which: ReadEvents) -> Result<EventPage, Rejection> {
+        Ok(self.follow(task, which.after, true).await?.0)
+    }
+}
+
+impl<J: Journal, L: Leases> Answers<BlobGet> for ClientLink<J, L> {
+    async fn answer(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
+        self.scheduler.blob_part(&self.caller, &self.key(task), None, asked).await
+    }
+}
+
+impl<J: Journal, L: Leases> Answers<BlobPut> for ClientLink<J, L> {
+    async fn answer(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
+        self.scheduler.take_blob_part(&self.caller, &self.key(task), None, part).await
     }
 }
 

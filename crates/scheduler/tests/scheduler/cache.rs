@@ -12,6 +12,7 @@ use tenure_core::view::{GetInput, InspectInput, ListInput, QueryInput};
 use tenure_ports::client::ClientPort;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::load_until;
+use tenure_wire::bus::event::ReadEvents;
 use tenure_wire::bus::request::ReadLog;
 
 /// A Task with so many commits of so many bytes each, on a node that has not read it yet.
@@ -166,7 +167,7 @@ async fn each_page_of_events_goes_on_where_the_last_one_ended() {
         let (client, before) = (client(&node), node.journal().commits_read());
         let (mut after, mut pages, mut told) = (0, 0, Vec::new());
         loop {
-            let page = client.events(&key.task_id, after).await.unwrap();
+            let page = client.ask(&key.task_id, ReadEvents { after }).await.unwrap();
             pages += 1;
             told.extend(page.events);
             after = page.through;
@@ -181,7 +182,7 @@ async fn each_page_of_events_goes_on_where_the_last_one_ended() {
         assert!(read <= 2 * commits + pages, "{read} commits were read of {commits}");
         let places: Vec<u64> = told.iter().map(|event| event.wal_seq).collect();
         assert!(places.is_sorted() && *places.last().unwrap() == after);
-        let again = client.events(&key.task_id, places[0]).await.unwrap();
+        let again = client.ask(&key.task_id, ReadEvents { after: places[0] }).await.unwrap();
         let behind = told.iter().filter(|event| event.wal_seq > places[0]);
         assert!(again.events.iter().eq(behind.take(again.events.len())), "the same from anywhere");
     }

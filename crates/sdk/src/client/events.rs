@@ -13,7 +13,7 @@ use tenure_core::Rejection;
 use tenure_core::id::TaskId;
 use tenure_core::view::RuntimeEvent;
 use tenure_ports::ClientPort;
-use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
+use tenure_wire::bus::event::{EventPage, Published, ReadEvents, TaskEvent};
 use tokio::time::{Instant, timeout_at};
 
 use super::Client;
@@ -62,7 +62,7 @@ impl<P: ClientPort> Client<P> {
         Rejection,
     > {
         let live = self.port().published(task).await?;
-        let page = self.port().events(task, after).await?;
+        let page = self.port().ask(task, ReadEvents { after }).await?;
         let mut following = Following::new(self.port().clone(), task.clone(), after);
         (following.live, following.is_checked) = (Some(live), true);
         following.put_off();
@@ -113,7 +113,7 @@ struct Following<P: ClientPort> {
     through: u64,
     /// Whether the caller's `after` was compared with the end of the log.
     is_checked: bool,
-    live: Option<P::Events>,
+    live: Option<BoxStream<'static, Published>>,
     /// When to ask for the Task again, if no other client does before: the owner then publishes its
     /// events for a while longer.
     ask_at: Instant,
@@ -169,7 +169,8 @@ impl<P: ClientPort> Following<P> {
         }
         self.put_off();
         self.has_heard = false;
-        let page = patiently(&self.port, || self.port.events(&self.task, self.through)).await?;
+        let asked = ReadEvents { after: self.through };
+        let page = patiently(&self.port, || self.port.ask(&self.task, asked)).await?;
         if !mem::replace(&mut self.is_checked, true) {
             check_after(self.through, page.version)?;
         }
@@ -202,7 +203,7 @@ impl<P: ClientPort> Following<P> {
             self.has_heard = false;
             // This asks for no events, only that the owner goes on. The answer does not matter: a
             // gap in later events shows what is missing.
-            let _ = self.port.events(&self.task, u64::MAX).await;
+            let _ = self.port.ask(&self.task, ReadEvents { after: u64::MAX }).await;
         }
         let Some(live) = &mut self.live else {
             self.next = Next::Read;

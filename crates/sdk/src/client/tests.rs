@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::StreamExt as _;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use tenure_core::command::Write;
@@ -20,8 +21,7 @@ use tenure_core::{Code, Commit, Context, Event, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_wire::bus::V;
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
-use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
+use tenure_wire::bus::event::{EventPage, Published, ReadEvents, TaskEvent};
 use tenure_wire::bus::request::{ReadLog, ReadUntil};
 use uuid::Uuid;
 
@@ -169,16 +169,45 @@ impl Fake {
     }
 }
 
-impl<Q: Query> Answers<Q> for Fake {
-    async fn answer(&self, _: &TaskId, _: Q) -> Result<Q::Output, Rejection> {
-        no_such()
+macro_rules! answers {
+    (
+        task { $($task:ident($asks:ty))* }
+        history { $($history:ident($reads:ty))* }
+        parts { ReadEvents($_events:ty) $($part:ident($brings:ty))* }
+        other { $($other:ident($_query:ty))* }
+    ) => {
+        $(answers!($asks);)*
+        $(answers!($reads);)*
+        $(answers!($brings);)*
+    };
+    ($query:ty) => {
+        impl Answers<$query> for Fake {
+            async fn answer(
+                &self,
+                _: &TaskId,
+                _: $query,
+            ) -> Result<<$query as Query>::Output, Rejection> {
+                no_such()
+            }
+        }
+    };
+}
+
+tenure_wire::queries!(answers);
+
+impl Answers<ReadEvents> for Fake {
+    /// Four commits a page.
+    async fn answer(&self, _: &TaskId, which: ReadEvents) -> Result<EventPage, Rejection> {
+        let mut state = self.0.lock();
+        state.reads += 1;
+        match state.refuses.pop_front() {
+            Some(refused) => Err(refused),
+            None => Ok(events(&state, which.after, 4)),
+        }
     }
 }
 
 impl ClientPort for Fake {
-    type Changes = UnboundedReceiver<Changed>;
-    type Events = UnboundedReceiver<Published>;
-
     fn session(&self) -> &SessionId {
         unreachable!("nobody asks")
     }
@@ -233,24 +262,14 @@ impl ClientPort for Fake {
         Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
     }
 
-    /// Four commits a page.
-    async fn events(&self, _: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        let mut state = self.0.lock();
-        state.reads += 1;
-        match state.refuses.pop_front() {
-            Some(refused) => Err(refused),
-            None => Ok(events(&state, after, 4)),
-        }
-    }
-
-    async fn published(&self, _: &TaskId) -> Result<Self::Events, Rejection> {
+    async fn published(&self, _: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
         let mut state = self.0.lock();
         if let Some(refused) = state.refuses.pop_front() {
             return Err(refused);
         }
         let (to, published) = unbounded();
         state.listeners.push(to);
-        Ok(published)
+        Ok(published.boxed())
     }
 
     async fn runtime(
@@ -260,25 +279,17 @@ impl ClientPort for Fake {
         no_such()
     }
 
-    async fn blob_get(&self, _: &TaskId, _: BlobGet) -> Result<BlobPart, Rejection> {
-        no_such()
-    }
-
-    async fn blob_put(&self, _: &TaskId, _: BlobPut) -> Result<BlobTaken, Rejection> {
-        no_such()
-    }
-
     async fn list(&self, _: bool) -> Result<Listing, Rejection> {
         no_such()
     }
 
-    async fn changes(&self, _: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
+    async fn changes(&self, _: Option<&TaskId>) -> Result<BoxStream<'static, Changed>, Rejection> {
         let mut state = self.0.lock();
         if let Some(refused) = state.refuses.pop_front() {
             return Err(refused);
         }
         let (to, hints) = unbounded();
         state.hints.push(to);
-        Ok(hints)
+        Ok(hints.boxed())
     }
 }

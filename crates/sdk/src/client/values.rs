@@ -66,7 +66,7 @@ async fn put_all<P: ClientPort>(
     large: &[(Blob, Arc<[u8]>)],
 ) -> Result<(), Rejection> {
     for (blob, bytes) in large {
-        put_whole(*blob, bytes, |part| port.blob_put(task, part)).await?;
+        put_whole(*blob, bytes, |part| port.ask(task, part)).await?;
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ pub async fn put_blob<P: ClientPort>(
     bytes: &[u8],
 ) -> Result<Blob, Rejection> {
     let blob = Blob::of(bytes);
-    put_whole(blob, bytes, |part| port.blob_put(task, part)).await?;
+    put_whole(blob, bytes, |part| port.ask(task, part)).await?;
     Ok(blob)
 }
 
@@ -94,5 +94,5 @@ pub async fn get_blob<P: ClientPort>(
     task: &TaskId,
     hash: BlobHash,
 ) -> Result<Arc<[u8]>, Rejection> {
-    get_whole(hash, |asked| port.blob_get(task, asked)).await
+    get_whole(hash, |asked| port.ask(task, asked)).await
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
 use tenure_core::id::TaskId;
 use tenure_core::status::TaskStatus;
@@ -105,7 +106,7 @@ struct Watch<P: ClientPort> {
     after: u64,
     /// Until when the owner holds its answers. None: hints are heard.
     held: Option<ReadUntil>,
-    hints: Option<Hints<P::Changes>>,
+    hints: Option<Hints>,
     read: VecDeque<Commit>,
     next: Next,
 }
@@ -195,10 +196,10 @@ impl<P: ClientPort> Watch<P> {
 }
 
 /// Hints of one Task.
-struct Hints<S>(Option<S>);
+struct Hints(Option<BoxStream<'static, Changed>>);
 
-impl<S: Stream<Item = Changed> + Unpin> Hints<S> {
-    async fn of<P: ClientPort<Changes = S>>(port: &P, task: &TaskId) -> Result<Self, Rejection> {
+impl Hints {
+    async fn of<P: ClientPort>(port: &P, task: &TaskId) -> Result<Self, Rejection> {
         Ok(Self(Some(patiently(port, || port.changes(Some(task))).await?)))
     }
 

@@ -22,9 +22,8 @@ use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_ports::journal::Entry;
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::call::{CALL_MAX, MEDIA_TYPE};
-use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
+use tenure_wire::bus::event::Published;
 use tenure_wire::bus::request::{
     Ask, Entries, List, ReadLog, Request, TemplateInput, ViewPage, Views,
 };
@@ -171,10 +170,12 @@ macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
         $(answers!($asks);)*
         $(answers!($reads);)*
+        $(answers!($brings);)*
     };
     ($query:ty) => {
         impl Answers<$query> for HttpClient {
@@ -192,9 +193,6 @@ macro_rules! answers {
 tenure_wire::queries!(answers);
 
 impl ClientPort for HttpClient {
-    type Changes = BoxStream<'static, Changed>;
-    type Events = BoxStream<'static, Published>;
-
     fn session(&self) -> &SessionId {
         &self.0.session
     }
@@ -231,11 +229,7 @@ impl ClientPort for HttpClient {
         pages::read(&self.0.session, task, which.into(), |which| self.0.ask_on(task, which)).await
     }
 
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        self.0.ask_on(task, ReadEvents { after }).await
-    }
-
-    async fn published(&self, task: &TaskId) -> Result<Self::Events, Rejection> {
+    async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
         published(self, task).await
     }
 
@@ -244,14 +238,6 @@ impl ClientPort for HttpClient {
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
         self.0.feeds.runtime(task, self.0.patience).await
-    }
-
-    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
-        self.0.ask_on(task, asked).await
-    }
-
-    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        self.0.ask_on(task, part).await
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
@@ -272,7 +258,10 @@ impl ClientPort for HttpClient {
         Ok(listing)
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
+    async fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, Changed>, Rejection> {
         self.0.feeds.changes(task, self.0.patience).await
     }
 }

@@ -27,7 +27,7 @@ use tenure_ports::ClientPort as _;
 use tenure_ports::client::Changed;
 use tenure_ports::supervise::spawn;
 use tenure_wire::bus::V;
-use tenure_wire::bus::event::Published;
+use tenure_wire::bus::event::{Published, ReadEvents};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -369,7 +369,8 @@ impl EventReader {
                 continue;
             }
             // What cannot be read now is read after the next hint.
-            let Ok(page) = self.client.events(&self.task, self.through).await else { continue };
+            let asked = ReadEvents { after: self.through };
+            let Ok(page) = self.client.ask(&self.task, asked).await else { continue };
             if page.through > self.through {
                 let after = mem::replace(&mut self.through, page.through);
                 return Some((Published { v: V, after, page }, self));

@@ -10,8 +10,7 @@ use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput,
 use tenure_core::{Context, Query, Rejection};
 use tenure_ports::client::{Answers, Changed, ClientPort, Listing, LogPage};
 use tenure_wire::bus::V;
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
-use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime};
+use tenure_wire::bus::event::{Published, Runtime};
 use tenure_wire::bus::request::{Ask, Committed, ReadLog, Request, RequestHead};
 
 use super::{answered, crossed, misread};
@@ -40,10 +39,12 @@ macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($_other:ident($_query:ty))* }
     ) => {
         $(answers!($task($asks));)*
         $(answers!($history($reads));)*
+        $(answers!($part($brings));)*
     };
     ($ask:ident($query:ty)) => {
         impl<C: ClientPort> Answers<$query> for Client<C> {
@@ -66,9 +67,6 @@ macro_rules! answers {
 tenure_wire::queries!(answers);
 
 impl<C: ClientPort> ClientPort for Client<C> {
-    type Changes = BoxStream<'static, Changed>;
-    type Events = BoxStream<'static, Published>;
-
     fn session(&self) -> &SessionId {
         self.0.session()
     }
@@ -115,17 +113,7 @@ impl<C: ClientPort> ClientPort for Client<C> {
         self.0.log(task, which).await
     }
 
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        match asked(task, ReadEvents { after })? {
-            Request {
-                head: RequestHead { task_id: Some(task), .. },
-                ask: Ask::ReadEvents(which),
-            } => answered(self.0.events(&task, which.after).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn published(&self, task: &TaskId) -> Result<Self::Events, Rejection> {
+    async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
         let published = self.0.published(task).await?;
         Ok(published.filter_map(|told| ready(crossed(&told).ok())).boxed())
     }
@@ -138,29 +126,14 @@ impl<C: ClientPort> ClientPort for Client<C> {
         Ok(self.0.runtime(task).await?.filter_map(move |event| ready(arrives(event))).boxed())
     }
 
-    async fn blob_get(&self, task: &TaskId, get: BlobGet) -> Result<BlobPart, Rejection> {
-        match asked(task, get)? {
-            Request { head: RequestHead { task_id: Some(task), .. }, ask: Ask::BlobGet(get) } => {
-                answered(self.0.blob_get(&task, get).await)
-            }
-            _ => Err(misread()),
-        }
-    }
-
-    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        match asked(task, part)? {
-            Request { head: RequestHead { task_id: Some(task), .. }, ask: Ask::BlobPut(part) } => {
-                answered(self.0.blob_put(&task, part).await)
-            }
-            _ => Err(misread()),
-        }
-    }
-
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.0.list(include_terminal).await
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
+    async fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, Changed>, Rejection> {
         Ok(self.0.changes(task).await?.filter_map(|changed| ready(hint(changed))).boxed())
     }
 }

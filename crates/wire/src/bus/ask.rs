@@ -39,15 +39,19 @@ macro_rules! queries {
     ($then:ident) => {
         $crate::tenure_core::queries! {
             $then
-            Views($crate::bus::request::Views)
-            ReadLog($crate::bus::request::ReadLog)
-            ReadEvents($crate::bus::event::ReadEvents)
-            ReadParent($crate::bus::request::ReadParent)
-            List($crate::bus::request::List)
-            Leases($crate::bus::operate::ListLeases)
-            BlobGet($crate::bus::blob::BlobGet)
-            BlobPut($crate::bus::blob::BlobPut)
-            ReadOutput($crate::bus::output::ReadOutput)
+            parts {
+                ReadEvents($crate::bus::event::ReadEvents)
+                BlobGet($crate::bus::blob::BlobGet)
+                BlobPut($crate::bus::blob::BlobPut)
+            }
+            other {
+                Views($crate::bus::request::Views)
+                ReadLog($crate::bus::request::ReadLog)
+                ReadParent($crate::bus::request::ReadParent)
+                List($crate::bus::request::List)
+                Leases($crate::bus::operate::ListLeases)
+                ReadOutput($crate::bus::output::ReadOutput)
+            }
         }
     };
 }

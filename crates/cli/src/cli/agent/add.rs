@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use tenure_gateway::a2a::Agents;
 
-use super::{AgentsArgs, print_agent, read_agents};
+use super::{AgentsArgs, print_agent, read_file};
 use crate::cli::answer::{Exit, Failure, output};
 
 /// The new agent, and the file.
@@ -117,19 +117,19 @@ fn text_of(path: &Path) -> Result<Option<String>, Failure> {
 /// Refuses a name that another agent has, and a file that is wrong already.
 fn refuse_another(args: &AddAgentArgs, text: &str) -> Result<(), Failure> {
     let path = &args.of.agents;
-    if text.is_empty() || read_agents(path)?.find(&args.name).is_none() {
+    if text.is_empty() || read_file(path)?.0.find(&args.name).is_none() {
         return Ok(());
     }
     let message = format!("{} has an agent {} already", path.display(), args.name);
     Err(Failure::new(Exit::Conflict, message).help("choose another name, or change it in the file"))
 }
 
-/// The agents of a text, read as if it stood in the file.
+/// The agents of a text, read as if it stood in the file, with its tools.
 fn read_trial(path: &Path, text: &str) -> Result<Agents, Failure> {
     let beside = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
     let failed = || format!("write into {}", beside.display());
     let mut trial = tempfile::NamedTempFile::new_in(beside).map_err(Failure::cannot(failed()))?;
     trial.write_all(text.as_bytes()).map_err(Failure::cannot(failed()))?;
-    read_agents(trial.path())
+    Ok(read_file(trial.path())?.0)
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use tenure_core::command::Write;
 use tenure_core::id::{SessionId, TaskId};
@@ -13,8 +12,7 @@ use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_sdk::http::HttpClient;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
-use tenure_wire::bus::event::{EventPage, Published};
+use tenure_wire::bus::event::Published;
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::request::ReadLog;
@@ -69,10 +67,12 @@ macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
         $(answers!($asks);)*
         $(answers!($reads);)*
+        $(answers!($brings);)*
     };
     ($query:ty) => {
         impl Answers<$query> for AnyClient {
@@ -90,9 +90,6 @@ macro_rules! answers {
 tenure_wire::queries!(answers);
 
 impl ClientPort for AnyClient {
-    type Changes = BoxStream<'static, Changed>;
-    type Events = BoxStream<'static, Published>;
-
     fn session(&self) -> &SessionId {
         either!(self, client => client.session())
     }
@@ -129,12 +126,8 @@ impl ClientPort for AnyClient {
         either!(self, client => client.log(task, which).await)
     }
 
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        either!(self, client => client.events(task, after).await)
-    }
-
-    async fn published(&self, task: &TaskId) -> Result<Self::Events, Rejection> {
-        either!(self, client => client.published(task).await.map(|it| it.boxed()))
+    async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
+        either!(self, client => client.published(task).await)
     }
 
     async fn runtime(
@@ -144,19 +137,14 @@ impl ClientPort for AnyClient {
         either!(self, client => client.runtime(task).await)
     }
 
-    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
-        either!(self, client => client.blob_get(task, asked).await)
-    }
-
-    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        either!(self, client => client.blob_put(task, part).await)
-    }
-
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         either!(self, client => client.list(include_terminal).await)
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
-        either!(self, client => client.changes(task).await.map(|it| it.boxed()))
+    async fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, Changed>, Rejection> {
+        either!(self, client => client.changes(task).await)
     }
 }

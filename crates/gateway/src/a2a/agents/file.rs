@@ -1,25 +1,19 @@
-//! The file of agents, as TOML.
+//! What the file of agents says of agents.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
-use tenure_core::command::create::CreateTask;
-use tenure_core::id::{BadId, HandlerName, Millis, PoolId, SessionId, StepId};
+use tenure_core::id::{HandlerName, SessionId};
+use tenure_mcp::file::{AgentsFile, AgentsFileError, EntryWork, ReadTemplate, WorkFields};
 
 use super::super::dialect::json as to_json;
 use super::super::push::PushRules;
 use super::super::wire::{A2aExtension, A2aProvider, A2aSkill};
-use super::{
-    AGENTS_MAX, Agent, AgentAbout, AgentAnswers, AgentTable, AgentWork, AgentsError, FileMark,
-    ReadTemplate,
-};
+use super::{AGENTS_MAX, Agent, AgentAbout, AgentAnswers, AgentTable, FileMark};
 
 /// What the session of an agent is called, if the file does not say it: this, and the name of the agent.
 const SESSION_PREFIX: &str = "a2a-";
@@ -27,10 +21,10 @@ const SESSION_PREFIX: &str = "a2a-";
 /// The media types that an agent takes and gives if the file names none.
 const TEXT: &str = "text/plain";
 
-/// The file as it is written.
+/// What is read of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AgentsFile {
+pub(super) struct AgentsContent {
     url: Option<String>,
     grpc: Option<String>,
     push: Option<PushRules>,
@@ -100,26 +94,12 @@ fn text_only() -> Vec<String> {
     vec![TEXT.into()]
 }
 
-/// Reads a file that has a length at which it is certainly a mistake, and says when it was changed last, if the file
-/// system does.
-pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, Option<Millis>), AgentsError> {
-    let failed = |source| AgentsError::Read { path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
-    let changed_at = file.metadata().and_then(|about| about.modified()).ok().and_then(millis);
-    file.take(most + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > most {
-        return Err(AgentsError::TooLong { path: path.to_owned() });
-    }
-    Ok((text, changed_at))
-}
-
 /// The SHA-256 of a file of agents, in hexadecimal, and of the tasks that its agents have as templates. Without a
 /// template it is that of the text alone.
 fn digest_of<'a>(text: &str, agents: impl Iterator<Item = &'a Arc<Agent>>) -> String {
     let mut digest = Sha256::new_with_prefix(text);
     for agent in agents {
-        if let AgentWork::Template { task, .. } = &agent.work {
+        if let EntryWork::Template { task, .. } = &agent.work {
             digest.update([0]);
             digest.update(to_json(task).to_string());
         }
@@ -127,49 +107,48 @@ fn digest_of<'a>(text: &str, agents: impl Iterator<Item = &'a Arc<Agent>>) -> St
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A time of the system.
-fn millis(at: SystemTime) -> Option<Millis> {
-    let since = at.duration_since(UNIX_EPOCH).ok()?;
-    Millis::try_from(since.as_millis()).ok()
-}
-
-impl AgentsFile {
-    /// The agents of a file with this text. Files of templates are looked for beside the file.
+impl AgentsContent {
+    /// The agents of a file that says this.
     pub(super) fn into_table(
         self,
-        text: &str,
-        beside: &Path,
+        file: &AgentsFile,
         read_template: ReadTemplate<'_>,
-        changed_at: Option<Millis>,
-    ) -> Result<AgentTable, AgentsError> {
+    ) -> Result<AgentTable, AgentsFileError> {
         let count = self.agents.len();
         if count > AGENTS_MAX {
             let why = format!("there are {count} agents; at most {AGENTS_MAX}");
-            return Err(AgentsError::Agent { agent: AGENTS_MAX.to_string(), why });
+            return Err(AgentsFileError::Agent { agent: AGENTS_MAX.to_string(), why });
         }
         let mut all = BTreeMap::new();
         for entry in self.agents {
             let name = entry.name.clone();
-            let wrong = |why| AgentsError::Agent { agent: name.clone(), why };
-            let agent = entry.into_agent(beside, read_template).map_err(wrong)?;
+            let wrong = |why| AgentsFileError::Agent { agent: name.clone(), why };
+            let agent = entry.into_agent(file, read_template).map_err(wrong)?;
             if all.insert(name.clone(), Arc::new(agent)).is_some() {
                 return Err(wrong("another agent has the same name".into()));
             }
         }
         let url = self.url.map(|url| url.trim_end_matches('/').to_owned());
-        let mark = FileMark { digest: digest_of(text, all.values()), changed_at };
+        let mark = FileMark {
+            digest: digest_of(file.text(), all.values()),
+            changed_at: file.changed_at(),
+        };
         Ok(AgentTable { url, grpc: self.grpc, all, push: self.push, mark })
     }
 }
 
 impl AgentEntry {
-    fn into_agent(self, beside: &Path, read_template: ReadTemplate<'_>) -> Result<Agent, String> {
+    fn into_agent(
+        self,
+        file: &AgentsFile,
+        read_template: ReadTemplate<'_>,
+    ) -> Result<Agent, String> {
         // The name is a part of addresses, so it has the form of other names.
         HandlerName::new(&self.name).map_err(|bad| bad.to_string())?;
         let session = self.session.clone();
         let session = session.unwrap_or_else(|| format!("{SESSION_PREFIX}{}", self.name));
         let session = SessionId::new(session).map_err(|bad| bad.to_string())?;
-        let work = self.work(beside, read_template)?;
+        let work = self.work(file, read_template)?;
         let (extended, open): (Vec<_>, Vec<_>) =
             self.skills.into_iter().partition(|it| it.extended);
         let about = AgentAbout {
@@ -189,45 +168,22 @@ impl AgentEntry {
         Ok(Agent { name, about, session, answers, shared, work })
     }
 
-    fn work(&self, beside: &Path, read_template: ReadTemplate<'_>) -> Result<AgentWork, String> {
-        let said = |bad: BadId| bad.to_string();
-        let Some(template) = &self.template else {
-            if self.message_to.is_some() {
-                return Err("message_to goes with template".into());
-            }
-            let handler = self.handler.as_ref().unwrap_or(&self.name);
-            let handler = HandlerName::new(handler).map_err(said)?;
-            let pool = self.pool.as_ref().map(PoolId::new).transpose().map_err(said)?;
-            let attempts = self.attempts.unwrap_or(1);
-            if attempts == 0 {
-                return Err("attempts counts from 1".into());
-            }
-            return Ok(AgentWork::Handler { handler, pool, attempts });
+    fn work(
+        &self,
+        file: &AgentsFile,
+        read_template: ReadTemplate<'_>,
+    ) -> Result<EntryWork, String> {
+        let fields = WorkFields {
+            name: &self.name,
+            handler: self.handler.as_deref(),
+            pool: self.pool.as_deref(),
+            attempts: self.attempts,
+            timeout: None,
+            template: self.template.as_deref(),
+            input_to: self.message_to.as_deref(),
+            input_field: "message_to",
         };
-        if self.handler.is_some() || self.pool.is_some() || self.attempts.is_some() {
-            let why = "a template says itself which handlers and pools run it, and how often";
-            return Err(why.into());
-        }
-        let task = read_template(&beside.join(template))?;
-        let message_to = self.message_to.as_ref().map(StepId::new).transpose().map_err(said)?;
-        let message_to = step_for_message(&task, message_to)?;
-        Ok(AgentWork::Template { task: Box::new(task), message_to })
-    }
-}
-
-/// The Step that gets the message: the one that is named, or the only one of the template that waits for no
-/// other.
-fn step_for_message(task: &CreateTask, named: Option<StepId>) -> Result<StepId, String> {
-    if let Some(named) = named {
-        let is_there = task.steps.iter().any(|step| step.step_id == named);
-        return is_there
-            .then_some(named.clone())
-            .ok_or(format!("the template has no step {named}"));
-    }
-    let mut first = task.steps.iter().filter(|step| step.depends_on_step_ids.is_empty());
-    match (first.next(), first.next()) {
-        (Some(only), None) => Ok(only.step_id.clone()),
-        _ => Err("message_to has to say which step of the template gets the message".into()),
+        fields.work(file, read_template)
     }
 }
 

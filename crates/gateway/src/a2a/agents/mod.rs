@@ -6,62 +6,19 @@ mod served;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tenure_core::command::create::CreateTask;
-use tenure_core::id::{HandlerName, Millis, PoolId, SessionId, StepId};
+use tenure_core::id::{Millis, SessionId};
+use tenure_mcp::file::{AgentsFile, AgentsFileError, EntryWork, ReadTemplate};
 
-use self::file::AgentsFile;
+use self::file::AgentsContent;
 pub use self::served::ServedAgents;
 use super::push::PushRules;
 use super::wire::{A2aExtension, A2aProvider, A2aSkill};
 
 /// The most agents of a gateway.
 pub const AGENTS_MAX: usize = 1_000;
-
-/// The most bytes of the file of agents.
-const FILE_BYTES_MAX: u64 = 4 << 20;
-
-/// Why a file of agents cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentsError {
-    /// The file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is longer than any that was written by hand.
-    #[error("{} has more than {FILE_BYTES_MAX} bytes", path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is not the TOML that it should be.
-    #[error("{} cannot be understood: {why}", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        why: String,
-    },
-    /// The entry of an agent is wrong.
-    #[error("agent {agent}: {why}")]
-    Agent {
-        /// Its name, or its place in the file.
-        agent: String,
-        /// What is wrong with it.
-        why: String,
-    },
-}
-
-/// Reads the file of a template: the Task that it describes, or why it describes none.
-pub type ReadTemplate<'a> = &'a dyn Fn(&std::path::Path) -> Result<CreateTask, String>;
 
 /// The agents of a gateway. Cheap to clone.
 #[derive(Clone, Default)]
@@ -97,20 +54,16 @@ impl fmt::Debug for Agents {
 }
 
 impl Agents {
-    /// Reads the file of agents.
+    /// The agents in a file.
     ///
     /// # Errors
     /// What is wrong with it, or with a template that it names.
     pub fn read(
-        path: &std::path::Path,
+        file: &AgentsFile,
         read_template: ReadTemplate<'_>,
-    ) -> Result<Self, AgentsError> {
-        let (text, changed_at) = file::read_text(path, FILE_BYTES_MAX)?;
-        let form = |why: String| AgentsError::Form { path: path.to_owned(), why };
-        let file: AgentsFile =
-            toml::from_str(&text).map_err(|error| form(error.message().into()))?;
-        let beside = path.parent().unwrap_or(std::path::Path::new(""));
-        Ok(Self(Arc::new(file.into_table(&text, beside, read_template, changed_at)?)))
+    ) -> Result<Self, AgentsFileError> {
+        let said: AgentsContent = file.parse()?;
+        Ok(Self(Arc::new(said.into_table(file, read_template)?)))
     }
 
     /// The names of all agents.
@@ -181,7 +134,7 @@ pub struct Agent {
     /// Whether all its callers see the tasks of each other.
     pub(crate) shared: bool,
     /// What becomes of a message.
-    pub(crate) work: AgentWork,
+    pub(crate) work: EntryWork,
 }
 
 /// What stands on the card of an agent.
@@ -208,27 +161,6 @@ impl AgentAbout {
     }
 }
 
-/// What becomes of a message that begins a task.
-#[derive(Debug, Clone)]
-pub(crate) enum AgentWork {
-    /// A Task of one Step, whose input is the message.
-    Handler {
-        /// The handler of the Step.
-        handler: HandlerName,
-        /// The pool whose workers run it; none: that of the scheduler.
-        pool: Option<PoolId>,
-        /// How often it may fail before the Task does.
-        attempts: u32,
-    },
-    /// A copy of a Task, one Step of which gets the message as its input.
-    Template {
-        /// The Task, without an id.
-        task: Box<CreateTask>,
-        /// The Step that gets the message.
-        message_to: StepId,
-    },
-}
-
 impl Agent {
     /// Its name in addresses.
     pub fn name(&self) -> &str {
@@ -252,15 +184,7 @@ impl Agent {
 
     /// What runs its tasks, in words.
     pub fn runs(&self) -> String {
-        match &self.work {
-            AgentWork::Handler { handler, pool: Some(pool), .. } => {
-                format!("handler {handler} in pool {pool}")
-            }
-            AgentWork::Handler { handler, pool: None, .. } => format!("handler {handler}"),
-            AgentWork::Template { task, message_to } => {
-                format!("{} steps, the message goes to {message_to}", task.steps.len())
-            }
-        }
+        self.work.runs("the message goes to")
     }
 }
 

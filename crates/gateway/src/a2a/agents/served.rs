@@ -50,6 +50,7 @@ impl Default for ServedAgents {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use tenure_mcp::file::AgentsFile;
 
     use super::*;
 
@@ -57,7 +58,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agents.toml");
         std::fs::write(&path, text).unwrap();
-        Agents::read(&path, &|_| Err("there is none".into())).unwrap()
+        Agents::read(&AgentsFile::read(&path).unwrap(), &|_| Err("there is none".into())).unwrap()
     }
 
     /// Whoever holds the agents sees the new ones, and what was begun with the old ones goes on with these.

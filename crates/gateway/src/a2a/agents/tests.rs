@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use tenure_core::command::create::CreateTask;
 use tenure_core::patch::StepInput;
 
 use super::*;
@@ -16,7 +17,7 @@ fn read(text: &str) -> Result<Agents, String> {
         assert!(path.ends_with("trip.yaml") && path.starts_with(dir.path()));
         Ok(trip())
     };
-    Agents::read(&path, &template).map_err(|error| error.to_string())
+    Agents::read(&AgentsFile::read(&path).unwrap(), &template).map_err(|error| error.to_string())
 }
 
 /// A Task of two Steps, the second of which waits for the first.
@@ -62,7 +63,10 @@ fn the_digest_covers_the_file_and_its_templates() {
     let path = dir.path().join("agents.toml");
     let digest = |text: &str, task: &CreateTask| {
         fs::write(&path, text).unwrap();
-        Agents::read(&path, &|_| Ok(task.clone())).unwrap().digest().to_owned()
+        Agents::read(&AgentsFile::read(&path).unwrap(), &|_| Ok(task.clone()))
+            .unwrap()
+            .digest()
+            .to_owned()
     };
     let text = format!("{ECHO}template = \"trip.yaml\"\nmessage_to = \"plan\"\n");
     let mut other = trip();

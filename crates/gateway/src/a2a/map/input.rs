@@ -1,7 +1,5 @@
 //! A message that begins a task, as a Task (A2A-03, A2A-05).
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use sha2::{Digest as _, Sha256};
@@ -10,12 +8,11 @@ use tenure_core::Rejection;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{StepId, TaskId};
 use tenure_core::patch::StepInput;
-use tenure_core::record::{Labels, RetryPolicy, Value, ValueBody};
-use tenure_core::retry_policy::Limit;
+use tenure_core::record::{Labels, Value, ValueBody};
 use tenure_core::status::Policy;
 
 use super::BlobBytes;
-use crate::a2a::agents::{Agent, AgentWork};
+use crate::a2a::agents::Agent;
 use crate::a2a::wire::{A2aMessage, A2aMetadata, A2aTask};
 
 /// The label that names the agent of a Task.
@@ -85,7 +82,8 @@ impl NewTask<'_> {
         let (agent, task_id, key) =
             (self.agent, self.task_id.clone(), self.idempotency_key.clone());
         let input = self.input()?;
-        let mut task = made_for(agent, input)?;
+        let give = |step| taking(step, input.clone());
+        let mut task = agent.work.task(StepId::new(STEP)?, give);
         if task.title.is_empty() {
             task.title = title;
         }
@@ -114,33 +112,6 @@ impl NewTask<'_> {
         };
         let json = serde_json::to_vec(&input);
         json.map(Value::json).map_err(|error| Rejection::invalid("message", error.to_string()))
-    }
-}
-
-/// The Task of an agent with this input.
-fn made_for(agent: &Agent, input: Value) -> Result<CreateTask, Rejection> {
-    match &agent.work {
-        AgentWork::Handler { handler, pool, attempts } => {
-            let step = StepInput {
-                handler: Some(handler.clone()),
-                ..taking(StepInput::bare(StepId::new(STEP)?), input)
-            };
-            let retry_policy =
-                RetryPolicy { max_attempts: Some(Limit::Of(*attempts)), ..RetryPolicy::default() };
-            Ok(CreateTask {
-                default_worker_pool_id: pool.clone(),
-                retry_policy: Some(Arc::new(retry_policy)),
-                steps: vec![step],
-                ..CreateTask::default()
-            })
-        }
-        AgentWork::Template { task, message_to } => {
-            let mut task = (**task).clone();
-            for step in task.steps.iter_mut().filter(|step| step.step_id == *message_to) {
-                *step = taking(step.clone(), input.clone());
-            }
-            Ok(task)
-        }
     }
 }
 
@@ -192,6 +163,8 @@ pub(crate) fn key_of(agent: &str, caller: &str, context: &str, message_id: &str)
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tenure_core::retry_policy::Limit;
+    use tenure_mcp::file::AgentsFile;
 
     use super::*;
     use crate::a2a::agents::Agents;
@@ -210,7 +183,7 @@ mod tests {
             let task: CreateTask = serde_json::from_value(task).unwrap();
             Ok(CreateTask { task_id: None, ..task })
         };
-        Agents::read(&path, &template).unwrap()
+        Agents::read(&AgentsFile::read(&path).unwrap(), &template).unwrap()
     }
 
     fn made(agents: &Agents, referenced_tasks: Vec<A2aTask>) -> CreateTask {

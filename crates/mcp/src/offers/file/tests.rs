@@ -1,8 +1,10 @@
 //! What the section `[[tools]]` of a file may say.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::json;
+use tenure_core::command::create::CreateTask;
 use tenure_core::patch::StepInput;
 
 use super::*;
@@ -22,7 +24,8 @@ fn read(text: &str) -> Result<OfferTable, String> {
         let steps = vec![step("plan", &[]), step("book", &["plan"])];
         Ok(CreateTask { steps, ..CreateTask::default() })
     };
-    OfferTable::read(&path, &template).map_err(|error| error.to_string())
+    OfferTable::read(&AgentsFile::read(&path).unwrap(), &template)
+        .map_err(|error| error.to_string())
 }
 
 fn shown(text: &str) -> Json {
@@ -55,14 +58,14 @@ fn a_tool_is_what_its_entry_says() {
 fn the_work_of_a_tool_is_a_handler_or_a_template() {
     let of = |more: &str| read(&format!("{RESIZE}{more}"));
     let work = |more: &str| of(more).unwrap().find("resize").unwrap().work.clone();
-    let OfferedWork::Handler { handler, pool, attempts, timeout_ms } = work("") else { panic!() };
+    let EntryWork::Handler { handler, pool, attempts, timeout_ms } = work("") else { panic!() };
     assert_eq!((handler.as_str(), pool, attempts, timeout_ms), ("resize", None, 1, None));
     let more = "handler = \"go\"\npool = \"gpu\"\nattempts = 3\ntimeout = \"2m\"\n";
-    let OfferedWork::Handler { handler, pool, attempts, timeout_ms } = work(more) else { panic!() };
+    let EntryWork::Handler { handler, pool, attempts, timeout_ms } = work(more) else { panic!() };
     assert_eq!((handler.as_str(), attempts, timeout_ms), ("go", 3, Some(120_000)));
     assert_eq!(pool.unwrap().as_str(), "gpu");
     for (more, to) in [("", "plan"), ("input_to = \"book\"\n", "book")] {
-        let OfferedWork::Template { input_to, .. } =
+        let EntryWork::Template { input_to, .. } =
             work(&format!("template = \"trip.yaml\"\n{more}"))
         else {
             panic!("{more}")

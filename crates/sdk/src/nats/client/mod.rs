@@ -7,7 +7,6 @@
 mod draft;
 mod operate;
 mod page;
-mod read;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,13 +26,12 @@ use tenure_core::status::Role;
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
 use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::{Answers, Listing, LogPage};
+use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
-use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
-use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
+use tenure_wire::bus::event::{Published, Runtime};
 use tenure_wire::bus::request::{
-    Ask, Entries, Hello, List, ReadLog, Request, ViewPage, Views, Welcome,
+    Ask, Committed, Entries, Hello, List, ReadLog, Request, ViewPage, Views, Welcome,
 };
 use tenure_wire::bus::subject::{ClientName, event, is_inbox_of, public, runtime};
 use tenure_wire::bus::{V, decode, encode};
@@ -41,7 +39,6 @@ use tokio::sync::Semaphore;
 
 use self::draft::CreateParts;
 pub use self::operate::Gather;
-pub use self::read::{NatsChanges, NatsEvents};
 use super::connect::Connection;
 use crate::pages;
 use crate::patience::{Patience, unavailable};
@@ -250,6 +247,16 @@ impl ClientShared {
         Ok(Listing { entries: entries.concat(), missing_partitions })
     }
 
+    /// What comes under a subject, from the return of this call on. A message that cannot be decoded counts as lost.
+    async fn heard<T: Send + 'static>(
+        &self,
+        subject: String,
+        read: fn(&Message) -> Option<T>,
+    ) -> Result<BoxStream<'static, T>, Rejection> {
+        let messages = self.connection.subscribe(subject).await?;
+        Ok(messages.filter_map(move |message| ready(read(&message))).boxed())
+    }
+
     async fn views_of(&self, partition: u32, input: &ViewsInput) -> Result<Snapshot, Rejection> {
         let (mut all, mut after) = (input.begin(), None);
         loop {
@@ -265,14 +272,23 @@ impl ClientShared {
     }
 }
 
+/// A hint of a change; its subject names the Task.
+fn changed(message: &Message) -> Option<Changed> {
+    let task_id = TaskId::new(message.subject.rsplit('.').next()?).ok()?;
+    let Committed { version, ended, .. } = decode(&message.payload).ok()?;
+    Some(Changed { task_id, version, ended })
+}
+
 macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
         history { $($history:ident($reads:ty))* }
+        parts { $($part:ident($brings:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
         $(answers!($asks);)*
         $(answers!($reads);)*
+        $(answers!($brings);)*
     };
     ($query:ty) => {
         impl Answers<$query> for NatsClient {
@@ -290,9 +306,6 @@ macro_rules! answers {
 tenure_wire::queries!(answers);
 
 impl ClientPort for NatsClient {
-    type Changes = NatsChanges;
-    type Events = NatsEvents;
-
     fn session(&self) -> &SessionId {
         &self.0.session
     }
@@ -335,34 +348,19 @@ impl ClientPort for NatsClient {
         pages::read(&self.0.session, task, which.into(), |which| self.0.ask_on(task, which)).await
     }
 
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        self.0.ask_on(task, ReadEvents { after }).await
-    }
-
-    async fn published(&self, task: &TaskId) -> Result<NatsEvents, Rejection> {
-        let connection = &self.0.connection;
-        let subject = public(connection.cluster(), &self.0.session, task);
-        connection.subscribe(subject).await.map(NatsEvents::new)
+    async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
+        let subject = public(self.0.connection.cluster(), &self.0.session, task);
+        // A reader notices an event that is lost as a gap, and reads the log.
+        self.0.heard(subject, |message| decode(&message.payload).ok()).await
     }
 
     async fn runtime(
         &self,
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
-        let connection = &self.0.connection;
-        let subject = runtime(connection.cluster(), &self.0.session, task);
-        let told = connection.subscribe(subject).await?;
-        // An event that cannot be decoded counts as lost.
-        let event = |message: Message| decode(&message.payload).ok().map(|it: Runtime| it.event);
-        Ok(told.filter_map(move |message| ready(event(message))).boxed())
-    }
-
-    async fn blob_get(&self, task: &TaskId, asked: BlobGet) -> Result<BlobPart, Rejection> {
-        self.0.ask_on(task, asked).await
-    }
-
-    async fn blob_put(&self, task: &TaskId, part: BlobPut) -> Result<BlobTaken, Rejection> {
-        self.0.ask_on(task, part).await
+        let subject = runtime(self.0.connection.cluster(), &self.0.session, task);
+        let event = |message: &Message| Some(decode::<Runtime>(&message.payload).ok()?.event);
+        self.0.heard(subject, event).await
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
@@ -372,9 +370,11 @@ impl ClientPort for NatsClient {
         Ok(listing)
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<NatsChanges, Rejection> {
-        let connection = &self.0.connection;
-        let subject = event(connection.cluster(), &self.0.session, task);
-        connection.subscribe(subject).await.map(NatsChanges::new)
+    async fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, Changed>, Rejection> {
+        let subject = event(self.0.connection.cluster(), &self.0.session, task);
+        self.0.heard(subject, changed).await
     }
 }

@@ -30,11 +30,11 @@ async fn put<C: ClientPort>(
     task: &TaskId,
     (blob, bytes): &(Blob, Arc<[u8]>),
 ) -> Result<(), Rejection> {
-    put_whole(*blob, bytes, |part| client.blob_put(task, part)).await
+    put_whole(*blob, bytes, |part| client.ask(task, part)).await
 }
 
 async fn get<C: ClientPort>(client: &C, task: &TaskId, blob: Blob) -> Result<Arc<[u8]>, Rejection> {
-    get_whole(blob.hash, |asked| client.blob_get(task, asked)).await
+    get_whole(blob.hash, |asked| client.ask(task, asked)).await
 }
 
 async fn put_for<W: WorkerPort>(

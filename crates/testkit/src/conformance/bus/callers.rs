@@ -10,6 +10,7 @@ use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::{GetInput, ReplayInput};
 use tenure_core::{Code, Command, Context, Rejection};
 use tenure_ports::ClientPort as _;
+use tenure_wire::bus::event::ReadEvents;
 use tokio::time::timeout;
 
 use super::{Bus, Caller, SOON, context, step, task_id};
@@ -115,7 +116,7 @@ pub(super) async fn public_events_are_of_one_task_and_in_order<B: Bus>(bus: &B) 
     let client = &caller.client;
     let (task, other) = (caller.create("t1", &["a"]).await, caller.create("t2", &["a"]).await);
     let mut published = client.published(&task).await.unwrap();
-    let mut page = client.events(&task, 0).await.unwrap();
+    let mut page = client.ask(&task, ReadEvents { after: 0 }).await.unwrap();
     let mut events = std::mem::take(&mut page.events);
     for number in 0..3 {
         for task in [&other, &task] {
@@ -134,14 +135,14 @@ pub(super) async fn public_events_are_of_one_task_and_in_order<B: Bus>(bus: &B) 
         assert!(next.page.events.iter().all(|event| event.wal_seq > next.after), "{next:?}");
         page = match next.after <= through {
             true => next.page,
-            false => client.events(&task, through).await.unwrap(),
+            false => client.ask(&task, ReadEvents { after: through }).await.unwrap(),
         };
         events.extend(page.events.drain(..).filter(|event| event.wal_seq > through));
         through = through.max(page.through);
     }
     assert!(told > 0, "it was followed");
     assert!(events.is_sorted_by_key(|event| event.wal_seq));
-    assert_eq!(events, client.events(&task, 0).await.unwrap().events);
+    assert_eq!(events, client.ask(&task, ReadEvents { after: 0 }).await.unwrap().events);
 }
 
 /// Mechanisms 11: a hint of the end of a Task reaches those who listen in its session.

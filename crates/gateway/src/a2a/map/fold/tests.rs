@@ -9,6 +9,7 @@ use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::record::Object;
 use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
+use tenure_mcp::file::AgentsFile;
 use tenure_ports::ClientPort as _;
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
@@ -97,7 +98,7 @@ fn agents() -> Agents {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agents.toml");
     std::fs::write(&path, "[[agents]]\nname = \"echo\"\ndescription = \"Echo.\"\n").unwrap();
-    Agents::read(&path, &|_| Err("there is none".into())).unwrap()
+    Agents::read(&AgentsFile::read(&path).unwrap(), &|_| Err("there is none".into())).unwrap()
 }
 
 fn message(id: &str, text: &str) -> A2aMessage {
