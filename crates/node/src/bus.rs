@@ -22,6 +22,7 @@ use tenure_wire::bus::turns::ServerTurns;
 use tenure_wire::bus::{address, encode};
 use tokio::time::timeout;
 
+use crate::outage::event_log;
 use crate::settings::{Login, Nats};
 
 /// How long a send or a subscription may take.
@@ -69,6 +70,7 @@ pub(crate) async fn options(
         .subscription_capacity(WAITING_MAX)
         .ping_interval(PING)
         .connection_timeout(TIMEOUT)
+        .event_callback(event_log(part, address::without_secrets(&nats.url)))
         .reconnect_to_server_callback(in_turn());
     let unusable = |path: &Path, error: io::Error| NoConnection {
         fault: Fault::Settings,

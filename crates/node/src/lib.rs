@@ -26,6 +26,7 @@ mod fence;
 mod gate;
 mod links;
 mod node;
+mod outage;
 mod partitions;
 mod peers;
 mod published;

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{StatusCode, Subscriber};
+use async_nats::{Client, StatusCode, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, OwnershipOptions};
-use tenure_ports::observer::Sample;
+use tenure_ports::observer::{PartitionSample, Sample, ServerSample};
 use tenure_ports::placement::PLACEMENT;
 use tenure_ports::supervise;
 use tenure_scheduler::{Config, Scheduler};
@@ -184,8 +184,11 @@ impl Node {
     pub fn sampler(&self) -> impl Fn() -> Sample + Send + Sync + 'static {
         let gate = Arc::clone(&self.gate);
         move || {
-            let served = gate.served.lock().len() as u64;
-            let mut sample = Sample { partitions: Some(served), ..gate.scheduler.sample() };
+            let served = gate.served.lock().clone();
+            let partitions = Some(PartitionSample { total: gate.partitions, served });
+            let nats = [&gate.control, &gate.intake].into_iter().all(is_up);
+            let servers = Some(ServerSample { nats, redis: gate.scheduler.keeps_leases() });
+            let mut sample = Sample { partitions, servers, ..gate.scheduler.sample() };
             for pool in &mut sample.pools {
                 pool.leaving = gate.links.leaving(&pool.pool);
             }
@@ -278,12 +281,16 @@ async fn announce(gate: Arc<Gate>) {
     }
 }
 
+fn is_up(client: &Client) -> bool {
+    client.connection_state() == State::Connected
+}
+
 async fn sweep(gate: Arc<Gate>) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let is_connected = gate.control.connection_state() == State::Connected;
+        let is_connected = is_up(&gate.control);
         if !is_connected {
             gate.scheduler.note_unacknowledged();
         }

@@ -1,5 +1,6 @@
 //! [`Observer`], the port to whoever watches a scheduler at work, such as telemetry.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,14 +102,34 @@ pub struct Called {
 pub struct Sample {
     /// Tasks that it holds in memory.
     pub tasks: u64,
-    /// Partitions that it serves; `None` without partitions.
-    pub partitions: Option<u64>,
+    /// The partitions of its cluster; `None` without partitions.
+    pub partitions: Option<PartitionSample>,
+    /// Which servers it reaches; `None` if it needs none.
+    pub servers: Option<ServerSample>,
     /// What has become durable since it started.
     pub counts: Counts,
     /// Steps that wait, by their greatest obstacle for a caller that is no particular Run.
     pub waits: Vec<(Obstacle, u64)>,
     /// Its pools.
     pub pools: Vec<PoolSample>,
+}
+
+/// The partitions of a cluster at one moment, as one scheduler sees them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PartitionSample {
+    /// How many partitions the cluster has.
+    pub total: u32,
+    /// Those that this scheduler serves.
+    pub served: BTreeSet<u32>,
+}
+
+/// Which servers a scheduler reaches at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerSample {
+    /// All its connections to NATS are up.
+    pub nats: bool,
+    /// The store of leases answered when it was last asked.
+    pub redis: bool,
 }
 
 /// A pool at one moment.

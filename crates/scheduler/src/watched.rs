@@ -28,10 +28,14 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub fn sample(&self) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
-        let lacks_leases = !self.node.keeps_leases();
-        let away = lacks_leases.then_some(Obstacle::LeasesUnavailable);
+        let away = (!self.keeps_leases()).then_some(Obstacle::LeasesUnavailable);
         let waits = self.node.waits.now(away, &pools);
-        Sample { tasks, partitions: None, counts, waits, pools }
+        Sample { tasks, counts, waits, pools, ..Sample::default() }
+    }
+
+    /// Whether the store of leases answered when it was last asked.
+    pub fn keeps_leases(&self) -> bool {
+        self.node.keeps_leases()
     }
 
     /// What this node holds for work that is under way, as far as the scheduler itself knows.

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
+use opentelemetry::metrics::{
+    AsyncInstrument, AsyncInstrumentBuilder, Counter, Histogram, Meter, ObservableGauge,
+};
 use parking_lot::Mutex;
 use tenure_core::Code;
-use tenure_ports::observer::{LinkEnd, PoolSample, Sample};
+use tenure_ports::observer::{LinkEnd, PartitionSample, PoolSample, Sample};
 
 use crate::health::Signal;
 use crate::names::{self, Metric};
@@ -100,6 +102,14 @@ fn counter(meter: &Meter, metric: Metric) -> Counter<u64> {
     builder.with_description(metric.answers).build()
 }
 
+fn observable(
+    meter: &Meter,
+    metric: Metric,
+) -> AsyncInstrumentBuilder<'_, ObservableGauge<u64>, u64> {
+    let builder = meter.u64_observable_gauge(metric.name).with_unit(metric.unit);
+    builder.with_description(metric.answers)
+}
+
 fn seconds(meter: &Meter, metric: Metric) -> Histogram<f64> {
     let builder = meter.f64_histogram(metric.name).with_unit(metric.unit);
     builder.with_description(metric.answers).with_boundaries(SECONDS.to_vec()).build()
@@ -159,10 +169,7 @@ impl Gauges {
             })
             .build();
         let this = Arc::clone(self);
-        let waits = meter.u64_observable_gauge(names::STEPS_WAITING.name);
-        let waits = waits.with_unit(names::STEPS_WAITING.unit);
-        let waits = waits.with_description(names::STEPS_WAITING.answers);
-        waits
+        observable(meter, names::STEPS_WAITING)
             .with_callback(move |to| {
                 let now = this.now.lock();
                 for (why, count) in now.0.iter().flat_map(|sample| &sample.waits) {
@@ -171,7 +178,28 @@ impl Gauges {
             })
             .build();
         self.gauge(meter, names::TASKS, |sample, _| Some(sample?.tasks));
-        self.gauge(meter, names::PARTITIONS, |sample, _| sample?.partitions);
+        self.gauge(meter, names::PARTITIONS, |sample, _| {
+            Some(sample?.partitions.as_ref()?.served.len() as u64)
+        });
+        self.gauge(meter, names::PARTITIONS_TOTAL, |sample, _| {
+            Some(sample?.partitions.as_ref()?.total.into())
+        });
+        self.gauge(meter, names::NATS_CONNECTED, |sample, _| Some(sample?.servers?.nats.into()));
+        self.gauge(meter, names::REDIS_CONNECTED, |sample, _| Some(sample?.servers?.redis.into()));
+        let this = Arc::clone(self);
+        observable(meter, names::PARTITION_SERVED)
+            .with_callback(move |to| {
+                let now = this.now.lock();
+                let Some(known) = now.0.as_ref().and_then(|sample| sample.partitions.as_ref())
+                else {
+                    return;
+                };
+                for partition in 0..known.total {
+                    let number = KeyValue::new(names::PARTITION, i64::from(partition));
+                    to.observe(known.served.contains(&partition).into(), &[number]);
+                }
+            })
+            .build();
         self.gauge(meter, names::MEMORY, |_, process| Some(process.memory));
         self.gauge(meter, names::THREADS, |_, process| Some(process.threads));
         self.gauge(meter, names::FILES, |_, process| Some(process.files));
@@ -192,8 +220,7 @@ impl Gauges {
         value: impl Fn(Option<&Sample>, &ProcessStats) -> Option<u64> + Send + Sync + 'static,
     ) {
         let this = Arc::clone(self);
-        let builder = meter.u64_observable_gauge(metric.name).with_unit(metric.unit);
-        let builder = builder.with_description(metric.answers).with_callback(move |to| {
+        let builder = observable(meter, metric).with_callback(move |to| {
             let (sample, process) = &*this.now.lock();
             if let Some(value) = value(sample.as_ref(), process) {
                 to.observe(value, &[]);
@@ -204,8 +231,7 @@ impl Gauges {
 
     fn pools(self: &Arc<Self>, meter: &Meter, metric: Metric, value: fn(&PoolSample) -> u64) {
         let this = Arc::clone(self);
-        let builder = meter.u64_observable_gauge(metric.name).with_unit(metric.unit);
-        let builder = builder.with_description(metric.answers).with_callback(move |to| {
+        let builder = observable(meter, metric).with_callback(move |to| {
             this.each_pool(|pool, attributes| to.observe(value(pool), attributes));
         });
         builder.build();
@@ -236,7 +262,10 @@ fn gone(last: Sample) -> Sample {
     };
     Sample {
         tasks: 0,
-        partitions: last.partitions.map(|_| 0),
+        partitions: last
+            .partitions
+            .map(|it| PartitionSample { total: it.total, ..PartitionSample::default() }),
+        servers: None,
         counts: last.counts,
         waits: last.waits.into_iter().map(|(why, _)| (why, 0)).collect(),
         pools: last.pools.into_iter().map(pool).collect(),
@@ -250,6 +279,7 @@ fn observe(to: &dyn AsyncInstrument<f64>, time: Duration) {
 #[cfg(test)]
 mod tests {
     use tenure_core::eligibility::Obstacle;
+    use tenure_ports::observer::ServerSample;
 
     use super::*;
 
@@ -271,7 +301,8 @@ mod tests {
         };
         let sample = Sample {
             tasks: 6,
-            partitions: Some(8),
+            partitions: Some(PartitionSample { total: 8, served: [0, 5].into() }),
+            servers: Some(ServerSample { nats: true, redis: false }),
             counts: tenure_core::Counts { claims: 11, ..tenure_core::Counts::default() },
             waits: vec![(Obstacle::RunnableNow, 10)],
             pools: vec![pool.clone()],
@@ -287,7 +318,9 @@ mod tests {
         gauges.set_source(None);
         gauges.refresh(Instant::now());
         let left = now().unwrap();
-        assert_eq!((left.tasks, left.partitions, left.counts), (0, Some(0), sample.counts));
+        let none = PartitionSample { total: 8, served: [].into() };
+        assert_eq!((left.tasks, left.partitions, left.counts), (0, Some(none), sample.counts));
+        assert_eq!(left.servers, None, "nobody tries to reach them any more");
         assert_eq!(left.waits, [(Obstacle::RunnableNow, 0)]);
         let none = PoolSample { pool: pool.pool, ended: pool.ended, ..left.pools[0].clone() };
         assert_eq!(left.pools, [none]);

@@ -45,6 +45,8 @@ pub const REASON: &str = "tenure.reason";
 pub const EVENT: &str = "tenure.event";
 /// Attribute: why something failed (semantic conventions).
 pub const ERROR: &str = "error.type";
+/// Attribute: the number of a partition, from 0.
+pub const PARTITION: &str = "tenure.partition";
 /// Attribute: traces, metrics or logs.
 pub const SIGNAL: &str = "tenure.signal";
 
@@ -134,6 +136,14 @@ metrics! {
         "How many tasks does this scheduler keep?";
     PARTITIONS = "tenure.partitions.served", Gauge, "{partition}", [],
         "Which share of the cluster does this scheduler serve?";
+    PARTITIONS_TOTAL = "tenure.partitions", Gauge, "{partition}", [],
+        "How many partitions has the cluster, each of which needs a scheduler?";
+    PARTITION_SERVED = "tenure.partition.served", Gauge, "{partition}", [PARTITION],
+        "Does this scheduler serve the partition (1) or not (0)?";
+    NATS_CONNECTED = "tenure.nats.connected", Gauge, "{connection}", [],
+        "Does this scheduler reach NATS (1) or not (0)?";
+    REDIS_CONNECTED = "tenure.redis.connected", Gauge, "{connection}", [],
+        "Did the store of leases answer when this scheduler last asked it (1) or not (0)?";
     CREATED = "tenure.tasks.created", Counter, "{task}", [],
         "How many tasks come in?";
     ENDED = "tenure.tasks.ended", Counter, "{task}", [STATUS],

@@ -124,6 +124,22 @@ fn every_query_of_metrics_is_one() -> Result<()> {
     Ok(())
 }
 
+/// `promtool` runs the series of tests/alerts; a rule without them would never be tried.
+#[test]
+fn every_alert_has_series_on_which_it_fires_and_series_on_which_it_does_not() -> Result<()> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts/tests.yaml");
+    let tests = std::fs::read_to_string(tests)?;
+    for (name, _) in alerts()? {
+        let asked = format!("expr: 'ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}'");
+        let cases = tests.split(&asked).skip(1).filter_map(|it| it.split("expr:").next());
+        let (quiet, firing): (Vec<_>, Vec<_>) =
+            cases.partition(|case| case.contains("exp_samples: []"));
+        ensure!(!firing.is_empty(), "no series makes {name} fire");
+        ensure!(!quiet.is_empty(), "on no series {name} must not fire");
+    }
+    Ok(())
+}
+
 /// The labels in `{a=~"x"} | b = "y"`.
 fn labels_asked_for(query: &str) -> Vec<String> {
     let outside = query.split('"').step_by(2).collect::<String>(); // Of texts.

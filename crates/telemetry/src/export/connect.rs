@@ -19,6 +19,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
 
+use super::loops::To;
+use super::reach::CollectorAddress;
 use crate::settings::{ExportSettings, ExportTarget, Protocol};
 
 /// Why the exporters could not be made.
@@ -48,9 +50,9 @@ pub(super) enum ExporterError {
 /// The exporters, by signal.
 #[derive(Debug)]
 pub(super) struct Exporters {
-    pub(super) traces: Option<SpanExporter>,
-    pub(super) metrics: Option<MetricExporter>,
-    pub(super) logs: Option<LogExporter>,
+    pub(super) traces: Option<To<SpanExporter>>,
+    pub(super) metrics: Option<To<MetricExporter>>,
+    pub(super) logs: Option<To<LogExporter>>,
 }
 
 impl Exporters {
@@ -72,8 +74,8 @@ impl Exporters {
             Protocol::Grpc => Ok(by_grpc(LogExporter::builder().with_tonic(), it)?.build()?),
             Protocol::Http => Ok(by_http(LogExporter::builder().with_http(), it)?.build()?),
         })?;
-        traces.iter_mut().for_each(|exporter| exporter.set_resource(resource));
-        logs.iter_mut().for_each(|exporter| exporter.set_resource(resource));
+        traces.iter_mut().for_each(|it| it.exporter.set_resource(resource));
+        logs.iter_mut().for_each(|it| it.exporter.set_resource(resource));
         Ok(Self { traces, metrics, logs })
     }
 }
@@ -81,8 +83,11 @@ impl Exporters {
 fn one<T>(
     target: Option<&ExportTarget>,
     build: impl Fn(&ExportTarget) -> Result<T, ExporterError>,
-) -> Result<Option<T>, ExporterError> {
-    target.map(build).transpose()
+) -> Result<Option<To<T>>, ExporterError> {
+    let Some(target) = target else { return Ok(None) };
+    let port = if target.protocol == Protocol::Grpc { 4317 } else { 4318 };
+    let address = CollectorAddress::of(&target.endpoint, port);
+    Ok(Some(To { exporter: build(target)?, address }))
 }
 
 /// An exporter without TLS settings trusts no authority, so they are always given.

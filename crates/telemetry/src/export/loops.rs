@@ -17,8 +17,9 @@ use opentelemetry_sdk::metrics::{
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant as Moment, sleep_until, timeout};
+use tokio::time::{Instant as Moment, sleep, sleep_until, timeout};
 
+use super::reach::CollectorAddress;
 use super::{Queued, SCOPE};
 use crate::counts::{Gauges, Instruments};
 use crate::health::{ExportError, Health, Signal};
@@ -31,6 +32,13 @@ const BATCH: usize = 512;
 /// How long an export may take with all its retries.
 const EXPORT_MAX: Duration = Duration::from_secs(30);
 
+/// How long spans and records wait for a collector that is away, before they are dropped. Newer ones
+/// wait behind them, within the bounds of the queues.
+const KEPT_MAX: Duration = Duration::from_secs(300);
+
+/// How long the loop waits before it tries again: at first, and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+
 /// What all loops share.
 #[derive(Debug, Clone)]
 pub(super) struct LoopShared {
@@ -40,20 +48,56 @@ pub(super) struct LoopShared {
 }
 
 impl LoopShared {
-    /// Waits for an export, and notes the result. Answers whether the collector accepted it.
+    /// As [`attempt`](Self::attempt); what is not accepted is dropped, and counted.
     async fn note(
         &self,
         signal: Signal,
         items: usize,
         export: impl Future<Output = OTelSdkResult>,
     ) -> bool {
+        let is_taken = self.attempt(signal, export).await;
+        if let (false, Some(counts)) = (is_taken, &self.counts) {
+            counts.note_dropped(signal, items as u64);
+        }
+        is_taken
+    }
+
+    /// Exports again and again while the collector is away, for [`KEPT_MAX`] or until telemetry is to
+    /// end. Answers whether the collector accepted it.
+    async fn deliver<F: Future<Output = OTelSdkResult>>(
+        &mut self,
+        signal: Signal,
+        items: usize,
+        to: &CollectorAddress,
+        mut export: impl FnMut() -> F,
+    ) -> bool {
+        let by = Moment::now() + KEPT_MAX;
+        let (mut pause, longest) = PAUSES;
+        loop {
+            if self.attempt(signal, export()).await {
+                return true;
+            }
+            let is_late = Moment::now() + pause >= by || *self.stopping.borrow();
+            if is_late || !to.is_away().await {
+                break;
+            }
+            tokio::select! {
+                () = sleep(pause) => pause = (2 * pause).min(longest),
+                () = self.stop(false) => {} // It gets one more attempt.
+            }
+        }
+        if let Some(counts) = &self.counts {
+            counts.note_dropped(signal, items as u64);
+        }
+        false
+    }
+
+    /// Waits for an export, and notes the result. Answers whether the collector accepted it.
+    async fn attempt(&self, signal: Signal, export: impl Future<Output = OTelSdkResult>) -> bool {
         let result = match timeout(EXPORT_MAX, export).await {
             Ok(exported) => exported.map_err(ExportError::from),
             Err(elapsed) => Err(elapsed.into()),
         };
-        if let (Err(_), Some(counts)) = (&result, &self.counts) {
-            counts.note_dropped(signal, items as u64);
-        }
         self.health.note(signal, &result);
         result.is_ok()
     }
@@ -66,6 +110,13 @@ impl LoopShared {
         // If the sender has gone, telemetry is to end as well.
         let _ = self.stopping.wait_for(|stops| *stops).await;
     }
+}
+
+/// An exporter, and where it exports to.
+#[derive(Debug)]
+pub(super) struct To<E> {
+    pub(super) exporter: E,
+    pub(super) address: CollectorAddress,
 }
 
 /// Waits until something is due; for ever, if nothing is.
@@ -86,7 +137,7 @@ pub(super) struct TraceLoop {
 }
 
 impl TraceLoop {
-    pub(super) async fn run(mut self, to: Option<SpanExporter>, mut line: LoopShared) {
+    pub(super) async fn run(mut self, to: Option<To<SpanExporter>>, mut line: LoopShared) {
         let Some(to) = to else { return };
         let scope = InstrumentationScope::builder(SCOPE).build();
         let (spans, asked, lost) = (Vec::new(), Vec::new(), self.lost);
@@ -124,7 +175,7 @@ impl TraceLoop {
 /// Spans that have not been sent yet.
 #[derive(Debug)]
 struct SpanBatch {
-    to: SpanExporter,
+    to: To<SpanExporter>,
     line: LoopShared,
     spans: Vec<SpanData>,
     /// Those who asked when everything before their question has been sent: at the latest with
@@ -151,8 +202,9 @@ impl SpanBatch {
     async fn send(&mut self) {
         let spans = std::mem::take(&mut self.spans);
         if !spans.is_empty() {
-            let (count, export) = (spans.len(), self.to.export(spans));
-            if !self.line.note(Signal::Traces, count, export).await {
+            let To { exporter, address } = &self.to;
+            let export = || exporter.export(spans.clone());
+            if !self.line.deliver(Signal::Traces, spans.len(), address, export).await {
                 self.lost.fetch_add(1, Ordering::AcqRel);
             }
         }
@@ -176,8 +228,8 @@ pub(super) struct LogLoop {
 }
 
 impl LogLoop {
-    pub(super) async fn run(mut self, to: Option<LogExporter>, mut line: LoopShared) {
-        let Some(to) = to else { return };
+    pub(super) async fn run(mut self, to: Option<To<LogExporter>>, mut line: LoopShared) {
+        let Some(To { exporter: to, address }) = to else { return };
         let mut batch: Vec<ScopedRecord> = Vec::new();
         let mut stops = false;
         loop {
@@ -211,7 +263,8 @@ impl LogLoop {
                 }
             }
             let records: Vec<_> = batch.iter().map(|(record, scope)| (record, scope)).collect();
-            line.note(Signal::Logs, records.len(), to.export(LogBatch::new(&records))).await;
+            let export = || to.export(LogBatch::new(&records));
+            line.deliver(Signal::Logs, records.len(), &address, export).await;
             batch.clear();
             self.dropped.say();
         }
@@ -232,10 +285,10 @@ pub(super) struct MetricLoop {
 /// Sends metrics at every interval, and when telemetry ends.
 pub(super) async fn metrics(
     from: Option<MetricLoop>,
-    to: Option<MetricExporter>,
+    to: Option<To<MetricExporter>>,
     line: LoopShared,
 ) {
-    let (Some(from), Some(to), mut line) = (from, to, line) else { return };
+    let (Some(from), Some(To { exporter: to, .. }), mut line) = (from, to, line) else { return };
     let mut all = ResourceMetrics::default();
     loop {
         let stops = tokio::select! {

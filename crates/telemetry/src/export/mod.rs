@@ -7,6 +7,7 @@
 mod connect;
 mod loops;
 pub(crate) mod queue;
+mod reach;
 
 use std::io;
 use std::sync::{Arc, mpsc};

@@ -1,0 +1,86 @@
+"""Has Debian's Prometheus read /metrics of `tenure dev`: scrape.py TENURE
+
+Prometheus must take all that it is told, with no name or value that it refuses, and the rules of
+deploy/grafana must load beside it.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATIENCE = 60.0
+
+
+def await_line(log: pathlib.Path, pattern: str) -> str:
+    """The first group of a pattern, once a line of a log has it."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = re.search(pattern, log.read_text())
+        if found:
+            return found.group(1)
+        time.sleep(0.05)
+    sys.exit(f"{log} never had {pattern}:\n{log.read_text()}")
+
+
+def ask(prometheus: str, query: str) -> list:
+    """What Prometheus answers to a query."""
+    url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return json.load(answer)["data"]["result"]
+
+
+def main(tenure: str) -> None:
+    place = pathlib.Path(tempfile.mkdtemp(prefix="tenure-scrape-"))
+    dev_log, prometheus_log = place / "dev.log", place / "prometheus.log"
+    processes = []
+
+    def start(log: pathlib.Path, *command: str) -> None:
+        processes.append(subprocess.Popen(command, stdout=log.open("w"), stderr=subprocess.STDOUT))
+
+    try:
+        start(dev_log, tenure, "dev", "--data", str(place / "tasks"), "--http", "127.0.0.1:0")
+        url = await_line(dev_log, r"HTTP API at ([^,\s]*),")
+        config = place / "prometheus.yml"
+        host = urllib.parse.urlsplit(url).netloc
+        config.write_text(
+            f"global: {{scrape_interval: 1s}}\n"
+            f"rule_files: ['{ROOT}/deploy/grafana/alerts.yaml']\n"
+            f"scrape_configs: [{{job_name: tenure, static_configs: [{{targets: ['{host}']}}]}}]\n"
+        )
+        start(
+            prometheus_log,
+            "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={place / 'tsdb'}",
+            "--web.listen-address=127.0.0.1:0",
+        )
+        # It says its address in a line of its own, whichever port it was given.
+        address = await_line(prometheus_log, r'Listening on" address=(\S+)')
+        prometheus = f"http://{address}"
+        deadline = time.monotonic() + PATIENCE
+        while not any(it["value"][1] == "1" for it in ask(prometheus, 'up{job="tenure"}')):
+            if time.monotonic() > deadline:
+                sys.exit(f"Prometheus cannot read {url}/metrics:\n{prometheus_log.read_text()}")
+            time.sleep(0.2)
+        names = {it["metric"]["__name__"] for it in ask(prometheus, '{__name__=~"tenure_.*"}')}
+        if "tenure_tasks_in_memory" not in names:
+            sys.exit(f"Prometheus has only {sorted(names)}")
+        lost = ask(prometheus, "sum(prometheus_target_scrapes_sample_duplicate_timestamp_total) > 0")
+        if lost:
+            sys.exit(f"series were told twice: {lost}")
+        print(f"Prometheus has {len(names)} metrics of {url}")
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
