@@ -39,6 +39,7 @@ use crate::ClusterScheduler;
 use crate::bus::send;
 use crate::events::Followed;
 use crate::fence::Fence;
+use crate::intake::WaitingBytes;
 use crate::links::Links;
 use crate::published::PublishedMarks;
 use crate::refused::RefusedWorkers;
@@ -80,6 +81,8 @@ pub(crate) struct Gate {
     pub(crate) heartbeats: Arc<Semaphore>,
     /// How many requests wanted their answer sent to somebody else than their sender.
     pub(crate) crafted: AtomicU64,
+    /// The bytes of messages that wait to be handled.
+    pub(crate) waiting: Arc<WaitingBytes>,
     /// What the node can do that an older one cannot (EVOLVE-02).
     pub(crate) features: Features,
     /// Wakes the loop that announces this node.
@@ -142,6 +145,28 @@ impl Gate {
             tracing::warn!(subject, reply, crafted, "the answer was to go to somebody else");
         }
         false
+    }
+
+    /// Tells a sender that its message is not handled, as it sends more than its part.
+    pub(crate) async fn turn_back(&self, message: &Message) {
+        let Some(heard) = ParsedSubject::read(&self.cluster, &message.subject) else { return };
+        if !self.answers_its_sender(message, &heard) {
+            return;
+        }
+        let refused = tenure_scheduler::overloaded();
+        let client = match &heard {
+            ParsedSubject::Client(name, _) if name.role != Role::System => &self.intake,
+            ParsedSubject::Client(..) | ParsedSubject::Worker(..) => &self.control,
+        };
+        match (heard, &message.reply) {
+            (ParsedSubject::Worker(name, WorkerVerb::Hello | WorkerVerb::Room), _) => {
+                self.turn_away((&name).into(), refused).await;
+            }
+            (_, Some(reply)) => {
+                say_answer(client, reply, &Answer::<()>::from(Err(refused))).await;
+            }
+            (_, None) => {}
+        }
     }
 
     /// Refuses a Task that is not of the partition that the message names.

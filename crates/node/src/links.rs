@@ -5,6 +5,7 @@
 //! whether somebody still runs them.
 
 mod facts;
+mod gone;
 mod leave;
 mod outputs;
 mod shares;
@@ -79,6 +80,8 @@ struct All {
     links: HashMap<WorkerName, Arc<NodeLink>>,
     /// Workers that were asked to leave and whose link has ended, and when: they may not know of it.
     leaving: HashMap<WorkerName, (Instant, Leave)>,
+    /// The worker of each link, by the id of the link.
+    by_id: HashMap<SmolStr, WorkerName>,
     /// How many links there ever were.
     opened: u64,
     /// When all links were checked last.
@@ -152,7 +155,7 @@ impl Links {
         (said, bytes): (Option<Hello>, usize),
     ) -> Result<Arc<NodeLink>, Rejection> {
         let mut all = self.all.lock();
-        let All { links, leaving, opened, .. } = &mut *all;
+        let All { links, leaving, opened, by_id, .. } = &mut *all;
         let count = links.len();
         let mut leave = leaving.get(name).map(|(_, leave)| *leave);
         let place = match links.entry(name.clone()) {
@@ -163,6 +166,7 @@ impl Links {
             }
             Entry::Occupied(there) => {
                 let before = there.remove();
+                by_id.remove(&before.id);
                 let earlier = before.state.lock().leave;
                 leave = leave.map(|leave| leave.or_sooner(earlier)).or(earlier);
                 Self::end(&before);
@@ -202,6 +206,7 @@ impl Links {
             _share: share,
         });
         supervise::spawn("a link", deliver(Arc::clone(self), Arc::clone(&link), inbox));
+        by_id.insert(link.id.clone(), name.clone());
         place.insert_entry(Arc::clone(&link));
         Ok(link)
     }
@@ -215,7 +220,14 @@ impl Links {
 
     /// Ends the link of a worker.
     pub(crate) fn close(&self, name: &WorkerName, why: LinkEnd) {
-        let link = self.all.lock().links.remove(name);
+        let link = {
+            let mut all = self.all.lock();
+            let link = all.links.remove(name);
+            if let Some(link) = &link {
+                all.by_id.remove(&link.id);
+            }
+            link
+        };
         if let Some(link) = link {
             self.part(&link, why);
         }
@@ -226,30 +238,6 @@ impl Links {
         Self::end(link);
         if let Some(observer) = self.scheduler.observer() {
             observer.parted(why);
-        }
-    }
-
-    /// The subject on which the server answers that nobody listens on a worker's inbox.
-    pub(crate) fn gone(&self) -> String {
-        format!("_INBOX.gone.{}", self.node)
-    }
-
-    /// Ends a link on whose inbox nobody listens, as the server says: the worker has gone, or has lost its
-    /// connection and will say hello (mechanisms 7).
-    pub(crate) fn note_gone(&self, id: &str) {
-        let gone = {
-            let All { links, leaving, .. } = &mut *self.all.lock();
-            let gone = links.extract_if(|_, link| link.id == id).next();
-            if let Some((name, link)) = &gone
-                && let Some(leave) = link.state.lock().leave
-            {
-                leaving.insert(name.clone(), (Instant::now(), leave)); // The worker may come again.
-            }
-            gone
-        };
-        if let Some((name, link)) = gone {
-            tracing::info!(worker = ?name, "a worker is not there");
-            self.part(&link, LinkEnd::Gone);
         }
     }
 
@@ -296,7 +284,7 @@ impl Links {
 
     fn judge(&self, now: Instant, every: Duration, is_connected: bool) -> LinkReview {
         let mut judged = LinkReview::default();
-        let All { links, leaving, looked, .. } = &mut *self.all.lock();
+        let All { links, leaving, looked, by_id, .. } = &mut *self.all.lock();
         let has_stood_still = looked.replace(now).is_some_and(|last| now - last > every + LATE);
         if has_stood_still || !is_connected {
             // What workers sent meanwhile comes only now: the node was at fault for the silence.
@@ -321,6 +309,7 @@ impl Links {
             if let Some(leave) = state.leave {
                 leaving.insert(name.clone(), (now, leave));
             }
+            by_id.remove(&link.id);
             judged.over.push((name.clone(), Arc::clone(link), why));
             false
         });

@@ -25,7 +25,9 @@ use crate::bus::{listen, say};
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists, OutputRequests};
+use crate::intake::WaitingBytes;
 use crate::links::Links;
+use crate::malformed::watch_malformed;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
 use crate::published::{self, PublishedMarks};
@@ -129,6 +131,7 @@ impl Node {
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),
+            waiting: Arc::new(WaitingBytes::default()),
             announces: Notify::new(),
         });
         let ends = CancellationToken::new();
@@ -149,7 +152,10 @@ impl Node {
         let gone = listen(&gate.control, format!("{}.*", gate.links.gone())).await;
         let gone = gone.map_err(unreachable_at(&settings.nats.url))?;
         let (ask, asked) = channel(1);
+        let connections =
+            [("control", gate.control.clone()), ("intake", gate.intake.clone()), ("journal", log)];
         let loops = [
+            spawn(&ends, watch_malformed(connections)),
             spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
             spawn(&ends, hear(gate.scheduler.clone(), kin)),
             spawn(&ends, tell_given(Arc::clone(&gate), given)),

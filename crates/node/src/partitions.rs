@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, Subscriber};
-use futures::StreamExt as _;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bus::{ListenError, listen, listen_as_one};
 use crate::gate::Gate;
+use crate::intake::{WaitingMessages, hear};
 use crate::node::spawn;
 use crate::published::tell_past;
 use crate::rival;
@@ -145,23 +145,18 @@ pub(crate) async fn listen_to_all(
     Ok(())
 }
 
-/// Handles messages in their order. After `ends` it still handles what had been sent here before,
+/// Handles messages, those of each sender in their order. After `ends` it still handles what had been sent here before,
 /// so that these callers learn at once that another node has the partition.
 fn attend(gate: &Arc<Gate>, mut messages: Subscriber, ends: &CancellationToken) {
     let (gate, ends) = (Arc::clone(gate), ends.clone());
     spawn(&CancellationToken::new(), async move {
-        let ended = ends.run_until_cancelled(hear(&gate, &mut messages)).await;
+        let mut waiting = WaitingMessages::new(Arc::clone(&gate.waiting));
+        let ended = ends.run_until_cancelled(hear(&gate, &mut messages, &mut waiting)).await;
         if ended.is_none() && messages.drain().await.is_ok() {
             // The server may be gone.
-            let _ = timeout(LAST_WORDS, hear(&gate, &mut messages)).await;
+            let _ = timeout(LAST_WORDS, hear(&gate, &mut messages, &mut waiting)).await;
         }
     });
-}
-
-async fn hear(gate: &Arc<Gate>, messages: &mut Subscriber) {
-    while let Some(message) = messages.next().await {
-        gate.hear(message).await;
-    }
 }
 
 /// Makes sure that what was sent has reached the server. Answers whether it did in time.

@@ -63,6 +63,17 @@ impl Process {
         Ok(Duration::from_secs(ticks) / TICKS)
     }
 
+    /// How much memory it has, in KiB.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn resident_kib(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+        Ok(number.parse()?)
+    }
+
     /// `kill -9`, and waits until it is gone.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod manifest;
 mod names;
 mod rules;
 mod sources;
+mod vendored;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,7 +39,8 @@ fn text<'a>(value: &'a Json, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// Files below some folders with one of these endings, as paths from the top, in order.
+/// Files below some folders with one of these endings, as paths from the top, in order. Those of others
+/// (crates/vendor) keep no rules of this house.
 fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut work: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
@@ -50,6 +52,7 @@ fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
         }
     }
     found.retain(|path| !path.components().any(|part| part.as_os_str() == "target"));
+    found.retain(|path| !path.starts_with("crates/vendor"));
     found.sort();
     found
 }

@@ -20,6 +20,7 @@ mod filter;
 mod gateway;
 mod inbox;
 mod lease;
+mod line_limit;
 mod logs;
 mod man;
 mod mcp;

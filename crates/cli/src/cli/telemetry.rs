@@ -16,7 +16,7 @@ use tenure_telemetry::{ExportSettings, Telemetry};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt as _, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -24,6 +24,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 use uuid::Uuid;
 
 use crate::cli::answer::output;
+use crate::cli::line_limit::LineLimit;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -68,12 +69,14 @@ pub(crate) struct Telling {
     pub(crate) telemetry: Option<Telemetry>,
     /// Whether there is a log on stderr.
     is_logged: bool,
+    lines: LineLimit,
 }
 
 impl Telling {
     /// Sends what is left, for a short time at most. Without a log, prints that the collector did
     /// not take everything.
     pub(crate) fn end(self) {
+        self.lines.summarize();
         if let Some(error) = self.telemetry.and_then(Telemetry::end)
             && !self.is_logged
         {
@@ -94,7 +97,9 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let outside = telemetry.as_ref();
     let outside = outside
         .and_then(|it| it.log_layer(asked.as_deref().unwrap_or(&without_mcp("info".into()))));
+    let lines = LineLimit::default();
     let stderr = asked.map(|filter| {
+        lines.summarize_forever();
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let log = match format {
             LogFormat::Text => log.with_ansi(output::Stream::Stderr.has_colour()).boxed(),
@@ -103,7 +108,7 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
                 log.with_ansi(false).json().event_format(lines).boxed()
             }
         };
-        log.with_filter(EnvFilter::new(filter))
+        log.with_filter(EnvFilter::new(filter).and(lines.clone()))
     });
     // A waiting user learns that no scheduler answers, even without a log (CTRL-11).
     let silences = (!is_logged && !shows_silences).then(|| silences(|said| output::say(said)));
@@ -111,7 +116,7 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let shortages = (!is_logged).then(|| shortages(|said| output::say(said)));
     let told = tracing_subscriber::registry().with(stderr).with(outside);
     told.with(silences).with(shortages).init();
-    Telling { telemetry, is_logged }
+    Telling { telemetry, is_logged, lines }
 }
 
 /// A filter of the log that hides what the library of MCP says of each request, which may be what a tool has answered,

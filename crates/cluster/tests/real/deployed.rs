@@ -47,11 +47,12 @@ fn variables(file: &Path) -> BTreeSet<String> {
     found
 }
 
-/// What the server has against a configuration with these variables and no others.
+/// What the server has against a configuration with these variables, and with `others` as they are said.
 fn refusal(
     file: &Path,
     variables: &BTreeSet<String>,
     certificates: &Certificates,
+    others: &[(&str, &str)],
 ) -> Option<String> {
     let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server"));
     command.arg("-t").arg("-c").arg(file);
@@ -68,10 +69,11 @@ fn refusal(
             Some(route @ ("ROUTE_A" | "ROUTE_B" | "ROUTE_C")) => {
                 format!("nats-route://route:secret@{}:6222", route.replace('_', "-"))
             }
-            _ => "word".to_owned(),
+            _ => format!("word-of-{name}"),
         };
         command.env(name, format!("\"{value}\""));
     }
+    command.envs(others.iter().map(|(name, value)| (*name, *value)));
     let ended = command.output().unwrap();
     (!ended.status.success()).then(|| String::from_utf8_lossy(&ended.stderr).into_owned())
 }
@@ -82,7 +84,7 @@ fn nats_takes_each_configuration_with_its_variables() {
     let certificates = Certificates::new();
     for file in configurations("nats") {
         let variables = variables(&file);
-        assert_eq!(refusal(&file, &variables, &certificates), None, "{}", file.display());
+        assert_eq!(refusal(&file, &variables, &certificates, &[]), None, "{}", file.display());
     }
     // It includes all others but `local.conf`.
     let cluster = root().join("deploy/nats/cluster.conf").canonicalize().unwrap();
@@ -91,9 +93,28 @@ fn nats_takes_each_configuration_with_its_variables() {
     for missing in &all {
         let mut less = all.clone();
         less.remove(missing);
-        let refused = refusal(&cluster, &less, &certificates);
+        let refused = refusal(&cluster, &less, &certificates, &[]);
         assert!(refused.is_some_and(|why| why.contains(missing)), "{missing} is not needed");
     }
+}
+
+/// PERM-02: a password that is empty would let everybody in, so the server does not start with it, however nothing is
+/// written. Two roles with the same password are a mistake, too.
+#[test]
+fn nats_does_not_start_with_an_empty_password() {
+    let certificates = Certificates::new();
+    let file = root().join("deploy/nats/local.conf").canonicalize().unwrap();
+    let all = variables(&file);
+    let passwords: Vec<&String> = all.iter().filter(|it| it.ends_with("_PASSWORD")).collect();
+    assert_eq!(passwords.len(), 7, "{passwords:?}");
+    for name in &passwords {
+        for empty in ["", "  ", "\"\"", "''", " \"\" # none"] {
+            let refused = refusal(&file, &all, &certificates, &[(name.as_str(), empty)]);
+            assert!(refused.is_some_and(|why| why.contains("requires a user")), "{name}={empty:?}");
+        }
+    }
+    let same = [(passwords[0].as_str(), "\"same\""), (passwords[1].as_str(), "\"same\"")];
+    assert!(refusal(&file, &all, &certificates, &same).is_some());
 }
 
 /// `deploy/passwords` prints a password for each role, and the compose file hands all on.

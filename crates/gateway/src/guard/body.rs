@@ -1,7 +1,8 @@
-//! What the bodies of requests may take: each, and all together.
+//! What the bodies of requests may take: each, those of one caller, and all together.
 
+use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -10,15 +11,21 @@ use axum::http::header::CONTENT_LENGTH;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
+use smol_str::SmolStr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::denial::Denial;
 use crate::problem::HttpProblem;
 
+/// The part of the memory for bodies that those of one caller may take: with it, three others find memory.
+const OF_ONE: usize = 4;
+
 /// The bytes of which all bodies that are being read or worked on may take so many.
 #[derive(Debug, Clone)]
 pub(super) struct BodyMemory {
     all: Arc<Semaphore>,
+    of_one_max: usize,
+    of: Arc<Mutex<HashMap<SmolStr, Weak<Semaphore>>>>,
     each_max: usize,
 }
 
@@ -27,12 +34,14 @@ pub(super) struct BodyMemory {
 #[derive(Debug, Clone)]
 pub(crate) struct BodyShare {
     all: Arc<Semaphore>,
+    /// What the caller may take.
+    own: Arc<Semaphore>,
     state: Arc<Mutex<ShareState>>,
 }
 
 #[derive(Debug, Default)]
 struct ShareState {
-    taken: Option<OwnedSemaphorePermit>,
+    taken: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
     denied: Option<Denial>,
 }
 
@@ -45,7 +54,21 @@ impl BodyMemory {
     /// `all_max` bytes for all bodies, `each_max` of them for one.
     pub(super) fn new(all_max: usize, each_max: usize) -> Self {
         let all = Arc::new(Semaphore::new(all_max.min(Semaphore::MAX_PERMITS)));
-        Self { all, each_max }
+        let of_one_max = all_max.div_ceil(OF_ONE).max(each_max).min(Semaphore::MAX_PERMITS);
+        Self { all, of_one_max, of: Arc::default(), each_max }
+    }
+
+    /// What a caller may take; none: a caller beside whom there are no others.
+    fn own(&self, caller: Option<&str>) -> Arc<Semaphore> {
+        let Some(caller) = caller else { return Arc::clone(&self.all) };
+        let mut all = self.of.lock();
+        if let Some(own) = all.get(caller).and_then(Weak::upgrade) {
+            return own;
+        }
+        all.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.of_one_max));
+        all.insert(caller.into(), Arc::downgrade(&own));
+        own
     }
 
     /// Refuses a body that says it is too long, before any of it is read.
@@ -59,13 +82,13 @@ impl BodyMemory {
     }
 
     /// A share of the memory of which nothing is taken yet.
-    pub(super) fn share(&self) -> BodyShare {
-        BodyShare { all: Arc::clone(&self.all), state: Arc::default() }
+    pub(super) fn share(&self, caller: Option<&str>) -> BodyShare {
+        BodyShare { all: Arc::clone(&self.all), own: self.own(caller), state: Arc::default() }
     }
 
-    /// The same body, which ends with an error once it takes too much.
-    pub(super) fn weigh(&self, body: Body) -> (Body, BodyShare) {
-        let share = self.share();
+    /// The same body of this caller, which ends with an error once it takes too much.
+    pub(super) fn weigh(&self, body: Body, caller: Option<&str>) -> (Body, BodyShare) {
+        let share = self.share(caller);
         if body.is_end_stream() {
             return (body, share);
         }
@@ -94,13 +117,21 @@ impl BodyShare {
     }
 
     fn take(&self, bytes: usize) -> Result<(), Denial> {
-        let permits = u32::try_from(bytes).ok();
-        let taken = permits.and_then(|it| Arc::clone(&self.all).try_acquire_many_owned(it).ok());
-        let more = taken.ok_or_else(|| self.deny(Denial::TooManyBodies))?;
+        let permits = u32::try_from(bytes).map_err(|_| self.deny(Denial::TooManyBodies))?;
+        let (all, own) = (Arc::clone(&self.all), Arc::clone(&self.own));
+        // Who is alone has no other share than all of it.
+        let of_own = if Arc::ptr_eq(&all, &own) { 0 } else { permits };
+        let own = own.try_acquire_many_owned(of_own);
+        let own = own.map_err(|_| self.deny(Denial::TooManyOwnBodies))?;
+        let all = all.try_acquire_many_owned(permits);
+        let all = all.map_err(|_| self.deny(Denial::TooManyBodies))?;
         let mut state = self.state.lock();
         match &mut state.taken {
-            Some(taken) => taken.merge(more),
-            None => state.taken = Some(more),
+            Some((of_all, of_own)) => {
+                of_all.merge(all);
+                of_own.merge(own);
+            }
+            None => state.taken = Some((all, own)),
         }
         Ok(())
     }
@@ -172,7 +203,7 @@ mod tests {
     }
 
     async fn read(memory: &BodyMemory, body: Body) -> (Option<usize>, BodyShare) {
-        let (body, share) = memory.weigh(body);
+        let (body, share) = memory.weigh(body, None);
         let whole = body.collect().await.ok();
         (whole.map(|whole| whole.to_bytes().len()), share)
     }
@@ -208,6 +239,29 @@ mod tests {
         assert_eq!(share.denied(), Some(Denial::TooManyBodies));
         drop(share);
         assert_eq!(read(&memory, chunks(&[10])).await.0, Some(10));
+    }
+
+    /// Mechanisms 15: a caller whose bodies do not end takes its own part, and others have theirs.
+    #[tokio::test]
+    async fn the_bodies_of_one_caller_are_bounded() {
+        let memory = BodyMemory::new(40, 10);
+        let read = async |caller: &str| {
+            let (body, share) = memory.weigh(chunks(&[5, 5]), Some(caller));
+            (body.collect().await.is_ok(), share)
+        };
+        let (is_read, held) = read("eve").await;
+        assert!(is_read);
+        let (is_read, share) = read("eve").await;
+        assert_eq!((is_read, share.denied()), (false, Some(Denial::TooManyOwnBodies)));
+        assert_eq!(share.grow(1).unwrap_err().status(), 429);
+        let (of_bob, of_ann, of_kim) = (read("bob").await, read("ann").await, read("kim").await);
+        assert!(of_bob.0 && of_ann.0 && of_kim.0);
+        assert_eq!(read("lea").await.1.denied(), Some(Denial::TooManyBodies));
+        drop((held, share));
+        assert!(read("eve").await.0);
+        drop((of_bob, of_ann, of_kim));
+        assert!(read("lea").await.0);
+        assert_eq!(memory.of.lock().len(), 1, "who has left is forgotten");
     }
 
     #[test]

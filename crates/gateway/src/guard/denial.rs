@@ -32,6 +32,8 @@ pub(super) enum Denial {
     BodyTooLarge(usize),
     /// The bodies that are being read take all the memory that they may.
     TooManyBodies,
+    /// The bodies of its caller take all the memory that those of one may.
+    TooManyOwnBodies,
     /// It took too long.
     TooLate {
         /// Whether it may have changed something all the same.
@@ -64,6 +66,13 @@ impl From<Denial> for HttpProblem {
             Denial::TooManyBodies => unavailable(
                 "the bodies of other requests take all the memory that there is for them",
             ),
+            Denial::TooManyOwnBodies => {
+                let message = "your other requests take all the memory that there is for the bodies of one caller: \
+                     send fewer at a time";
+                let refused = Rejection::new(Code::Unavailable, message);
+                let refused = refused.with("retry_after_ms", COME_BACK_MS);
+                Self::new(StatusCode::TOO_MANY_REQUESTS, refused)
+            }
             Denial::TooLate { is_in_doubt: true } => {
                 Rejection::in_doubt("the request took too long").into()
             }
@@ -118,6 +127,7 @@ mod tests {
             (Denial::TooManyLogins(Duration::ZERO), 429),
             (Denial::BodyTooLarge(1), 413),
             (Denial::TooManyBodies, 503),
+            (Denial::TooManyOwnBodies, 429),
             (Denial::too_late(&Method::GET), 503),
             (Denial::too_late(&Method::POST), 503),
             (Denial::Stopping, 503),

@@ -140,10 +140,11 @@ impl RequestGuard {
         let peer = peer.ok_or(Denial::NoLogin)?;
         origin::check(&parts, self.surroundings(&peer))?;
         self.memory.check(&parts.headers)?;
-        let mut login = None;
+        let (mut login, mut caller) = (None, None);
         if !is_for_everybody(parts.uri.path()) {
             match self.identify(&parts.headers, &peer) {
                 Ok((identity, watch)) => {
+                    caller = Some(identity.principal.clone());
                     parts.extensions.insert(identity);
                     login = watch;
                 }
@@ -152,9 +153,12 @@ impl RequestGuard {
             }
         }
         parts.headers.remove(AUTHORIZATION); // Nothing behind this needs it, or could log it.
+        // Without authentication everybody is one caller. Those whom nobody knows are one, too.
+        let caller = caller.as_ref().map_or("", |principal| principal.as_str());
+        let caller = self.settings.authenticator.is_some().then_some(caller);
         let (body, share) = match has_endless_body(parts.uri.path()) {
-            true => (body, self.memory.share()),
-            false => self.memory.weigh(body),
+            true => (body, self.memory.share(caller)),
+            false => self.memory.weigh(body, caller),
         };
         parts.extensions.insert(share.clone()); // For routes that make much of a body.
         Ok(Admitted { request: Request::from_parts(parts, body), share, login })

@@ -225,7 +225,13 @@ impl HttpServer {
 
     async fn serve_all(self, routes: ServedRoutes, counters: Counters, shutdown: impl Future) {
         let Self { listeners, files, names, mut limits, .. } = self;
-        limits.connections_max = descriptors::provide(limits.connections_max);
+        let provided = descriptors::provide(limits.connections_max);
+        if provided < limits.connections_max {
+            // One address still leaves a quarter to the others.
+            let most_of_one = (provided * 3).div_ceil(4);
+            limits.connections_of_one_max = limits.connections_of_one_max.min(most_of_one);
+            limits.connections_max = provided;
+        }
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
         let guard = RequestGuard::new(
             guard_settings(files.authenticator, names, &limits),

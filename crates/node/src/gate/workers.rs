@@ -52,7 +52,7 @@ impl Gate {
 
     /// Tells a worker why its message, for which it awaits no answer, cannot be accepted: otherwise
     /// it would wait for work for ever. Logs this once.
-    async fn turn_away(&self, who: Speaker<'_>, refused: Rejection) {
+    pub(super) async fn turn_away(&self, who: Speaker<'_>, refused: Rejection) {
         let refused = in_short(refused);
         let inbox = format!("{}.d.{}", inbox(Role::Worker, who.principal, who.boot), self.node);
         // That a node is full is no fault of the worker's.
