@@ -26,7 +26,9 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, BadId, CommandId, HandlerName, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::{Caller, Context, Rejection};
-use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport};
+use tenure_local::{
+    FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport, make_private_dir,
+};
 use tenure_ports::blobs::SESSION_QUOTA;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
@@ -103,8 +105,7 @@ impl Embedded {
     /// As [`open`](Self::open).
     pub async fn open_with(data: impl AsRef<Path>, config: Config) -> Result<Self, Error> {
         let path = data.as_ref();
-        std::fs::create_dir_all(path)
-            .map_err(|source| Error::Make { path: path.to_owned(), source })?;
+        make_data_dir(path).map_err(|source| Error::Make { path: path.to_owned(), source })?;
         let (journal, report) = JsonlJournal::open(path, JournalOptions::default())?;
         let blobs = config.blobs.unwrap_or_else(|| Arc::new(FileBlobs::open(path, SESSION_QUOTA)));
         let config = Config { blobs: Some(blobs), ..config };
@@ -242,6 +243,21 @@ impl Embedded {
     pub fn envelope(&self, session: &SessionId) -> Result<Envelope, Error> {
         let command_id = CommandId::new(Uuid::now_v7().to_string())?;
         Ok(Envelope::new(orchestrator(session.clone())?, Some(command_id)))
+    }
+}
+
+/// Makes a data directory, which only its user may look into: what Steps get and give may be secret. A directory that
+/// is there keeps its rights.
+fn make_data_dir(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent() {
+        std::fs::create_dir_all(above)?;
+    }
+    match make_private_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
     }
 }
 

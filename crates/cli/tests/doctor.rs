@@ -9,6 +9,9 @@ mod redis_cli;
 mod servers;
 mod support;
 
+#[path = "doctor/exposed.rs"]
+mod exposed;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -122,6 +125,7 @@ fn a_sound_cluster_is_found_sound() {
     let all = [
         "clock.redis",
         "cluster",
+        "files.secrets",
         "jetstream",
         "jetstream.latency",
         "jetstream.sync",
@@ -138,11 +142,13 @@ fn a_sound_cluster_is_found_sound() {
         "nodes.latency",
         "partitions.owners",
         "redis.latency",
+        "redis.login",
         "redis.memory",
         "redis.persistence",
         "redis.policy",
         "redis.rights",
         "redis.role",
+        "redis.tls",
         "redis.version",
     ];
     let slow = ["jetstream.latency", "redis.latency", "nodes.latency", "log.append"];

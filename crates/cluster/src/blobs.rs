@@ -33,6 +33,9 @@ const AT_ONCE: usize = 4;
 /// How long a node trusts its own count of what a session has, as other nodes put blobs there, too.
 const COUNTED_FOR: Duration = Duration::from_secs(600);
 
+/// Of how many sessions the node knows what they have. Another is counted when its next blob comes.
+const COUNTED_MAX: usize = 4_096;
+
 /// Blobs in JetStream.
 #[derive(Debug, Clone)]
 pub struct JetStreamBlobs {
@@ -248,7 +251,17 @@ impl JetStreamBlobs {
             let stored = self.listed(Some(session)).await?;
             let bytes = stored.iter().map(|one| one.blob.size_bytes).sum();
             let counted = Counted { bytes, since: Instant::now() };
-            self.used.lock().insert(session.clone(), counted);
+            let mut used = self.used.lock();
+            if used.len() >= COUNTED_MAX {
+                used.retain(|_, counted| counted.since.elapsed() < COUNTED_FOR);
+            }
+            if used.len() >= COUNTED_MAX
+                && let Some(oldest) = used.iter().min_by_key(|(_, counted)| counted.since)
+            {
+                let oldest = oldest.0.clone();
+                used.remove(&oldest);
+            }
+            used.insert(session.clone(), counted);
         }
         let mut used = self.used.lock();
         let fresh = Counted { bytes: 0, since: Instant::now() };

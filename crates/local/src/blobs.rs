@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use tenure_core::record::Blob;
 use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
 use tenure_ports::journal::TaskKey;
 
-use crate::regular::bytes_of;
+use crate::regular::{OWN_FILE, bytes_of, make_private_dir};
 use tokio::task::spawn_blocking;
 
 /// What follows the name of a blob while it is written.
@@ -240,14 +241,14 @@ fn make_dirs(dir: &Path) -> io::Result<()> {
     }
     let Some(above) = dir.parent() else { return Ok(()) };
     make_dirs(above)?;
-    match fs::create_dir(dir) {
+    match make_private_dir(dir) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => sync_dir(above),
     }
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(OWN_FILE).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

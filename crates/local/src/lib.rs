@@ -16,4 +16,4 @@ pub use jsonl::{
     PublishedMark, Repair,
 };
 pub use leases::MemoryLeases;
-pub use regular::{open_regular, read_regular};
+pub use regular::{make_private_dir, open_regular, read_regular};

@@ -2,20 +2,34 @@
 //!
 //! A directory may come from elsewhere: from an archive, or with a repository that somebody cloned. A symbolic link in
 //! it could have this program write over a file of its user, and a named pipe would let it wait for ever.
+//!
+//! What is made there is for its user alone: inputs and outputs of Steps may be secrets.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use nix::libc::{ELOOP, ENXIO, O_NOFOLLOW, O_NONBLOCK};
 
-/// Opens a regular file as the options say. It never waits for another process.
+/// The rights to a file that is made: its user's.
+pub(crate) const OWN_FILE: u32 = 0o600;
+
+/// Makes a directory that only its user may look into. One that is there stays as it is.
+///
+/// # Errors
+/// Those of the system; `AlreadyExists` if there is anything of this name.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Opens a regular file as the options say; if that makes it, only its user may read it. It never waits for another
+/// process.
 ///
 /// # Errors
 /// Those of the system; `InvalidInput` if there is a link, a pipe, a device or a directory.
 pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = match options.custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path) {
+    let file = match options.mode(OWN_FILE).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.raw_os_error(), Some(ELOOP | ENXIO)) => {
             return Err(irregular(path));

@@ -12,14 +12,15 @@ use tenure_cluster::doctor::monitor::Jsz;
 use tenure_cluster::doctor::server::Let;
 use tenure_cluster::doctor::store::{self, StoreClaim};
 pub use tenure_cluster::doctor::{Finding, Verdict, clock, latency};
-use tenure_cluster::doctor::{log, monitor, redis, server};
+use tenure_cluster::doctor::{limits, log, logins, monitor, redis, server};
 use tenure_cluster::request::RequestError;
 use tenure_core::id::SessionId;
+use tenure_wire::bus::address::login;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use crate::bus::{Fault, NoConnection, connect_with, options};
-use crate::settings::{Login, Settings, without_secrets};
+use crate::settings::{Login, Nats, Settings, without_secrets};
 
 /// How long a server may take to report what it refuses.
 const REFUSAL: Duration = Duration::from_secs(3);
@@ -86,7 +87,9 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
     let [journal, control, intake] = &mut parts[..] else { return StoreClaim::Unknown };
     let info = journal.client.server_info();
     examined.findings.push(Finding::good("nats", format!("{at} lets a node in")));
-    examined.findings.extend(server::judge(&info, is_near(&settings.nats.url)));
+    let is_near = is_near(&settings.nats.url);
+    examined.findings.extend(server::judge(&info, is_near));
+    examined.findings.extend(passwords(&settings.nats, is_near));
     if !info.auth_required {
         examined.findings.push(server::rights(Let::default()));
     } else {
@@ -110,7 +113,28 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
     examined.findings.extend(log.findings);
     let replicas = log.kept.unwrap_or(settings.replicas);
     examined.findings.extend(syncs(settings, monitors, &info, replicas).await);
+    examined.findings.extend(bounds(settings, monitors, &info).await);
     log.store
+}
+
+/// Judges the passwords with which a node's users were let in.
+fn passwords(nats: &Nats, is_near: bool) -> Option<Finding> {
+    let in_address = login(&nats.url);
+    let of = |part: &'static str, login: &Login| match login {
+        Login::Password { user, password } => Some((part, user.clone(), password.clone())),
+        Login::Address => in_address.clone().map(|login| match login.password {
+            Some(password) => (part, login.user, password),
+            None => (part, String::new(), login.user), // A token.
+        }),
+        Login::File(_) => None,
+    };
+    let parts = [("journal", &nats.journal), ("control", &nats.control), ("intake", &nats.intake)];
+    let all: Vec<_> = parts.iter().filter_map(|(part, login)| of(part, login)).collect();
+    let logins: Vec<_> = all
+        .iter()
+        .map(|(part, user, password)| logins::PartLogin { part, user, password })
+        .collect();
+    logins::passwords(&logins, is_near)
 }
 
 /// Why a part of a node has no connection, and what to do about it.
@@ -309,10 +333,8 @@ async fn syncs(
         let why = "--nats-monitor has a login, and NATS asks for none there: leave it out";
         return vec![monitor::unknown(why)];
     }
-    let usual = monitor::beside(&settings.nats.url);
     let is_usual = monitors.is_empty();
-    let asked = if is_usual { usual.into_iter().collect() } else { monitors.to_vec() };
-    let asked = asked.into_iter().map(async |monitor| {
+    let asked = asked_at(settings, monitors).into_iter().map(async |monitor| {
         let jsz = monitor::ask(&monitor).await;
         let is_other = |jsz: &Jsz| is_usual && !is_of(jsz, info);
         let jsz = match jsz {
@@ -322,6 +344,25 @@ async fn syncs(
         (monitor, jsz)
     });
     monitor::judge(&join_all(asked).await, replicas)
+}
+
+/// The monitoring addresses: those that are given, or the usual ones.
+fn asked_at(settings: &Settings, monitors: &[String]) -> Vec<String> {
+    match monitors {
+        [] => monitor::beside(&settings.nats.url).into_iter().collect(),
+        given => given.to_vec(),
+    }
+}
+
+/// What each server bounds; none if none says it, as [`syncs`] tells then.
+async fn bounds(settings: &Settings, monitors: &[String], info: &ServerInfo) -> Option<Finding> {
+    if monitors.iter().any(|monitor| monitor.contains('@')) {
+        return None;
+    }
+    let asked = asked_at(settings, monitors);
+    let answers = join_all(asked.iter().map(|monitor| limits::ask(monitor))).await;
+    let is_it = |varz: &limits::Varz| !monitors.is_empty() || varz.server_id == info.server_id;
+    limits::judge(&answers.into_iter().flatten().filter(is_it).collect::<Vec<_>>())
 }
 
 /// Whether this is the server that was reached, or one of its cluster.

@@ -27,6 +27,7 @@ mod partition;
 mod peers;
 mod pool;
 mod relations;
+mod renewed;
 mod rounds;
 mod scan;
 mod snapshots;

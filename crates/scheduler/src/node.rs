@@ -35,6 +35,7 @@ use crate::health::NodeHealth;
 use crate::held::HeldReads;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
+use crate::renewed::RenewedAttempts;
 use crate::rounds::AppendsInFlight;
 use crate::task::Begin;
 use crate::task::address::{ActorMessage, Address};
@@ -110,6 +111,8 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) waiters: Gauge,
     /// Readers of logs that wait for more.
     pub(crate) held: HeldReads,
+    /// Whose Attempts were renewed here.
+    pub(crate) renewed: RenewedAttempts,
     pub(crate) rounds: AppendsInFlight,
     pub(crate) heard: NodeHealth,
     /// Ended Tasks that a caller has asked for.
@@ -153,6 +156,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             waits: Arc::default(),
             waiters: Gauge::default(),
             held: HeldReads::default(),
+            renewed: RenewedAttempts::default(),
             rounds: AppendsInFlight::default(),
             heard: NodeHealth::default(),
             ended: TaskCache::default(),

@@ -423,6 +423,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             }
         }
         let node = &self.scheduler.node;
+        node.renewed.note(&self.worker.id, leases.iter().map(|lease| lease.attempt_id));
         let (count, renew) = (leases.len(), node.leases.renew(leases));
         if let Err(error) = node.watch_leases(LeaseCall::Renew, count, renew).await {
             node.note_leases_failed(LeaseCall::Renew, &error);
@@ -433,14 +434,20 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// What a Task says of Attempts; none if it cannot be asked. For a Task that has ended the
-    /// index answers, so that its log is not read: workers also renew what they have just reported.
+    /// index answers, so that its log is not read: workers also renew what they have just reported. A worker that does
+    /// not hold an Attempt is told the same of it in every case, which is nothing (PERM-16).
     async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
         let node = &self.scheduler.node;
         if node.directory.get(task).is_none()
             && let Ok(Some(entry)) = node.journal.entry(task).await
             && let Some(end) = entry.ended
         {
-            let lost = |_| (Pulse::Lost(nothing_held(end.status())), 0);
+            // Nobody but its holder learns that.
+            let is_its_own = |held: &Holding| node.renewed.is_of(&self.worker.id, held.attempt_id);
+            let lost = |held: &Holding| match is_its_own(held) {
+                true => (Pulse::Lost(nothing_held(end.status())), 0),
+                false => (Pulse::Unknown, 0),
+            };
             return Some(asked.iter().map(lost).collect());
         }
         let who = self.worker.id.clone();

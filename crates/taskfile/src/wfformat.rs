@@ -126,7 +126,7 @@ impl<'n, 'a> Instance<'n, 'a> {
             Instance { tasks: Vec::new(), by_id: HashMap::new(), by_name: HashMap::new() };
         for (n, node) in nodes.iter().enumerate() {
             match task(node) {
-                Some(task) => instance.add(cx, task, n),
+                Some(task) => instance.add(cx, task),
                 None => cx.report.add(|| {
                     FileFinding::at(node.at(), "the task has neither `id` nor `name`")
                         .field(format!("workflow.specification.tasks[{n}]"))
@@ -136,7 +136,8 @@ impl<'n, 'a> Instance<'n, 'a> {
         (cx.report.count() == 0).then_some(instance)
     }
 
-    fn add(&mut self, cx: &ReadContext<'_, 'a>, task: Task<'n, 'a>, n: usize) {
+    fn add(&mut self, cx: &ReadContext<'_, 'a>, task: Task<'n, 'a>) {
+        let n = self.tasks.len(); // Behind a task that could not be read, this is not its place in the file.
         if let Some(first) = self.by_id.insert(task.id, n) {
             cx.report.add(|| {
                 let line = cx.report.line(self.tasks[first].node.at());

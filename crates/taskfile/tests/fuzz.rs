@@ -7,6 +7,10 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tenure_taskfile::{FileFormat, ReadOptions, parse};
+use tenure_testkit::fuzz::{Corpus, InputForm, Meter, fuzz};
+
+#[global_allocator]
+static METER: Meter = Meter;
 
 const SEEDS: [(&str, &str); 4] = [
     ("t.yaml", include_str!("../../../examples/retry.yaml")),
@@ -184,4 +188,52 @@ fn every_cut_of_an_example_gets_an_answer() {
             let _ = parse(&text.as_bytes()[..end], name, &ReadOptions::default());
         }
     }
+}
+
+/// Reads bytes in a notation, twice: the same file is the same plan. An error names a line that is there.
+fn is_plan(format: FileFormat, bytes: &[u8]) -> bool {
+    let options = ReadOptions { format: Some(format), ..ReadOptions::default() };
+    let read = parse(bytes, "t", &options);
+    match &read {
+        Ok(plan) => assert_eq!(parse(bytes, "t", &options).as_ref(), Ok(plan)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    read.is_ok()
+}
+
+fn examples(endings: &[&str]) -> Corpus {
+    let tokens = [
+        &TOKENS[..],
+        &["steps", "needs", "handler", "for_each", "!!map ", "? ", "|\n", "inf", "0x", "''"],
+    ];
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    Corpus::of_files(InputForm::Bytes, folder, endings).with_tokens(&tokens.concat())
+}
+
+#[test]
+fn fuzz_task_files_in_yaml() {
+    fuzz("task files in YAML", &examples(&[".yaml"]), |bytes| is_plan(FileFormat::Yaml, bytes));
+}
+
+#[test]
+fn fuzz_task_files_in_toml() {
+    fuzz("task files in TOML", &examples(&["pipeline.toml"]), |bytes| {
+        is_plan(FileFormat::Toml, bytes)
+    });
+}
+
+#[test]
+fn fuzz_task_files_in_json() {
+    let sample = include_bytes!("../../../examples/release.json").to_vec();
+    fuzz("task files in JSON", &Corpus::new(InputForm::Json, [sample]), |bytes| {
+        is_plan(FileFormat::Json, bytes)
+    });
+}
+
+#[test]
+fn fuzz_workflows_in_wfformat() {
+    let sample = include_bytes!("../../../tests/workflows/survey.json").to_vec();
+    fuzz("workflows in WfFormat", &Corpus::new(InputForm::Json, [sample]), |bytes| {
+        is_plan(FileFormat::WfFormat, bytes)
+    });
 }

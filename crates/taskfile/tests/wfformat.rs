@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
-use tenure_taskfile::{Plan, ReadOptions, TaskFileError, parse};
+use tenure_taskfile::{FileFormat, Plan, ReadOptions, TaskFileError, parse};
 
 fn instance(tasks: Value) -> Value {
     json!({
@@ -147,4 +147,19 @@ fn variables_mean_nothing_to_an_instance() {
     let options = ReadOptions { vars, ..ReadOptions::default() };
     let error = import(&instance(json!([{ "id": "a" }])), &options).unwrap_err();
     assert_eq!(error.first.message, "the file has no variable `a`");
+}
+
+/// A task that cannot be read moves those behind it up by one: a repeated id among them is reported all the same, with
+/// the line of the first.
+#[test]
+fn a_repeated_id_behind_a_task_that_is_none_is_reported() {
+    let text = "{\"schemaVersion\": \"1.5\", \"name\": \"w\", \"workflow\": {\"specification\": {\"tasks\": [\n\
+                \"08\",\n{\"id\": \"a\"},\n{\"id\": \"a\"}]}}}";
+    let options = ReadOptions { format: Some(FileFormat::WfFormat), ..ReadOptions::default() };
+    let said = parse(text.as_bytes(), "w.json", &options).unwrap_err().to_string();
+    assert!(said.contains("neither `id` nor `name`"), "{said}");
+    assert!(
+        said.contains("the task id `a` is taken") && said.contains("line 3 has it already"),
+        "{said}"
+    );
 }

@@ -177,3 +177,17 @@ fn a_commit_of_another_version_is_refused() {
     let later = later.strip_suffix(b"\n").unwrap();
     assert!(matches!(decode_packed(later), Err(LineError::Schema(7))));
 }
+
+/// RECOVER-05: numbers of events end long before those of the machine: a commit there would overflow whoever counts on.
+#[test]
+fn a_commit_beyond_all_numbers_is_refused() {
+    let whole = String::from_utf8(packed(&commits()[0])).unwrap();
+    let (open, _) = whole.rsplit_once(",\"crc\"").unwrap();
+    for first in [u64::MAX, u64::MAX - 1, u64::MAX / 2 + 1] {
+        let line = sealed(&open.replacen("\"first_seq\":7", &format!("\"first_seq\":{first}"), 1));
+        assert_eq!(decode_packed(&line), Err(LineError::Commit("first_seq")), "{first}");
+    }
+    assert!(
+        decode_packed(&sealed(&open.replacen("\"first_seq\":7", "\"first_seq\":8", 1))).is_ok()
+    );
+}

@@ -105,3 +105,44 @@ fn what_is_no_state_is_refused() {
     other.extend_from_slice(b"\x80"); // A map of nothing.
     assert!(matches!(decode_snapshot(&other), Err(SnapshotError::Records(_))));
 }
+
+/// A state whose records name others that are not there, or that come twice, is not read: a Task cannot be made of it.
+#[test]
+fn a_state_that_names_what_is_not_there_is_refused() {
+    let written = encode_snapshot(&records()).unwrap();
+    let (head, mut bytes) = written.split_at(12);
+    let whole = rmpv::decode::read_value(&mut bytes).unwrap();
+    type Change = fn(&mut rmpv::Value);
+    let changes: [(&str, Change); 5] = [
+        ("attempt", |it| *member(first(it, "attempts"), "run") = 7.into()),
+        ("attempt", |it| *member(first(it, "attempts"), "step") = 7.into()),
+        ("attempt", |it| *member(first(it, "attempts"), "previous") = 0.into()),
+        ("step", |it| *member(member(first(it, "steps"), "state"), "last_attempt") = 1.into()),
+        ("two records", |it| {
+            let rmpv::Value::Array(steps) = member(it, "steps") else { panic!("a list") };
+            steps.push(steps[0].clone());
+        }),
+    ];
+    for (says, change) in changes {
+        let mut changed = whole.clone();
+        change(&mut changed);
+        let mut records = Vec::new();
+        rmpv::encode::write_value(&mut records, &changed).unwrap();
+        let crc = crc32fast::hash(&records).to_le_bytes();
+        let refused = decode_snapshot(&[&head[..8], &crc, &records].concat()).unwrap_err();
+        assert!(matches!(&refused, SnapshotError::Records(why) if why.contains(says)), "{refused}");
+    }
+}
+
+/// A member of a map, by its name.
+fn member<'v>(value: &'v mut rmpv::Value, name: &str) -> &'v mut rmpv::Value {
+    let rmpv::Value::Map(fields) = value else { panic!("a map") };
+    let field = fields.iter_mut().find(|(key, _)| key.as_str() == Some(name));
+    &mut field.unwrap_or_else(|| panic!("{name}")).1
+}
+
+/// The first entry of a list that is a member of a map.
+fn first<'v>(value: &'v mut rmpv::Value, name: &str) -> &'v mut rmpv::Value {
+    let rmpv::Value::Array(all) = member(value, name) else { panic!("a list") };
+    &mut all[0]
+}

@@ -41,6 +41,7 @@ mod task;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod toml_file;
 mod tools;
 mod top;
 mod wal;

@@ -8,6 +8,7 @@ use tenure_sdk::mcp::ToolServers;
 use tenure_sdk::worker::Handlers;
 
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::toml_file::read_toml;
 
 /// Which servers of tools may be called.
 #[derive(Debug, Clone, Default, Args)]
@@ -23,10 +24,8 @@ impl ToolArgs {
         let Some(path) = &self.mcp_servers else { return Ok(None) };
         let text = std::fs::read_to_string(path)
             .map_err(Failure::cannot(format_args!("read {}", path.display())))?;
-        let servers = toml::from_str(&text).map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(1, |at| 1 + text[..at.start].matches('\n').count());
-            let why = error.message();
-            let message = format!("{} is no file of servers: line {line}: {why}", path.display());
+        let servers = read_toml(&text).map_err(|why| {
+            let message = format!("{} is no file of servers: {why}", path.display());
             Failure::new(Exit::Usage, message)
                 .help("a table [servers.NAME] for each, with command = [\"PROGRAM\", \"ARG\"] or url = \"URL\"")
         })?;

@@ -5,7 +5,9 @@
 //! of them. The checks change nothing but one small message among the checkpoints ([`log`]), which
 //! measures how long it takes to make something durable.
 
+pub mod limits;
 pub mod log;
+pub mod logins;
 pub mod monitor;
 pub mod redis;
 pub mod server;

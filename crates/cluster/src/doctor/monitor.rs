@@ -10,6 +10,7 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tenure_wire::bus::address::{HIDDEN, without_secrets};
 use tokio::net::TcpStream;
 
@@ -18,7 +19,7 @@ use crate::request::{RequestError, within};
 
 const CHECK: &str = "jetstream.sync";
 /// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How many bytes an answer may have.
 const ANSWER_MAX: usize = 1 << 20;
 /// The usual monitoring port.
@@ -76,24 +77,28 @@ pub fn beside(nats: &str) -> BTreeSet<String> {
 /// # Errors
 /// The server does not answer, or not as NATS does.
 pub async fn ask(url: &str) -> Result<Jsz, RequestError> {
-    within(PATIENCE, "it does not answer", jsz(url)).await
+    within(PATIENCE, "it does not answer", read(url, "/jsz")).await
 }
 
-async fn jsz(url: &str) -> Result<Jsz, Box<dyn Error + Send + Sync>> {
+/// Reads what a server says at a path of its monitoring address.
+pub(super) async fn read<T: DeserializeOwned>(
+    url: &str,
+    path: &str,
+) -> Result<T, Box<dyn Error + Send + Sync>> {
     let authority = url.strip_prefix("http://").ok_or("only http:// is spoken")?;
     let authority = authority.split('/').next().unwrap_or_default();
     let stream = TcpStream::connect(authority).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::get("/jsz").header("host", authority).body(Empty::<&[u8]>::new())?;
+    let request = Request::get(path).header("host", authority).body(Empty::<&[u8]>::new())?;
     let answer = sender.send_request(request).await?;
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {}", answer.status()).into());
     }
     let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
     connection.abort();
-    let read = serde_json::from_slice(&body?.to_bytes());
-    read.map_err(|error| format!("no answer of NATS: {error}").into())
+    let answer = serde_json::from_slice(&body?.to_bytes());
+    answer.map_err(|error| format!("no answer of NATS: {error}").into())
 }
 
 /// Judges when acknowledged commits are on disk, by what the servers answered, or why they did not.

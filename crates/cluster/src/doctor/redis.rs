@@ -8,7 +8,7 @@ use redis::{Cmd, FromRedisValue, cmd};
 use tenure_core::id::SessionId;
 
 use super::store::StoreClaim;
-use super::{Finding, bytes, clock, latency, partitions, percent, version};
+use super::{Finding, bytes, clock, latency, logins, partitions, percent, version};
 use crate::leases::{self, RedisOpenError};
 use crate::redis_at::{RedisConnection, words};
 use crate::request::{RequestError, within};
@@ -61,6 +61,7 @@ async fn examine_into(
     let mut redis = at.client(PATIENCE).map_err(refused)?.connect().await.map_err(refused)?;
     let Examined { findings, sessions, holders, store } = examined;
     findings.extend(judge_all(&infos(&mut redis).await?));
+    findings.extend(logins::redis(at));
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let begun = Instant::now();

@@ -45,6 +45,8 @@ const VERSION: u32 = 2;
 pub(super) const PARTS_AT_ONCE: usize = 4;
 /// How many bytes a hash and a place take.
 const PAIR: usize = 16;
+/// The slots that a partition may have: with the shortest parts they hold 256 GiB of states.
+const SLOTS_MAX: u32 = 1 << 22;
 /// How many bytes a part has at least, even if messages of logs are smaller.
 const PART_BYTES_MIN: usize = 64 << 10;
 
@@ -184,29 +186,7 @@ impl Store {
         let parts = futures_stream::iter(parts).buffered(PARTS_AT_ONCE);
         let parts: Vec<Bytes> = parts.try_collect().await?;
         let (rows, ended) = parts.split_at(manifest.rows.len());
-        let lines = rows.concat();
-        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let (mut rows, mut ends) = (Vec::new(), Vec::new());
-        for line in lines {
-            let line = serde_json::from_slice(line);
-            match line.map_err(|error| Unread::Unsound(error.to_string()))? {
-                CheckpointLine::Task { session_id, task_id, row } => {
-                    rows.push((TaskKey { session_id, task_id }, row));
-                }
-                CheckpointLine::Session { session_id, ends: of_session } => {
-                    ends.push((session_id, of_session));
-                }
-            }
-        }
-        let mut pairs = Vec::with_capacity(ended.iter().map(|part| part.len() / PAIR).sum());
-        for part in ended {
-            let numbers = |pair: &[u8; PAIR]| {
-                let (hash, at) = pair.split_at(PAIR / 2);
-                Some((le(hash)?, le(at)?))
-            };
-            pairs.extend(part.as_chunks::<PAIR>().0.iter().filter_map(numbers));
-        }
-        let ended = EndedIndex::of_pairs(pairs);
+        let (rows, ends, ended) = decoded(rows, ended)?;
         let mut index =
             Index::restored(self.settings.ended_rows, manifest.covered, rows, ends, ended);
         index.note_features(&manifest.features);
@@ -305,6 +285,48 @@ impl Store {
         };
         let made = self.context.get_or_create_stream(config);
         within(self.settings.timeout, "no answer", made).await.map(|_| ())
+    }
+}
+
+/// Rows of Tasks, how the Tasks of sessions have ended, and all other ended Tasks.
+type CheckpointParts = (Vec<(TaskKey, TaskRow)>, Vec<(SessionId, Ends)>, EndedIndex);
+
+/// Reads the parts with lines, and the parts with ended Tasks.
+fn decoded(rows: &[Bytes], ended: &[Bytes]) -> Result<CheckpointParts, Unread> {
+    let lines = rows.concat();
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let (mut rows, mut ends) = (Vec::new(), Vec::new());
+    for line in lines {
+        let line = serde_json::from_slice(line);
+        match line.map_err(|error| Unread::Unsound(error.to_string()))? {
+            CheckpointLine::Task { session_id, task_id, row } => {
+                check_slots(&row)?;
+                rows.push((TaskKey { session_id, task_id }, row));
+            }
+            CheckpointLine::Session { session_id, ends: of_session } => {
+                ends.push((session_id, of_session));
+            }
+        }
+    }
+    let mut pairs = Vec::with_capacity(ended.iter().map(|part| part.len() / PAIR).sum());
+    for part in ended {
+        let numbers = |pair: &[u8; PAIR]| {
+            let (hash, at) = pair.split_at(PAIR / 2);
+            Some((le(hash)?, le(at)?))
+        };
+        pairs.extend(part.as_chunks::<PAIR>().0.iter().filter_map(numbers));
+    }
+    Ok((rows, ends, EndedIndex::of_pairs(pairs)))
+}
+
+/// Refuses numbers of slots for which nobody ever had a use: the index holds each free slot below the highest one.
+fn check_slots(row: &TaskRow) -> Result<(), Unread> {
+    let mut slots = row.state.iter().flat_map(|state| state.slots());
+    match slots.find(|slot| *slot >= SLOTS_MAX) {
+        Some(slot) => Err(Unread::Unsound(format!(
+            "a state is in slot {slot}, and there are {SLOTS_MAX} at most"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -415,3 +437,6 @@ impl Checkpoints {
 
 /// How long a checkpoint that failed is not tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

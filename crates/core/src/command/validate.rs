@@ -31,7 +31,7 @@ impl Command {
             Self::TaskUpdateStep(report) => step_report(report, cx),
             Self::TaskComplete(complete) => {
                 long_text("result_summary", complete.result_summary.as_deref(), limits)?;
-                complete.output.as_ref().map_or(Ok(()), |given| value("output", given, limits))?;
+                complete.output.as_ref().map_or(Ok(()), |given| output(given, limits))?;
                 complete.artifacts.iter().try_for_each(|a| artifact(a, limits))
             }
             Self::TaskFact(given) => fact(given, limits),
@@ -257,6 +257,29 @@ pub(super) fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(),
     long_text("reason.message", Some(&given.message), limits)
 }
 
+/// The output of a Step or a Task, which those who get it read by its media type.
+fn output(given: &Value, limits: &Limits) -> Result<(), Rejection> {
+    value("output", given, limits)?;
+    json_is_text("output", given)
+}
+
+/// VALUE-05: bytes that are said to be JSON are text.
+fn json_is_text(field: &str, given: &Value) -> Result<(), Rejection> {
+    let media_type = given.content_type.split(';').next().unwrap_or_default().trim();
+    let ValueBody::Data(data) = &given.body else { return Ok(()) };
+    if media_type != Value::JSON || !given.encoding.names().is_empty() {
+        return Ok(());
+    }
+    let Err(error) = core::str::from_utf8(data) else { return Ok(()) };
+    let message = format!(
+        "{field} is said to be {}, and byte {} of its data is no UTF-8: give the content_type that it has, such as \
+         application/octet-stream",
+        Value::JSON,
+        error.valid_up_to()
+    );
+    Err(Rejection::invalid(&format!("{field}.data"), message))
+}
+
 /// VALUE-01 to VALUE-03: the size of a value, inline or in a blob, and the names of its encodings.
 fn value(field: &str, given: &Value, limits: &Limits) -> Result<(), Rejection> {
     let names = given.encoding.names();
@@ -401,8 +424,8 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
         let message = "run_result goes with a worker's final status only";
         return Err(Rejection::invalid("run_result", message));
     }
-    if let Some(output) = &report.output {
-        value("output", output, limits)?;
+    if let Some(given) = &report.output {
+        output(given, limits)?;
     }
     long_text("result_summary", report.result_summary.as_deref(), limits)?;
     long_text("run_result", report.run_result.as_deref(), limits)?;

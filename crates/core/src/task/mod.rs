@@ -13,6 +13,7 @@ mod contradiction;
 pub mod derived;
 mod facts;
 mod failing;
+pub mod history;
 pub mod invariants;
 mod parts;
 pub(crate) mod patching;

@@ -436,3 +436,26 @@ fn a_value_too_large_is_refused_wherever_it_stands() {
         t.refuse(Command::TaskComplete(complete), Code::ValueTooLarge);
     }
 }
+
+/// VALUE-05: what is said to be JSON and is no text is refused, with its field and the first byte that is wrong.
+#[test]
+fn what_is_said_to_be_json_is_text() {
+    let mut t = with_policy("a", json!({"max_attempts": 2}), Policy::Manual);
+    let held = t.claim("a");
+    let bytes = b"{\"a\": \"\xff\"}".to_vec();
+    for content_type in ["application/json", "application/json; charset=utf-8"] {
+        let output = Value::inline(content_type, bytes.clone());
+        let refused = t.refuse_as(&held.caller(), completes(&held, output), Code::ValidationError);
+        assert_eq!(refused.details["field"], "output.data", "{refused:?}");
+        assert!(refused.message.contains("byte 7"), "{refused:?}");
+        assert!(refused.message.contains("application/octet-stream"), "{refused:?}");
+    }
+    let mut packed = Value::json(bytes.clone());
+    packed.encoding = ["zstd".into()].into_iter().collect();
+    let held_bytes = Value::inline("application/octet-stream", bytes);
+    t.ok_as(&held.caller(), completes(&held, held_bytes));
+    assert_eq!(t.status("a"), StepStatus::Completed);
+    let mut other = with_policy("a", json!({"max_attempts": 2}), Policy::Manual);
+    let held = other.claim("a");
+    other.ok_as(&held.caller(), completes(&held, packed));
+}

@@ -166,14 +166,24 @@ pub(super) fn parse_json<T: DeserializeOwned>(
     path: &Path,
     bytes: &[u8],
 ) -> Result<T, IdentityError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| IdentityError::Form { path: path.to_owned(), why: error.to_string() })
+    serde_json::from_slice(bytes).map_err(|error| {
+        let why = without_value(&error.to_string());
+        IdentityError::Form { path: path.to_owned(), why }
+    })
+}
+
+/// A message without the value that is not what is expected: it may be a key.
+fn without_value(message: &str) -> String {
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) if message.starts_with("invalid ") => format!("expected {expected}"),
+        _ => message.to_owned(),
+    }
 }
 
 fn toml_message(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-    format!("line {line}: {}", error.message())
+    format!("line {line}: {}", without_value(error.message()))
 }
 
 /// Reads a file that has a length at which it is certainly a mistake.
@@ -223,6 +233,16 @@ mod tests {
         let said = error.to_string();
         assert!(said.contains("line 3") && !said.contains("very-secret"), "{said}");
         assert!(read("who.toml", "tokns = []").is_err(), "a misspelt table is no empty table");
+        for (name, text) in [
+            ("who.json", r#"{"tokens": "very-secret"}"#),
+            ("who.json", r#"{"jwt": "very-secret"}"#),
+            ("who.toml", "jwt = \"very-secret\""),
+            ("who.toml", "[[tokens]]\nsha256 = [\"very-secret\"]\n"),
+        ] {
+            let Err(error) = read(name, text) else { panic!("{text} was read") };
+            let said = error.to_string();
+            assert!(said.contains("expected") && !said.contains("very-secret"), "{said}");
+        }
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use super::lock::is_at;
-use crate::regular::open_regular;
+use crate::regular::{OWN_FILE, make_private_dir, open_regular};
 
 /// Changes to log files. Reads are not part of it: their errors go to the readers anyway.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
@@ -69,7 +69,7 @@ impl Disk for Files {
     type File = File;
 
     fn create_new(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().write(true).create_new(true).open(path)
+        OpenOptions::new().write(true).create_new(true).mode(OWN_FILE).open(path)
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
@@ -93,7 +93,7 @@ impl Disk for Files {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        match fs::create_dir(path) {
+        match make_private_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             made => made,
         }

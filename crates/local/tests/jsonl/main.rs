@@ -8,6 +8,7 @@ mod conformance;
 mod damage;
 mod durable;
 mod failures;
+mod fuzz;
 mod index;
 mod reading;
 mod torn_tails;

@@ -337,3 +337,26 @@ async fn a_write_goes_through_without_its_caller() {
     let (journal, _) = open(dir.path());
     assert_holds(&journal, &history).await;
 }
+
+/// What is made in a data directory is for its user alone, whatever the umask: inputs and outputs may be
+/// secrets.
+#[tokio::test]
+async fn files_and_folders_are_for_their_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = data_dir();
+    let (journal, _) = open(dir.path());
+    let mut history = History::of("s", "one");
+    create(&journal, &mut history).await;
+    let mut looked = 0;
+    let mut folders = vec![dir.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let rights = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(rights, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+            looked += 1;
+            folders.extend(Some(path).filter(|path| path.is_dir()));
+        }
+    }
+    assert!(looked >= 5, "tasks, the folder of a session, a log, the index and the lock: {looked}");
+}

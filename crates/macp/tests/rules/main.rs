@@ -6,9 +6,13 @@ mod common;
 mod rules_answers;
 mod rules_commitment;
 mod rules_envelope;
+mod rules_fuzz;
 mod rules_lifecycle;
 mod rules_policy;
 mod rules_record;
 mod rules_replay;
 mod rules_start;
 mod rules_task;
+
+#[global_allocator]
+static METER: tenure_testkit::fuzz::Meter = tenure_testkit::fuzz::Meter;

@@ -14,7 +14,9 @@ use tenure_core::command::edition::check_log;
 use tenure_core::event::Body;
 use tenure_core::id::WalName;
 use tenure_core::status::Role;
-use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
+use tenure_core::task::apply::Illegal;
+use tenure_core::task::history::fold_history;
+use tenure_core::{Code, Commit, Rejection, RejectionKind};
 use tenure_ports::Journal as _;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_wire::bus::operate::{ImportLog, Imported};
@@ -134,11 +136,13 @@ impl Gate {
         bytes: &[u8],
         reply: String,
     ) {
-        let part = decode::<ImportLog>(bytes).map_err(Rejection::from);
+        // The part stays in memory until the index has been asked: there are as many as there are permits to read.
+        let leave = self.leave_to_read();
+        let part = leave.and_then(|leave| Ok((decode::<ImportLog>(bytes)?, leave)));
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let imported = match part {
-                Ok(part) => gate.take_in(name, partition, part).await,
+                Ok((part, _leave)) => gate.take_in(name, partition, part).await,
                 Err(refused) => Err(refused),
             };
             let answer = Answer::from(imported);
@@ -213,31 +217,30 @@ struct ImportedLog {
     commits: Vec<Arc<Commit>>,
 }
 
-/// Reads a log as when its Task is opened. Its commits get the epoch of this owner, which writes
-/// them: an earlier owner can append nothing to it.
+/// Reads a log by the reducer that opens Tasks, and checks that it breaks no invariant. Its commits get the epoch of
+/// this owner, which writes them: an earlier owner can append nothing to it.
 fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedLog, Rejection> {
     let bad = |at: usize, why: &dyn std::fmt::Display| {
         Rejection::invalid("lines", format!("line {} of the log: {why}", at + 1))
     };
     let mut log = Assembler::new(key.session_id.clone(), key.task_id.clone());
-    let (mut task, mut commits): (Option<Task>, Vec<Arc<Commit>>) = (None, Vec::new());
+    let mut commits: Vec<Arc<Commit>> = Vec::new();
     let Some(whole) = lines.strip_suffix(b"\n") else {
         return Err(Rejection::invalid("lines", "the log does not end with a whole line"));
     };
     for (at, line) in whole.split(|byte| *byte == b'\n').enumerate() {
         let line = decode_line(line).map_err(|error| bad(at, &error))?;
         let Some(mut commit) = log.push(line).map_err(|error| bad(at, &error))? else { continue };
-        let replayed = match &mut task {
-            Some(task) => task.replay(&commit),
-            None => Task::restore(&commit).map(|made| task = Some(made)),
-        };
-        replayed.map_err(|illegal| bad(at, &illegal))?;
         commit.epoch = epoch;
         commits.push(Arc::new(commit));
     }
     if log.is_mid_commit() {
         return Err(Rejection::invalid("lines", "the log does not end with a whole commit"));
     }
+    // The number of an event is that of its line.
+    let line_of =
+        |illegal: &Illegal| usize::try_from(illegal.wal_seq).map_or(0, |seq| seq.saturating_sub(1));
+    fold_history(&commits).map_err(|illegal| bad(line_of(&illegal), &illegal.why))?;
     let first = commits.first().and_then(|commit| commit.events.first());
     match first.map(|event| &event.body) {
         Some(Body::TaskCreated(made))

@@ -114,12 +114,13 @@ impl Members {
         }
     }
 
-    /// Notes the capacity that a worker states. A statement older than the last is ignored.
+    /// Notes the capacity that a worker states. A statement older than the last is ignored. A worker cannot have seen
+    /// more than it was sent: by saying so it would get more Steps than it has free slots.
     pub(super) fn note(&mut self, worker: &Worker, credit: Credit) {
         self.change(worker, |member| {
             if credit.number > member.credit.number {
                 member.worker.hand.note_lost(credit.lost);
-                member.credit = credit;
+                member.credit = Credit { seen: credit.seen.min(member.sent), ..credit };
             }
         });
     }

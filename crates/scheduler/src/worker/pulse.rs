@@ -18,6 +18,10 @@ pub(super) fn judge(
 }
 
 fn pulse(task: &View<'_>, who: &AgentId, held: &Holding, now: Millis) -> Pulse {
+    if task.attempt(held.attempt_id).is_none_or(|attempt| attempt.worker_id != *who) {
+        // The same is said of a Task that is not there, or has ended (PERM-16).
+        return Pulse::Unknown;
+    }
     match task.check_holder(who, held.attempt_id, held.fencing_token) {
         Ok(()) => {
             let attempt = task.attempt(held.attempt_id);

@@ -16,6 +16,7 @@ mod counts;
 mod creation;
 mod durable;
 mod family;
+mod history;
 mod isolation;
 mod leases;
 mod outages;

@@ -80,6 +80,8 @@ async fn a_heartbeat_reads_no_log_of_what_has_ended() {
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let held = Holding::of(&claim);
+    let renewed = link.heartbeat(std::slice::from_ref(&held)).await;
+    assert!(matches!(&renewed[..], [Pulse::Renewed { .. }]), "{renewed:?}");
     common::cancel(&node, &key).await.unwrap();
     tokio::time::sleep(Duration::from_secs(120)).await; // Its lease is over, and so it is.
     node.wait_for_end(&key).await.unwrap();

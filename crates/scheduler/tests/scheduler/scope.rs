@@ -128,13 +128,45 @@ async fn an_attempt_that_a_later_owner_made_is_not_called_lost() {
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let version = node.read(&key, |task| task.version()).await.unwrap();
-    let other = |fencing_token| {
-        let attempt_id = AttemptId(Uuid::from_u128(9));
-        Holding { attempt_id, fencing_token, ..Holding::of(&claim) }
-    };
-    let pulses = link.heartbeat(&[other(version), other(version + 1)]).await;
+    let other = |fencing_token| Holding { fencing_token, ..Holding::of(&claim) };
+    let pulses = link.heartbeat(&[other(version - 1), other(version + 1)]).await;
     assert!(matches!(&pulses[0], Pulse::Lost(no) if no.code == Code::StaleAttempt), "{pulses:?}");
     assert_eq!(pulses[1], Pulse::Unknown);
+}
+
+/// PERM-16: a heartbeat for what a worker does not hold has one answer: of an Attempt of another worker, of none, on
+/// a Task that is at work, has ended or never was, whatever the fencing token.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_tells_nobody_of_the_attempts_of_others() {
+    let node = node().await;
+    let (holder, mut inbox) = join(&node, "holder");
+    let live = create(&node, dag("live", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let ended = create(&node, dag("ended", "a")).await.unwrap();
+    cancel(&node, &ended).await.unwrap();
+    node.wait_for_end(&ended).await.unwrap();
+    let held = Holding::of(&claim);
+    assert!(matches!(&holder.heartbeat(&[held.clone()]).await[..], [Pulse::Renewed { .. }]));
+    let (thief, _) = join(&node, "thief");
+    for task in [live.clone(), ended, key("nowhere")] {
+        for attempt_id in [held.attempt_id, AttemptId(Uuid::from_u128(9))] {
+            for fencing_token in [0, held.fencing_token, u64::MAX] {
+                let asked =
+                    Holding { task: task.clone(), attempt_id, fencing_token, ..held.clone() };
+                let pulses = thief.heartbeat(&[asked]).await;
+                assert_eq!(pulses, [Pulse::Unknown], "{task} {attempt_id} {fencing_token}");
+            }
+        }
+    }
+    cancel(&node, &live).await.unwrap();
+    node.wait_for_end(&live).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await; // The Task is at rest.
+    assert_eq!(thief.heartbeat(std::slice::from_ref(&held)).await, [Pulse::Unknown]);
+    let pulses = holder.heartbeat(&[held]).await;
+    assert!(
+        matches!(&pulses[..], [Pulse::Lost(no)] if no.code == Code::TaskTerminal),
+        "{pulses:?}"
+    );
 }
 
 /// PERM-13, LEASE-04, 5.4 `heartbeat`: who knows an Attempt by name keeps it alive for nobody: its worker
@@ -152,7 +184,7 @@ async fn a_heartbeat_for_another_renews_nothing() {
     let held = Holding::of(&claim);
     for _ in 0..4 {
         let pulses = thief.heartbeat(std::slice::from_ref(&held)).await;
-        assert!(matches!(&pulses[..], [Pulse::Lost(no)] if no.code == Code::StaleAttempt));
+        assert_eq!(pulses, [Pulse::Unknown]);
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     let expired = events(&node, &key).await;

@@ -62,9 +62,17 @@ impl HttpSettings {
         }
     }
 
-    /// The addresses for people, without what stands before an `@`, which may be a password.
+    /// The addresses for people, without what stands before an `@`, which may be a password. A comma in a password
+    /// cuts its address in two: then the pieces before the `@` are hidden, too.
     pub fn shown(&self) -> String {
-        self.urls().map(without_login).collect::<Vec<_>>().join(",")
+        let mut shown: Vec<(bool, String)> = Vec::new();
+        for url in self.urls() {
+            if is_cut(url) {
+                while shown.pop().is_some_and(|(begins, _)| !begins) {}
+            }
+            shown.push((begins_address(url), without_login(url)));
+        }
+        shown.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>().join(",")
     }
 
     /// The addresses, one by one.
@@ -76,7 +84,7 @@ impl HttpSettings {
 impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpSettings")
-            .field("url", &self.urls().map(without_login).collect::<Vec<_>>())
+            .field("url", &self.shown())
             .field("token", &self.token.as_ref().map(|_| "hidden"))
             .field("ca", &self.ca)
             .field("first_wait", &self.first_wait)
@@ -163,6 +171,12 @@ impl fmt::Debug for GatewayAddress {
 impl GatewayAddress {
     /// Reads the addresses, the token and the certificates. There is one address at least.
     pub(super) async fn all(settings: &HttpSettings) -> Result<Vec<Self>, HttpConnectError> {
+        if settings.urls().any(is_cut) {
+            return Err(HttpConnectError::Address {
+                address: settings.shown(),
+                why: NO_LOGIN.into(),
+            });
+        }
         let mut all = Vec::new();
         for url in settings.urls() {
             all.push(Self::of(url, settings.token.as_deref(), settings.ca.as_ref()).await?);
@@ -286,7 +300,7 @@ impl Url {
         })?;
         let authority = parts.authority.ok_or_else(|| refused("it names no host"))?;
         if authority.as_str().contains('@') {
-            return Err(refused("a login does not stand in the address: give a token"));
+            return Err(refused(NO_LOGIN));
         }
         if has_query {
             return Err(refused("it has a query"));
@@ -297,6 +311,19 @@ impl Url {
 
 fn refused_url(url: &str, why: String) -> HttpConnectError {
     HttpConnectError::Address { address: without_login(url), why }
+}
+
+/// What to do about a login in an address.
+const NO_LOGIN: &str = "a login does not stand in the address: give a token";
+
+/// Whether this is the beginning of an address, and no piece of one.
+fn begins_address(url: &str) -> bool {
+    url.contains("://") || url.starts_with("unix:")
+}
+
+/// Whether this is the end of an address with a login that has a comma.
+fn is_cut(url: &str) -> bool {
+    url.contains('@') && !begins_address(url)
 }
 
 /// The address without what stands before an `@`, which may be a password.
@@ -388,6 +415,12 @@ mod tests {
         }
         let refused = read("http://ann:s3cret@one").await.unwrap_err().to_string();
         assert!(refused.contains("…@one") && !refused.contains("s3cret"), "{refused}");
+        for cut in ["http://ann:s3,cret@one", "http://zero,https://ann:s3,c,ret@one"] {
+            let refused = read(cut).await.unwrap_err().to_string();
+            assert!(refused.contains("…@one") && !refused.contains("s3"), "{refused}");
+            let shown = format!("{:?} {}", HttpSettings::new(cut), HttpSettings::new(cut).shown());
+            assert!(!shown.contains("s3") && !shown.contains("ret"), "{shown}");
+        }
     }
 
     #[test]

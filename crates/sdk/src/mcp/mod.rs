@@ -28,3 +28,6 @@ pub use answer::{ServerAnswer, ToolQuestions, ToolResult, ToolTask, ToolTaskStat
 pub use client::{ServerCall, ToolClient, ToolProgress};
 pub use error::ToolError;
 pub use settings::{ToolServerSettings, ToolServerWay, ToolServers, ToolToken};
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ impl Assembler {
 
     /// An assembler for the lines after event `last`, which ended a commit.
     pub fn after(session: SessionId, task: TaskId, last: u64) -> Self {
-        Self { session, task, next_seq: last + 1, open: None }
+        Self { session, task, next_seq: last.saturating_add(1), open: None }
     }
 
     /// Takes the next line. Returns the commit that it completes, if it completes one.

@@ -12,7 +12,7 @@ use tenure_core::id::{
     AgentId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId,
 };
 
-use super::is_sealed;
+use super::{SEQ_MAX, is_sealed};
 
 /// Why a line is not part of a history, by itself or at its place (RECOVER-05).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,6 +146,12 @@ impl LineEnvelope<'_> {
     fn into_line(self) -> Result<Line, LineError> {
         if self.schema_version != u64::from(SCHEMA_VERSION) {
             return Err(LineError::Schema(self.schema_version));
+        }
+        if self.wal_seq > SEQ_MAX {
+            return Err(LineError::Form(format!(
+                "wal_seq {} is no number of an event",
+                self.wal_seq
+            )));
         }
         if !is_event_id(&self.event_id, self.commit_id, self.commit_index) {
             return Err(LineError::EventId(self.event_id.into_owned()));

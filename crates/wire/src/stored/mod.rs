@@ -37,6 +37,9 @@ pub use snapshot::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapsho
 /// its memory; a writer refuses a line that no reader would accept.
 pub const LINE_MAX: usize = 64 << 20;
 
+/// The highest number of an event: no log comes near, and numbers above it would overflow where they are counted.
+pub(crate) const SEQ_MAX: u64 = u64::MAX / 2;
+
 /// The text between a line and its checksum.
 const CRC_KEY: &[u8] = b",\"crc\":";
 

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::decode::{LineError, decode_body};
 use super::encode::{EncodeError, is_too_deep};
-use super::{LINE_MAX, is_sealed, seal};
+use super::{LINE_MAX, SEQ_MAX, is_sealed, seal};
 
 /// The most bytes around a payload in a line of a log, not counting what callers name.
 const AROUND: usize = 1 << 10;
@@ -163,7 +163,7 @@ pub fn decode_packed(line: &[u8]) -> Result<Commit, LineError> {
         return Err(LineError::Commit("events"));
     }
     let count = packed.events.len() as u64;
-    if packed.first_seq == 0 || packed.first_seq.checked_add(count).is_none() {
+    if packed.first_seq == 0 || packed.first_seq.saturating_add(count) > SEQ_MAX {
         return Err(LineError::Commit("first_seq"));
     }
     let mut events: Vec<Event> = Vec::with_capacity(packed.events.len());

@@ -11,7 +11,7 @@
 //! It is derived and disposable. A node that cannot read it reads the log instead. So there is only
 //! one version, and no code reads an older one.
 
-use serde::Serialize as _;
+use serde::{Deserialize as _, Serialize as _};
 use tenure_core::task::TaskSnapshot;
 
 use super::frame::split_u32;
@@ -21,6 +21,8 @@ use super::frame::split_u32;
 pub const STATE_VERSION: u32 = 2;
 
 const STATE: &[u8; 4] = b"TNS1";
+/// How deep records may nest: JSON that a caller gave has 120 levels at most, and records have some around it.
+const DEPTH_MAX: usize = 160;
 
 /// Why bytes are no stored state, or why a state cannot be stored.
 #[derive(Debug, thiserror::Error)]
@@ -69,5 +71,10 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<TaskSnapshot, SnapshotError> {
     if crc32fast::hash(records) != crc {
         return Err(SnapshotError::Damaged);
     }
-    rmp_serde::from_slice(records).map_err(|error| SnapshotError::Records(error.to_string()))
+    let mut from = rmp_serde::Deserializer::from_read_ref(records);
+    from.set_max_depth(DEPTH_MAX);
+    let unread = |why: &dyn std::fmt::Display| SnapshotError::Records(why.to_string());
+    let read = TaskSnapshot::deserialize(&mut from).map_err(|error| unread(&error))?;
+    read.check().map_err(|why| unread(&why))?;
+    Ok(read)
 }

@@ -2,6 +2,7 @@
 //! be, and says what to change.
 
 mod audit;
+mod exposed;
 mod gateways;
 mod judge;
 
@@ -90,6 +91,10 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
     session: SessionId,
 
+    /// Data directory of `tenure run` or `tenure dev` at which to look, too [default: .tenure, if it is there]
+    #[arg(long, value_name = "DIR", env = "TENURE_DATA")]
+    data: Option<PathBuf>,
+
     /// Look for some seconds, too, whether nodes keep what is left over of work that has ended
     #[arg(long)]
     audit: bool,
@@ -116,13 +121,21 @@ struct DoctorReport {
 
 pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     let settings = args.node.clone().into_settings()?;
+    let mut exposed_settings = args.node.exposed()?;
+    exposed_settings.secrets.extend(args.client_creds.clone().map(|path| ("client-creds", path)));
+    let of_machine =
+        exposed::judge(&exposed_settings, exposed::data_dir(args.data.as_ref()).as_deref());
     if Stream::Stderr.is_terminal() {
         output::say("looking; this takes some seconds");
     }
     let runtime = one_thread()?;
     let (findings, is_cut_off) = runtime.block_on(async {
         let of_gateways = match args.of_gateways() {
-            Some(settings) => gateways(&settings).await?,
+            Some(settings) => {
+                let mut found = gateways(&settings).await?;
+                found.extend(exposed::gateways(&settings).await);
+                found
+            }
             None => Vec::new(),
         };
         let Examination { mut findings, sessions, holders, is_cut_off } =
@@ -141,6 +154,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
         };
         findings.extend(ask(&asking, &args, &sessions, &holders).await);
         findings.extend(of_gateways);
+        findings.extend(of_machine);
         Ok::<_, Failure>((findings, is_cut_off))
     })?;
     let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);

@@ -8,7 +8,7 @@ use tenure_node::{Fault, Node, StartError};
 use tenure_telemetry::Telemetry;
 
 use self::http::GatewayOfNode;
-pub(crate) use self::settings::{NodeArgs, ServeArgs};
+pub(crate) use self::settings::{ExposedSettings, NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::gateway::HttpHost;
 use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};

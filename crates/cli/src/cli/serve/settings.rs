@@ -13,10 +13,14 @@ use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_sdk::nats::boot;
 use tenure_wire::bus::subject::{ClusterName, Token};
 
+mod exposed;
+
+pub(crate) use self::exposed::ExposedSettings;
 use super::http::NodeHttp;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::gateway::{GrpcArgs, HttpArgs};
 use crate::cli::telemetry::LogArgs;
+use crate::cli::toml_file::read_toml;
 
 /// Run a scheduler node.
 #[derive(Debug, Clone, Args)]
@@ -267,7 +271,7 @@ fn read(file: &Path) -> Result<GivenSettings, Failure> {
         Failure::new(Exit::Usage, format!("{}: {why}", file.display()))
     };
     let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
-    toml::from_str(&text).map_err(|error| named(&error))
+    read_toml(&text).map_err(|why| named(&why))
 }
 
 impl GivenSettings {

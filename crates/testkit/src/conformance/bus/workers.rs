@@ -131,8 +131,8 @@ pub(super) async fn a_report_is_answered_to_whoever_made_it<B: Bus>(bus: &B) {
     assert_eq!(late.code, Code::TaskTerminal);
 }
 
-/// LEASE-04, LEASE-13, mechanisms 4: every Attempt gets its answer in its place. An unknown Attempt
-/// gets none: only what the log says is over is lost.
+/// LEASE-04, LEASE-13, PERM-16, mechanisms 4: every Attempt gets its answer in its place. An unknown Attempt gets none,
+/// nor does one of another worker: only what the log says is over is lost, and only its holder learns that.
 pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut one = Hand::join(bus, "ant", "b1").await;
@@ -145,6 +145,7 @@ pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
     }
     caller.create("t2", &["a"]).await;
     let over = one.granted().await;
+    one.pulses(&[Holding::of(&over)]).await;
     one.complete(&over).await;
 
     let mut unknown = Holding { attempt_id: AttemptId(Uuid::from_u128(1)), ..held[0].clone() };
@@ -158,8 +159,9 @@ pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
     assert_eq!(code(&pulses[0]), Some(Code::StaleAttempt));
     assert_eq!(code(&pulses[2]), Some(Code::TaskTerminal));
     assert_eq!((&pulses[1], &pulses[3], &pulses[4]), (&renewed, &Pulse::Unknown, &renewed));
-    let pulses = other.pulses(&[first]).await;
-    assert_eq!(code(&pulses[0]), Some(Code::StaleAttempt), "nobody keeps a step for another");
+    let of_others = [first, Holding::of(&over)];
+    let pulses = other.port.heartbeat(&of_others).await;
+    assert_eq!(pulses, [Pulse::Unknown, Pulse::Unknown], "nobody keeps a step for another");
     assert_eq!(one.port.heartbeat(&[]).await, []);
 }
 

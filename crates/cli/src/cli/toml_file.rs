@@ -1,0 +1,66 @@
+//! Reads files in TOML. An error names the place and what is expected there, and quotes nothing: a line of a file of
+//! settings may be one with a password.
+
+use serde::de::DeserializeOwned;
+
+/// Reads a text.
+///
+/// # Errors
+/// The line, and what is wrong with it.
+pub(crate) fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        format!("line {line}: {}", without_value(error.message()))
+    })
+}
+
+/// A message without the value that is wrong.
+fn without_value(message: &str) -> String {
+    if !message.starts_with("invalid ") {
+        return message.to_owned(); // It names a field, or what the notation lacks.
+    }
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("this is not what is expected: {expected}"),
+        None => "this is no TOML, or not the value that is expected here".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[allow(dead_code)]
+        journal_password: Option<String>,
+        #[allow(dead_code)]
+        partitions: Option<u32>,
+    }
+
+    /// A secret in a line that is wrong is not shown, whatever is wrong with the line.
+    #[test]
+    fn an_error_quotes_no_line() {
+        for (text, line, says) in [
+            ("\njournal_password = 5353535353", 2, "expected"),
+            ("journal_password = [\"5353535353\"]", 1, "expected"),
+            ("partitions = \"5353535353\"", 1, "expected"),
+            ("journal_password = \"5353535353", 1, ""),
+            ("journal_password = '5353535353' x", 1, ""),
+            ("journal_password = 5353535353-a", 1, ""),
+            ("journal_pasword = \"5353535353\"", 1, "journal_pasword"),
+            ("journal_password = \"5353535353\"\njournal_password = \"5353535353\"", 2, ""),
+        ] {
+            let said = read_toml::<Sample>(text).unwrap_err();
+            assert!(
+                said.starts_with(&format!("line {line}: ")) && said.contains(says),
+                "{text}: {said}"
+            );
+            assert!(!said.contains("5353535353"), "{said}");
+        }
+        assert!(read_toml::<Sample>("partitions = 8").is_ok());
+    }
+}
