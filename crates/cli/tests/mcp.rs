@@ -2,100 +2,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "support/hosted.rs"]
+mod hosted;
 #[path = "support/dev.rs"]
 mod process;
 mod support;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
+
+use hosted::Hosted;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use process::Dev;
 use serde_json::{Value, json};
 use support::{Place, Running, TENURE};
-
-/// A process of `tenure mcp` and the host that has started it.
-struct Hosted {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    next_id: u64,
-}
-
-impl Hosted {
-    fn start(place: &Place, args: &[&str]) -> Self {
-        let mut command = place.command(&[&["mcp"], args].concat());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, input, output, next_id: 1 }
-    }
-
-    fn send(&mut self, message: &Value) {
-        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
-    }
-
-    fn request(&mut self, method: &str, mut params: Value) -> u64 {
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let id = self.next_id;
-        self.next_id += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        id
-    }
-
-    /// The next message: whatever is on standard output is one.
-    fn message(&mut self) -> Option<Value> {
-        let mut line = String::new();
-        let bytes = self.output.read_line(&mut line).unwrap();
-        (bytes > 0)
-            .then(|| serde_json::from_str(&line).unwrap_or_else(|_| panic!("no message: {line}")))
-    }
-
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.request(method, params);
-        loop {
-            let message = self.message().expect("it goes on");
-            if message["id"] == id {
-                return message;
-            }
-        }
-    }
-
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].clone()
-    }
-
-    fn done(&mut self, tool: &str, arguments: Value) -> Value {
-        let result = self.call(tool, arguments);
-        assert_ne!(result["isError"], true, "{tool}: {result}");
-        result["structuredContent"].clone()
-    }
-
-    /// Closes its input, and returns its exit code, what it still said, and how long it took.
-    fn close(mut self) -> (Option<i32>, Vec<Value>, Duration) {
-        let begun = Instant::now();
-        drop(self.input.take());
-        let mut rest = Vec::new();
-        while let Some(message) = self.message() {
-            rest.push(message);
-        }
-        (self.child.wait().unwrap().code(), rest, begun.elapsed())
-    }
-}
-
-impl Drop for Hosted {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn task(id: &str, command: &str) -> Value {
     let input = json!({ "data": json!({ "run": command }).to_string(), "content_type": "application/json" });

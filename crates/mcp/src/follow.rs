@@ -126,7 +126,7 @@ pub(crate) async fn listen<P: ClientPort>(
 }
 
 /// The address each time its Task has changed. While no scheduler answers, it is asked again.
-fn of_task<P: ClientPort>(
+pub(crate) fn of_task<P: ClientPort>(
     caller: McpCaller<P>,
     address: &TaskAddress,
     uri: String,

@@ -10,6 +10,8 @@
 //!                ├─► resources   views of a Task by its address
 //!                ├─► prompts     how one writes a Task
 //!                └─► offers      tools whose work is a Task, and the extension Tasks ◄─ file
+//!
+//!  rmcp ─► run ─► socket of the worker: the tools of a worker, for the command of a Step
 //! ```
 //!
 //! The tools are those of the contract (5.2). Their names, fields, answers and roles come from the catalog of
@@ -21,10 +23,12 @@ mod advice;
 mod caller;
 pub mod file;
 mod follow;
+mod lines;
 pub mod offers;
 mod prompt;
 mod resource;
 mod result;
+mod run;
 mod schema;
 mod server;
 mod stdio;
@@ -33,6 +37,7 @@ mod tools;
 pub use rmcp;
 
 pub use self::caller::{McpCaller, McpCallers, OneCaller};
+pub use self::run::{RunServer, run_tool_names};
 pub use self::server::{McpServer, McpSettings, ToolFilter};
-pub use self::stdio::{StreamsError, serve_streams};
+pub use self::stdio::{StreamsError, serve_run_streams, serve_streams};
 pub use self::tools::tool_names;

@@ -7,19 +7,19 @@ use std::time::Duration;
 use rmcp::ErrorData;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetPromptRequestParams,
-    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
-    UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult,
+    ErrorCode, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult,
+    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use tenure_core::{Code, Rejection};
 use tokio_util::sync::CancellationToken;
 
 use crate::follow::{self, Subscriptions};
-use crate::offers::{CallWait, Offers};
+use crate::offers::{CallWait, LISTEN, Offers};
 use crate::tools::{self, ToolCall};
 use crate::{McpCaller, McpCallers, prompt, resource};
 
@@ -56,7 +56,7 @@ impl Default for McpSettings {
 const WAIT_MAX: Duration = Duration::from_secs(55);
 
 /// The versions of the protocol, oldest first.
-const VERSIONS: [ProtocolVersion; 3] =
+pub(crate) const VERSIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
 /// What a model is told of the server as a whole.
@@ -249,6 +249,19 @@ impl<C: McpCallers> ServerHandler for McpServer<C> {
         let caller = self.caller(subscription.request_context()).await?;
         follow::listen(caller, &subscription, &self.ending).await;
         Ok(())
+    }
+
+    /// What a client listens to with ids of tasks ([`listening_to_tasks`](crate::offers::listening_to_tasks)).
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != LISTEN {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
+        }
+        let caller = self.caller(&context).await?;
+        self.settings.offers.listen(&caller, request, &context, &self.ending).await
     }
 
     async fn get_task(

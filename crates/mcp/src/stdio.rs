@@ -4,13 +4,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use rmcp::ServiceExt as _;
 use rmcp::service::ServerInitializeError;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::{ServerHandler, ServiceExt as _};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-use crate::{McpCallers, McpServer};
+use crate::lines::rewritten;
+use crate::{McpCallers, McpServer, RunServer};
 
 /// The longest message: that of a create over HTTP.
 const LINE_MAX: usize = 16 << 20;
@@ -44,9 +45,40 @@ where
 {
     let ending = stop.child_token();
     let input = EndingInput { input, ending: ending.clone() };
+    let (input, _passing) = rewritten(input);
+    serve(server.ending_with(ending), input, output, stop).await
+}
+
+/// The same for the host of a model that the command of a Step has started.
+///
+/// # Errors
+/// As those of [`serve_streams`].
+pub async fn serve_run_streams<R, W>(
+    server: RunServer,
+    input: R,
+    output: W,
+    stop: &CancellationToken,
+) -> Result<(), StreamsError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    serve(server, input, output, stop).await
+}
+
+async fn serve<H, R, W>(
+    server: H,
+    input: R,
+    output: W,
+    stop: &CancellationToken,
+) -> Result<(), StreamsError>
+where
+    H: ServerHandler,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(LINE_MAX);
-    let serving = server.ending_with(ending).serve_with_ct(transport, stop.child_token()).await;
-    match serving {
+    match server.serve_with_ct(transport, stop.child_token()).await {
         Ok(running) => running.waiting().await.map(drop).map_err(StreamsError::Broken),
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
             Ok(())

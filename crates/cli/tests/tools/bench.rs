@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tenure::embedded::{Embedded, LocalClient, LocalWorkers};
 use tenure_core::id::{StepId, TaskId};
+use tenure_core::patch::Operation;
 use tenure_core::record::RetryPolicy;
 use tenure_core::retry_policy::Limit;
 use tenure_core::status::TaskStatus;
-use tenure_sdk::client::{Client, Step, Task};
+use tenure_sdk::client::{Client, Step, Task, put_blob};
 use tenure_sdk::mcp::ToolServers;
 use tenure_sdk::worker::Handlers;
 use tokio::time::{sleep, timeout};
@@ -128,6 +129,14 @@ impl Bench {
     pub(crate) async fn answer(&self, task: &TaskId, text: &str) {
         let step: StepId = "call".parse().unwrap();
         self.client.answer(task, step, text).await.unwrap();
+    }
+
+    /// The same by a blob, as gateways do it with a long one.
+    pub(crate) async fn answer_by_blob(&self, task: &TaskId, text: &str) {
+        let blob = put_blob(self.client.port(), task, text.as_bytes()).await.unwrap();
+        let (input_refs, step_id) = (vec![blob.reference()], "call".parse().unwrap());
+        let operations = vec![Operation::ReopenStep { input_refs, reason: None, step_id }];
+        self.client.update(task, operations).await.unwrap();
     }
 
     /// What the servers were asked, in order.

@@ -102,6 +102,26 @@ async fn a_token_is_read_from_its_file() {
     assert_eq!(bench.output(&task).await, json!({"sum": 3}));
 }
 
+/// RETRY-02: a token that is not taken yet is no failure for good: each try reads it anew, and so does a try whose
+/// second connection is refused, too.
+#[tokio::test]
+async fn a_token_that_is_changed_late_is_taken_by_another_try() {
+    let tokens = tempfile::tempdir().unwrap();
+    let path = tokens.path().join("token");
+    std::fs::write(&path, "s3cret\n").unwrap();
+    let bench = Bench::http(&["--token", "s3cret"], &format!("token_file = {path:?}")).await;
+    let task = bench.call("sum", json!({"a": 1, "b": 1})).await;
+    assert_eq!(bench.output(&task).await, json!({"sum": 2}));
+    // The server takes another token now, which comes here later.
+    write_state(bench.dir.path(), "all.token", &json!("n3w"));
+    let task = bench.call_up_to(20, "sum", json!({"a": 1, "b": 2})).await;
+    let failed_once = |step: &serde_json::Value| step["attempt_count"].as_u64() >= Some(1);
+    let step = bench.until(&task, failed_once).await;
+    assert_ne!(step["status"], "failed", "it is tried again: {step}");
+    std::fs::write(&path, "n3w\n").unwrap();
+    assert_eq!(bench.output(&task).await, json!({"sum": 3}));
+}
+
 /// An address at which nobody listens.
 #[tokio::test]
 async fn a_server_that_is_not_there_fails_the_step() {

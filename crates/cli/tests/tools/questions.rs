@@ -59,6 +59,19 @@ async fn what_is_no_answer_is_asked_for_again() {
     assert_eq!(bench.output(&task).await["text"], "decline, s");
 }
 
+/// VALUE-01: an answer that is too long for a reference is a blob, which comes to the server all the same.
+#[tokio::test]
+async fn a_long_answer_comes_to_the_server() {
+    let bench = Bench::stdio(&[]).await;
+    let task = bench.call("where", json!({})).await;
+    bench.when(&task, "blocked").await;
+    let long = "Turku ".repeat(2_000);
+    bench.answer_by_blob(&task, &long).await;
+    let said = bench.output(&task).await["text"].as_str().unwrap().to_owned();
+    assert_eq!(said, format!("off to {}, first", long.trim()));
+    assert_eq!(bench.asked("tools/call").len(), 2);
+}
+
 /// A server that has no capacity now is called again at once; what was not offered fails the Step for good.
 #[tokio::test]
 async fn what_is_no_question_for_people_does_not_come_to_them() {

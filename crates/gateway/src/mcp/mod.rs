@@ -20,7 +20,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Method, Response as HttpResponse, StatusCode};
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response as HttpResponse, StatusCode,
+};
 use axum::response::Response;
 use axum::routing::post;
 use bytes::Bytes;
@@ -30,6 +32,7 @@ use serde::Deserialize;
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
+use tenure_mcp::offers::listening_to_tasks;
 use tenure_mcp::rmcp::ServerHandler;
 use tenure_mcp::rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
@@ -59,6 +62,9 @@ const SESSION_PARAMETER: &str = "session";
 
 /// The header that names a session of MCP, in older versions.
 const MCP_SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// The header that names the method of a message, in the newest version.
+const MCP_METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
 
 /// A server of MCP over HTTP, with the sessions of older versions.
 pub struct McpEndpoint<H> {
@@ -114,6 +120,13 @@ impl<H: ServerHandler> McpEndpoint<H> {
             // A host whose session is gone begins another one, whatever it still calls the old one.
             parts.headers.remove(MCP_SESSION_HEADER);
         }
+        let text = match listening_to_tasks(&text) {
+            Some(other) => {
+                name_method(&mut parts.headers, &other);
+                other.into()
+            }
+            None => text,
+        };
         let owner = SessionOwner {
             principal: who.principal.clone(),
             role: who.role,
@@ -156,6 +169,23 @@ async fn serve<B: Backend>(
         share.grow(memory_of(&text))?;
     }
     gateway.mcp.answer(&who, session, parts, text).await
+}
+
+/// Names the method of a message that was rewritten in the header, where that has named the method before.
+fn name_method(headers: &mut HeaderMap, message: &[u8]) {
+    #[derive(Deserialize)]
+    struct Rewritten {
+        method: String,
+    }
+    let Ok(Rewritten { method }) = serde_json::from_slice(message) else { return };
+    let before = method.split_once('/').map(|(_, before)| before.to_owned());
+    let is_named = |value: &HeaderValue| value.to_str().ok() == before.as_deref();
+    if headers.get_all(MCP_METHOD_HEADER).iter().count() == 1
+        && headers.get(MCP_METHOD_HEADER).is_some_and(is_named)
+        && let Ok(named) = HeaderValue::from_str(&method)
+    {
+        headers.insert(MCP_METHOD_HEADER, named);
+    }
 }
 
 /// The id of the session of MCP that headers name.

@@ -72,6 +72,45 @@ async fn headers_name_the_task() {
     house.gate.add_permits(1);
 }
 
+/// A client listens at one gateway to a task that another has begun; the header that names the method is that of the
+/// request as the client has written it.
+#[tokio::test]
+async fn a_client_listens_to_a_task_over_http() {
+    let house = House::open().await;
+    let (one, two) = (house.offering_site(FILE).await, house.offering_site(FILE).await);
+    let (ann, there) = (Talk::of(one.address, "ann-token"), Talk::of(two.address, "ann-token"));
+    let made = ann.ask("tools/call", with_tasks(json!({"name": "hold", "arguments": {}}))).await;
+    let filter = with_tasks(json!({"notifications": {"taskIds": [made["taskId"]]}}));
+    let mut listening = there.post("subscriptions/listen", filter.clone()).await;
+    assert_eq!((listening.status, listening.header("content-type")), (200, "text/event-stream"));
+    let told = listening.message().await.unwrap();
+    assert_eq!(told["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(told["params"]["notifications"], json!({"taskIds": [made["taskId"]]}));
+    house.gate.add_permits(1);
+    let ended = loop {
+        let told = listening.message().await.unwrap();
+        assert_eq!(told["method"], "notifications/tasks");
+        assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
+        if told["params"]["status"] != "working" {
+            break told["params"].clone();
+        }
+    };
+    assert_eq!(ended["result"]["content"][0]["text"], "held", "{ended}");
+    let ada = Talk::of(two.address, "ada-token").at("/mcp?session=main");
+    let mut listening = ada.post("subscriptions/listen", filter.clone()).await;
+    let told = listening.message().await.unwrap();
+    assert_eq!(told["params"]["notifications"], json!({"taskIds": []}), "another caller's");
+    let mut params = filter;
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = crate::talk::NEWEST.into();
+    let method = "subscriptions/listen";
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let wrong =
+        ann.with("mcp-protocol-version", crate::talk::NEWEST).with("mcp-method", "tasks/get");
+    let mut answer = wrong.send("POST", body.to_string()).await;
+    assert_eq!(answer.message_with_id().await["error"]["code"], -32020);
+    assert_eq!(answer.status, 400);
+}
+
 /// A client that waits gets its result as the answer, in JSON or in a stream.
 #[tokio::test]
 async fn a_call_waits_over_http() {

@@ -8,22 +8,23 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value as Json, json};
 use tenure_core::id::{CommandId, TaskId};
+use tenure_core::record::{Blob, Value};
 use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{TaskView, WriteSummary};
-use tenure_core::{Context, Rejection};
+use tenure_core::{Code, Context, Rejection};
 use tenure_ports::ClientPort;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::answer::{AnswerError, take_answers};
 use super::content;
-use super::follow::{CallProgress, SeenCall, look, settle};
-use super::question::{Question, StepQuestions, in_words};
+use super::follow::{CallProgress, SeenCall, load, look, settle};
+use super::question::{AskingModes, Question, StepQuestions, in_words};
 use super::resume::RequestState;
 use super::start::NewCall;
 use super::state::{CallState, requests, seed, shown};
 use super::tasks::{find, outcome, protocol_error, trouble};
-use super::tool::{OfferAnswers, OfferedTool};
+use super::tool::{OfferAnswers, OfferedTool, OfferedWork};
 use super::{CallWait, Offers, WAIT_SLACK};
 use crate::McpCaller;
 
@@ -49,7 +50,7 @@ pub(super) struct ClientMeans {
     /// It shows forms to its user, and how it is asked to.
     forms: Option<AskedBy>,
     /// It opens addresses for its user.
-    pub(super) urls: bool,
+    urls: bool,
 }
 
 /// How a client is asked for input.
@@ -70,6 +71,16 @@ impl ClientMeans {
         let how = if is_new { AskedBy::Result } else { AskedBy::Request };
         let (forms, urls) = shows(&declared);
         Self { tasks: declared.supports_tasks(), forms: forms.then_some(how), urls }
+    }
+
+    /// How the client can be asked.
+    pub(super) const fn modes(self) -> AskingModes {
+        AskingModes { forms: self.forms.is_some(), urls: self.urls }
+    }
+
+    /// Whether the client knows the extension Tasks.
+    pub(super) const fn knows_tasks(self) -> bool {
+        self.tasks
     }
 }
 
@@ -110,7 +121,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         let (task, summary) = made;
         if self.can.tasks && matches!(self.tool.answers, OfferAnswers::Either | OfferAnswers::Task)
         {
-            return self.handle(&task, &summary).await;
+            return self.handle(&task, summary.as_ref()).await;
         }
         self.result_of(&task, &arguments).await
     }
@@ -119,7 +130,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
     async fn begin(
         &self,
         arguments: Map<String, Json>,
-    ) -> Result<(TaskId, WriteSummary), Rejection> {
+    ) -> Result<(TaskId, Option<WriteSummary>), Rejection> {
         let named = self.context.meta.get(COMMAND_ID);
         let not_text = || Rejection::invalid(COMMAND_ID, "the id of a command is a text");
         let named = named.map(|named| named.as_str().ok_or_else(not_text)).transpose()?;
@@ -130,28 +141,58 @@ impl<P: ClientPort> OfferCall<'_, P> {
             arguments,
             command_id: named,
         };
+        let input = new.input()?;
         let new = new.into_create()?;
         let task = new.task_id()?.clone();
         let command = CommandId::new(Uuid::now_v7().to_string())?;
         let trace = self.context.meta.get_traceparent().map(Into::into);
         let context = Context { trace, ..Context::new(command) };
-        let made = self.caller.client.create_under(context, new).await;
-        // The Task may be there all the same.
-        let named = |no: Rejection| match no.code.is_retryable() {
-            true => no.with("task_id", task.as_str()),
-            false => no,
+        match self.caller.client.create_under(context, new).await {
+            Ok(made) => Ok((task, Some(made))),
+            // The Task may be there all the same.
+            Err(no) if no.code.is_retryable() => Err(no.with("task_id", task.as_str())),
+            Err(no) if no.code == Code::IdempotencyConflict => {
+                self.begun_before(&task, &input).await?;
+                Ok((task, None))
+            }
+            Err(no) => Err(no),
+        }
+    }
+
+    /// IDEM-03: a call under this id has begun another Task than it would begin now. With the same arguments it is the
+    /// same call all the same: the file of agents has changed since, and the call goes on as it began.
+    async fn begun_before(&self, task: &TaskId, input: &[u8]) -> Result<(), Rejection> {
+        let view = load(&self.caller.client, task).await?;
+        let step = match &self.tool.work {
+            OfferedWork::Handler { .. } => None,
+            OfferedWork::Template { input_to, .. } => Some(input_to),
         };
-        Ok((task.clone(), made.map_err(named)?))
+        let mut inputs =
+            view.steps.iter().filter(|it| step.is_none_or(|id| it.spec.step_id == *id));
+        let is_same = |value: &Value| match value.blob() {
+            Some(blob) => blob == Blob::of(input),
+            None => value.data() == Some(input),
+        };
+        match inputs.any(|it| it.spec.input.as_ref().is_some_and(is_same)) {
+            true => Ok(()),
+            false => {
+                let message = format!(
+                    "the id in {COMMAND_ID} was used for a call with other arguments, or of another template: give \
+                     this call another id, or look at task {task}"
+                );
+                Err(Rejection::new(Code::IdempotencyConflict, message).with("field", COMMAND_ID))
+            }
+        }
     }
 
     /// The answer for a client that knows the extension Tasks.
     async fn handle(
         &self,
         task: &TaskId,
-        made: &WriteSummary,
+        made: Option<&WriteSummary>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let about = match &made.task {
-            TaskHeader::Summary(summary) => seed(summary),
+        let about = match made.map(|made| &made.task) {
+            Some(TaskHeader::Summary(summary)) => seed(summary),
             _ => match look(&self.caller.client, task).await {
                 Ok((view, state)) => shown(&view, &state),
                 Err(refused) => return self.unseen(task, refused),
@@ -269,7 +310,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         arguments: &Map<String, Json>,
     ) -> Result<CallToolResponse, ErrorData> {
         let no_form = |why| ErrorData::internal_error(why, None);
-        let requests = requests(asked, self.can.urls).map_err(no_form)?;
+        let requests = requests(asked, self.can.modes()).map_err(no_form)?;
         let state = self.state(arguments).seal(view);
         Ok(InputRequiredResult::new(Some(requests), state).into())
     }

@@ -5,6 +5,7 @@
 //!                                           ├─► follow ─► content: the result, for those that wait
 //!                                           └─► question: what a Step asks, as an elicitation
 //!  tasks/get, update, cancel ─► tasks, answer ─► commands and views of the Task
+//!  subscriptions/listen ─► listen: what tasks/get would answer, at each change
 //! ```
 //!
 //! Which tools there are is said by the file of agents, in its section `[[tools]]` ([`file`]). The log of the Task is
@@ -16,6 +17,7 @@ mod call;
 mod content;
 mod file;
 mod follow;
+mod listen;
 mod question;
 mod resume;
 mod schema;
@@ -31,8 +33,8 @@ use parking_lot::RwLock;
 use rmcp::ErrorData;
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult, Tool,
-    UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult,
+    GetTaskParams, GetTaskResult, Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use tenure_core::Code;
@@ -45,6 +47,9 @@ use tokio_util::sync::CancellationToken;
 use self::answer::{AnswerError, reopen_answered, take_answers};
 use self::call::{ClientMeans, OfferCall};
 pub use self::file::OFFERS_MAX;
+pub(crate) use self::listen::LISTEN;
+use self::listen::ListenFilter;
+pub use self::listen::listening_to_tasks;
 use self::tasks::{detailed, find, no_task, trouble};
 pub use self::tool::{OfferAnswers, OfferTable, OfferedTool};
 use crate::McpCaller;
@@ -174,8 +179,8 @@ impl Offers {
             Err(refused) if refused.code != Code::PermissionDenied => return Err(trouble(refused)),
             _ => {}
         }
-        let opens_urls = ClientMeans::of(context).urls;
-        detailed(&table, &caller.client, &view, opens_urls).await.map(GetTaskResult::new)
+        let modes = ClientMeans::of(context).modes();
+        detailed(&table, &caller.client, &view, modes).await.map(GetTaskResult::new)
     }
 
     /// `tasks/update`: answers to what the task asks for.
@@ -215,6 +220,23 @@ impl Offers {
             Err(no) if matches!(no.code, Code::TaskCancelling | Code::TaskTerminal) => Ok(()),
             asked => asked.map(drop).map_err(trouble),
         }
+    }
+
+    /// `subscriptions/listen` with ids of tasks: tells the client what each of them shows, whenever that changes, until
+    /// it goes away or the server ends.
+    ///
+    /// # Errors
+    /// The client does not know the extension Tasks, or what it wants is no filter.
+    pub(crate) async fn listen<P: ClientPort>(
+        &self,
+        caller: &McpCaller<P>,
+        request: CustomRequest,
+        context: &RequestContext<RoleServer>,
+        ending: &CancellationToken,
+    ) -> Result<CustomResult, ErrorData> {
+        let filter = ListenFilter::read(request, context)?;
+        let modes = ClientMeans::of(context).modes();
+        Box::pin(listen::serve(self, caller, filter, (context, modes, ending))).await
     }
 
     async fn found<P: ClientPort>(

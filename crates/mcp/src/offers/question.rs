@@ -72,6 +72,15 @@ enum QuestionForm {
     Url(String),
 }
 
+/// How a client says that it can be asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct AskingModes {
+    /// It shows forms to its user.
+    pub(super) forms: bool,
+    /// It opens addresses for its user.
+    pub(super) urls: bool,
+}
+
 /// What came as an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GivenAnswer {
@@ -172,6 +181,11 @@ impl Question {
     /// The question in words.
     pub(super) fn prompt(&self) -> &str {
         &self.prompt
+    }
+
+    /// Whether a client can be asked it.
+    pub(super) const fn is_askable(&self, modes: AskingModes) -> bool {
+        modes.forms || (modes.urls && matches!(self.form, QuestionForm::Url(_)))
     }
 
     /// The question as a client shows it, which may be one that opens addresses.
@@ -358,6 +372,22 @@ mod tests {
         assert!(wrong.starts_with("call.1.0.content.n: "), "{wrong}");
         let url = question(QuestionForm::Url("https://a/b".into()));
         assert_eq!(url.read(&json!({"action": "accept"})), said("accepted"));
+    }
+
+    /// A client is asked by what it has declared, and by nothing else.
+    #[test]
+    fn a_question_is_for_clients_that_can_be_asked_it() {
+        let url = question(QuestionForm::Url("https://a/b".into()));
+        let text = question(QuestionForm::Text);
+        for (forms, urls, asked) in [
+            (false, false, (false, false)),
+            (true, false, (true, true)),
+            (false, true, (false, true)),
+            (true, true, (true, true)),
+        ] {
+            let modes = AskingModes { forms, urls };
+            assert_eq!((text.is_askable(modes), url.is_askable(modes)), asked, "{modes:?}");
+        }
     }
 
     #[test]

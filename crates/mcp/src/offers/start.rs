@@ -42,6 +42,15 @@ pub(super) struct NewCall<'a> {
 }
 
 impl NewCall<'_> {
+    /// The arguments, as the input of a Step.
+    ///
+    /// # Errors
+    /// They have no form in JSON.
+    pub(super) fn input(&self) -> Result<Vec<u8>, Rejection> {
+        let input = serde_json::to_vec(&self.arguments);
+        input.map_err(|error| Rejection::invalid("arguments", error.to_string()))
+    }
+
     /// The Task. Nobody can guess its id, unless its caller has named the call.
     ///
     /// # Errors
@@ -52,9 +61,7 @@ impl NewCall<'_> {
             Some(key) => TaskId::of_key(self.session, key),
             None => TaskId::new(format!("mcp-{}", Uuid::new_v4().simple()))?,
         };
-        let input = serde_json::to_vec(&self.arguments);
-        let input = input.map_err(|error| Rejection::invalid("arguments", error.to_string()))?;
-        let input = Value::json(input);
+        let input = Value::json(self.input()?);
         let give = |step| StepInput { input: Some(input.clone()), ..step };
         let mut task = self.tool.work.task(StepId::new(STEP)?, give);
         if task.title.is_empty() {

@@ -7,7 +7,7 @@ use tenure_core::record::{Progress, Reason};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{TaskSummary, TaskView};
 
-use super::question::{StepQuestions, asked_in};
+use super::question::{AskingModes, StepQuestions, asked_in};
 
 /// How often a client is asked to look at most, in milliseconds.
 const POLL_MS: u64 = 1_000;
@@ -106,13 +106,27 @@ fn to_timestamp(at: Millis) -> String {
     format!("{time:.3}")
 }
 
-/// The questions that nobody has answered, for a client that may be one that opens addresses.
+/// The questions that nobody has answered, as far as a client can be asked them.
 ///
 /// # Errors
 /// There is no form for one of them.
-pub(super) fn requests(asked: &[StepQuestions], opens_urls: bool) -> Result<InputRequests, String> {
+pub(super) fn requests(
+    asked: &[StepQuestions],
+    modes: AskingModes,
+) -> Result<InputRequests, String> {
     let open = asked.iter().flat_map(StepQuestions::open);
-    open.map(|question| Ok((question.key.clone(), question.request(opens_urls)?))).collect()
+    let askable = open.filter(|question| question.is_askable(modes));
+    askable.map(|question| Ok((question.key.clone(), question.request(modes.urls)?))).collect()
+}
+
+/// How somebody answers what the client of a task cannot ask its user; none: it can ask all of it.
+pub(super) fn way_to_answer(asked: &[StepQuestions], modes: AskingModes) -> Option<String> {
+    let is_left = |step: &&StepQuestions| step.open().any(|question| !question.is_askable(modes));
+    let steps: Vec<&str> = asked.iter().filter(is_left).map(|step| step.step_id.as_str()).collect();
+    (!steps.is_empty()).then(|| {
+        let steps = steps.join(", ");
+        format!("\nnext: this client asks nobody; call answer with this task and the step: {steps}")
+    })
 }
 
 /// What is being done.

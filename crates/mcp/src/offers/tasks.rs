@@ -12,8 +12,9 @@ use tenure_sdk::client::{Client, get_blob};
 
 use super::content;
 use super::follow::load;
+use super::question::AskingModes;
 use super::start::{CALLER, TOOL, caller_label};
-use super::state::{CallState, requests, shown};
+use super::state::{CallState, requests, shown, way_to_answer};
 use super::tool::{OfferTable, OfferedTool};
 use crate::McpCaller;
 
@@ -71,14 +72,14 @@ pub(super) async fn detailed<P: ClientPort>(
     table: &OfferTable,
     client: &Client<P>,
     view: &TaskView,
-    opens_urls: bool,
+    modes: AskingModes,
 ) -> Result<DetailedTask, ErrorData> {
     let state = CallState::of(view);
     let payload = match &state {
         CallState::Working => TaskPayload::Working,
         CallState::Asking(asked) => {
             let no_form = |why| ErrorData::internal_error(why, None);
-            let input_requests = requests(asked, opens_urls).map_err(no_form)?;
+            let input_requests = requests(asked, modes).map_err(no_form)?;
             TaskPayload::InputRequired { input_requests }
         }
         CallState::Cancelled(_) => TaskPayload::Cancelled,
@@ -95,7 +96,13 @@ pub(super) async fn detailed<P: ClientPort>(
             }
         }
     };
-    Ok(DetailedTask::new(shown(view, &state), payload))
+    let mut about = shown(view, &state);
+    if let CallState::Asking(asked) = &state
+        && let Some(way) = way_to_answer(asked, modes)
+    {
+        about.status_message.get_or_insert_default().push_str(&way);
+    }
+    Ok(DetailedTask::new(about, payload))
 }
 
 /// The code of a worker's failure that is an error of the protocol: the details have its `code`, and perhaps `data`.

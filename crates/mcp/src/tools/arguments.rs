@@ -101,6 +101,20 @@ impl Arguments {
         }
     }
 
+    /// The Task that is named, if one is, and the rest, as the input of an operation of a worker.
+    ///
+    /// # Errors
+    /// `validation_error`: the Task is no text.
+    pub(crate) fn of_run(mut self) -> Result<(Option<String>, Map<String, Json>), Rejection> {
+        self.given.retain(|_, value| !value.is_null());
+        let task = match self.given.remove(TASK_ID) {
+            None => None,
+            Some(Json::String(id)) => Some(id),
+            Some(_) => return Err(Rejection::invalid(TASK_ID, "task_id is a text")),
+        };
+        Ok((task, self.given))
+    }
+
     /// The rest of the arguments, as the input of a tool that is no operation.
     ///
     /// # Errors

@@ -22,8 +22,9 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort;
 use tokio_util::sync::CancellationToken;
 
-use self::arguments::Arguments;
+pub(crate) use self::arguments::Arguments;
 use self::set::MadeTool;
+pub(crate) use self::set::{MAX_BYTES, TASK_ID};
 use self::table::ToolWork;
 use crate::result::{ToolAnswer, refused};
 use crate::{McpCaller, ToolFilter};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tenure_core::status::Role;
 
-use crate::house::{House, LONG};
+use crate::house::{House, LONG, TASKS};
 use crate::talk::{Talk, call, say};
 
 /// The call once more, with answers.
@@ -109,6 +109,34 @@ async fn an_address_is_for_clients_that_open_it() {
     assert_eq!((&said["mode"], &said["url"]), (&json!("url"), &json!("https://id.example")));
     let repeat = again(&first, &asks, json!({"call.1.0": {"action": "accept"}}));
     assert_eq!(talk.result("tools/call", repeat).await["content"][0]["text"], "accepted");
+}
+
+/// A client is sent no elicitation that it has not declared: it is told in words what is asked, and who answers.
+#[tokio::test]
+async fn a_client_is_asked_by_what_it_has_declared() {
+    let house = House::open().await;
+    let tasks = json!({TASKS: {}});
+    let nothing = json!({"extensions": tasks});
+    let only_urls = json!({"extensions": tasks, "elicitation": {"url": {}}});
+    for (can, verb, is_asked) in [
+        (nothing.clone(), "ask", false),
+        (nothing, "permit", false),
+        (only_urls.clone(), "ask", false),
+        (only_urls, "permit", true),
+    ] {
+        let mut talk = house.waiting_talk(can.clone(), LONG).await;
+        let made = talk.act(verb, "where to?").await;
+        let seen = talk.until(&made["taskId"], "input_required").await;
+        let asked = seen["inputRequests"].as_object().unwrap();
+        assert_eq!(!asked.is_empty(), is_asked, "{can} {seen}");
+        let said = seen["statusMessage"].as_str().unwrap();
+        assert_eq!(said.contains("call answer"), !is_asked, "{can} {seen}");
+        // Whoever else answers lets it go on.
+        let task = made["taskId"].as_str().unwrap().parse().unwrap();
+        house.client().answer(&task, "call".parse().unwrap(), "Rome").await.unwrap();
+        talk.until(&made["taskId"], "completed").await;
+        assert!(talk.asked.is_empty(), "{:?}", talk.asked);
+    }
 }
 
 /// In an older version the server asks while the call waits.

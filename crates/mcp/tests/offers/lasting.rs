@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_core::status::Role;
 
-use crate::house::{House, LONG, TASKS};
+use crate::house::{FILE, House, LONG, TASKS};
 use crate::talk::{Talk, call, say};
 
 /// The log is all that a call leaves. After a restart of everything the same id has the same task, which goes on.
@@ -69,6 +69,38 @@ async fn a_named_call_is_made_once() {
     let bob = house.talk_as("bob").await.result("tools/call", named("on")).await;
     assert_ne!(bob["taskId"], first["taskId"]);
     house.gate.add_permits(1);
+}
+
+/// IDEM-03: a call that is repeated under its id after the file of agents has changed is the call that it was, and one
+/// with other arguments is told what its id was used for.
+#[tokio::test]
+async fn a_named_call_stays_what_it_was_when_its_tool_changes() {
+    let house = House::open().await;
+    let mut talk = house.talk().await;
+    let named = |with: &str| {
+        let mut params = call("act", "hold", with);
+        params["_meta"] = json!({"dev.tenure/command_id": "order-18"});
+        params
+    };
+    let first = talk.result("tools/call", named("on")).await["taskId"].clone();
+    let other =
+        FILE.replacen("labels = { team = \"tests\" }", "handler = \"other\"\nattempts = 7", 1);
+    assert_ne!(other, FILE);
+    house.offer(&other);
+    let again = talk.result("tools/call", named("on")).await;
+    assert_eq!((&again["resultType"], &again["taskId"]), (&json!("task"), &first));
+    house.gate.add_permits(1);
+    talk.until(&first, "completed").await;
+    let again = talk.result("tools/call", named("on")).await;
+    assert_eq!((&again["status"], &again["taskId"]), (&json!("completed"), &first));
+    // Who waits for the result gets it, too.
+    let mut waits = house.waiting_talk(json!({}), LONG).await;
+    assert_eq!(waits.result("tools/call", named("on")).await["content"][0]["text"], "on");
+    let refused = talk.result("tools/call", named("off")).await;
+    let error = &refused["structuredContent"]["error"];
+    assert_eq!(error["code"], "idempotency_conflict");
+    assert_eq!(error["field"], "dev.tenure/command_id");
+    assert_eq!(house.client().list(true).await.unwrap().entries.len(), 1);
 }
 
 /// A client that goes away cancels nothing: its task goes on, with or without the extension.

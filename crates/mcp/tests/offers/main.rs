@@ -5,6 +5,7 @@ mod calls;
 mod elicit;
 mod house;
 mod lasting;
+mod listening;
 mod questions;
 mod refusals;
 mod talk;

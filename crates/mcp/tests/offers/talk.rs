@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rmcp::ServiceExt as _;
 use serde_json::{Value as Json, json};
+use tenure_mcp::serve_streams;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio::io::{ReadHalf, WriteHalf, split};
+use tokio_util::sync::CancellationToken;
 
 use crate::house::Server;
 
@@ -53,9 +54,8 @@ impl Talk {
     fn connect(server: Server, meta: Option<Json>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         tokio::spawn(async move {
-            if let Ok(running) = server.serve(split(theirs)).await {
-                let _ = running.waiting().await;
-            }
+            let (input, output) = split(theirs);
+            let _ = serve_streams(server, input, output, &CancellationToken::new()).await;
         });
         let (read, write) = split(ours);
         let lines = BufReader::new(read).lines();
@@ -119,7 +119,7 @@ impl Talk {
         message
     }
 
-    async fn send(&mut self, message: &Json) {
+    pub(crate) async fn send(&mut self, message: &Json) {
         self.write.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 

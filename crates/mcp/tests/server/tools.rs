@@ -80,7 +80,9 @@ async fn a_model_drives_a_task_to_its_end_with_every_tool() {
         "expected_spec_version": read["spec_version"],
         "operations": [{ "op": "delete_step", "step_id": "print" }],
     });
-    host.done("task_update", patch).await;
+    host.done("task_update", patch.clone()).await;
+    let late = host.host.refused("task_update", patch).await;
+    assert_eq!(late["code"], "version_conflict", "another patch came before it");
     let steps = host.done("task_query_steps", json!({ "task_id": "report" })).await;
     let ids: Vec<&Json> =
         steps["steps"].as_array().unwrap().iter().map(|it| &it["step_id"]).collect();
@@ -119,6 +121,9 @@ async fn a_model_drives_a_task_to_its_end_with_every_tool() {
     let ended =
         host.done("task_complete", json!({ "task_id": "report", "result_summary": "done" })).await;
     assert_eq!(ended["task"]["native_status"], "completed");
+    let more = json!([{ "op": "add_step", "step": { "step_id": "late", "title": "Late" } }]);
+    let late = json!({ "task_id": "report", "operations": more });
+    assert_eq!(host.host.refused("task_update", late).await["code"], "task_terminal");
     let list = host.done("task_list", json!({ "include_terminal": true })).await;
     assert_eq!(list["tasks"][0]["task_id"], "report");
 

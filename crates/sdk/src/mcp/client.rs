@@ -146,28 +146,31 @@ impl ToolClient {
     }
 
     /// Asks over the connection that there is, and once more over another one if the server has ended the session, or
-    /// does not take the token any more: another connection reads it anew.
+    /// does not take the token, also as the connection is made: another connection reads it anew.
     async fn ask<F>(&self, ask: impl Fn(Arc<ToolLink>) -> F) -> Result<Json, ToolError>
     where
         F: Future<Output = Result<Json, ToolError>>,
     {
         let mut is_again = false;
         loop {
-            let link = self.link().await?;
-            match ask(Arc::clone(&link)).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => {
-                    if error.ends_link() {
-                        self.retire(&link).await;
+            let error = match self.link().await {
+                Err(error) => error,
+                Ok(link) => match ask(Arc::clone(&link)).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => {
+                        if error.ends_link() {
+                            self.retire(&link).await;
+                        }
+                        error
                     }
-                    let is_outdated = matches!(
-                        error,
-                        ToolError::SessionGone { .. } | ToolError::Status { status: 401, .. }
-                    );
-                    if !is_outdated || std::mem::replace(&mut is_again, true) {
-                        return Err(error);
-                    }
-                }
+                },
+            };
+            let is_outdated = matches!(
+                error,
+                ToolError::SessionGone { .. } | ToolError::Status { status: 401, .. }
+            );
+            if !is_outdated || std::mem::replace(&mut is_again, true) {
+                return Err(error);
             }
         }
     }

@@ -98,14 +98,15 @@ impl ToolError {
         }
     }
 
-    /// Whether the same request may work later.
+    /// Whether the same request may work later. A token that is refused may be one that has just been changed, at the
+    /// server or here.
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. }
             | Self::Lost { .. }
             | Self::Silent { .. }
             | Self::SessionGone { .. } => true,
-            Self::Status { status, .. } => matches!(status, 408 | 429 | 500 | 502..=504),
+            Self::Status { status, .. } => matches!(status, 401 | 408 | 429 | 500 | 502..=504),
             Self::Refused { code, .. } => *code == INTERNAL,
             Self::Access { .. } | Self::TooLong { .. } | Self::Malformed { .. } => false,
         }

@@ -12,11 +12,13 @@ use smol_str::SmolStr;
 use tenure_core::id::{ArtifactId, BadId, HandlerName};
 use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
+use tokio::sync::watch;
 
 use super::attempt_files::{AttemptFiles, Lack};
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
+use super::run_tools::{RUN_SOCKET_ENV, RunSocket};
 
 /// Name of the handler that does nothing.
 pub const NOOP: &str = HandlerName::NOOP;
@@ -157,9 +159,23 @@ async fn run_command(
         Err(why) => return Ok(lacking(ctx, why)?),
     };
     let paths = &files.paths;
-    let environment = environment(ctx, &settings.handed_on, &spec);
-    let run = exec::run(&spec, paths, &environment, ctx.cancellation());
+    let mut environment = environment(ctx, &settings.handed_on, &spec);
+    let first = watch::Sender::new(None);
+    let tools = match spec.has_run_tools() {
+        true => match RunSocket::open(ctx, first.subscribe()) {
+            Ok(tools) => Some(tools),
+            Err(error) => {
+                let is_shortage = exec::is_shortage(&error);
+                let what = format!("cannot open a socket for the tools of the run: {error}");
+                return Ok(lacking(ctx, Lack { what, is_shortage })?);
+            }
+        },
+        false => None,
+    };
+    environment.extend(tools.iter().flat_map(|tools| of_run(ctx, tools)));
+    let run = exec::run_known(&spec, paths, &environment, (ctx.cancellation(), &first));
     let ended = said_if_long(ctx, run).await;
+    drop(tools); // Whatever the command has said, it has said.
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
         Ok(outcome) => report(ctx, paths, &outcome).await,
@@ -235,6 +251,14 @@ fn environment(ctx: &StepContext, handed_on: &[String], spec: &ExecSpec) -> Vec<
     handed_on.chain(own).collect()
 }
 
+/// The variables by which a command finds the tools of its Run.
+fn of_run(ctx: &StepContext, tools: &RunSocket) -> [(String, String); 2] {
+    [
+        ("TENURE_RUN_ID".to_owned(), ctx.claim().run_id.to_string()),
+        (RUN_SOCKET_ENV.to_owned(), tools.path().to_string_lossy().into_owned()),
+    ]
+}
+
 async fn report(
     ctx: &StepContext,
     paths: &ExecPaths,
@@ -248,6 +272,8 @@ async fn report(
         ctx.attach(log(path, kind, size)?);
     }
     match outcome.ended {
+        // What it has said of its Step itself counts, however it has ended then.
+        _ if ctx.has_said() => {}
         CommandEnd::Exited(0) => {
             ctx.complete(outcome.output.as_ref().map(|data| Value::json(data.clone())))?;
         }
@@ -274,7 +300,7 @@ async fn report(
         }
     }
     if !outcome.tail.is_empty() {
-        ctx.summarise(&outcome.tail)?;
+        ctx.summarise_output(&outcome.tail)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The step context: the input that a handler gets, and the reports that it may make (CTX).
 
+mod command;
 mod last;
 mod look;
 
@@ -7,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,37 +16,20 @@ use tenure_core::event::Bindings;
 use tenure_core::id::{Ref, StepId};
 use tenure_core::record::{ArtifactInput, Object, Progress, RemoteRef, Value, ValueBody};
 use tenure_core::status::{ArtifactKind, ReplyKind, StepStatus, WaitKind};
+use tenure_core::view::ClaimResult;
 use tenure_core::view::claim::DependencyResult;
-use tenure_core::view::{ClaimResult, Look, Looked};
 use tenure_core::{Code, Limits, Rejection};
-use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::last::Final;
 use self::last::said_already;
 use super::late_input::LateInputs;
+use super::reporter::Reporter;
 use super::stop::StopRequest;
 use super::words::{inline, reason};
 
 /// Why a report was not accepted.
 pub type Refused = Rejection;
-
-/// Sends the reports of a context to the scheduler.
-pub(super) trait Reporter: Send + Sync {
-    /// Sends a report that is not final.
-    fn send(
-        &self,
-        claim: &ClaimResult,
-        report: StepReport,
-    ) -> BoxFuture<'static, Result<Recorded, Rejection>>;
-
-    /// Queries the Task.
-    fn look(
-        &self,
-        claim: &ClaimResult,
-        look: Look,
-    ) -> BoxFuture<'static, Result<Looked, Rejection>>;
-}
 
 struct ContextShared {
     claim: ClaimResult,
@@ -191,8 +174,13 @@ impl StepContext {
 
     /// The answers of people since the Step was made, oldest first
     /// ([`Client::answer`](crate::client::Client::answer)). Outputs of other Steps are not among
-    /// them.
+    /// them, and neither are answers of more than some 3 KB ([`all_answers`](Self::all_answers)).
     pub fn answers(&self) -> Vec<String> {
+        self.said_refs().filter_map(crate::answer::of_ref).collect()
+    }
+
+    /// The references that people may have given, and no other Step.
+    fn said_refs(&self) -> impl Iterator<Item = &Ref> {
         let claim = &self.shared.claim;
         let outputs = claim.dependencies.iter().filter_map(|it| it.output.as_ref());
         let handed_on = outputs.chain(&claim.step.input).filter_map(|value| match &value.body {
@@ -200,8 +188,7 @@ impl StepContext {
             ValueBody::Data(_) | ValueBody::Blob(_) => None,
         });
         let handed_on: Vec<&Ref> = handed_on.collect();
-        let refs = claim.input_refs.iter().filter(|it| !handed_on.contains(it));
-        refs.filter_map(crate::answer::of_ref).collect()
+        claim.input_refs.iter().filter(move |it| !handed_on.contains(it))
     }
 
     /// What other Steps hand on: those that this one names in `inputs_from`, in its order, else its direct

@@ -24,13 +24,13 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::capacity::WorkerCapacity;
-use super::context::{Reporter, StepContext};
+use super::context::StepContext;
 use super::ending::carry_out;
 use super::handler::Handlers;
 use super::late_input::LateInputs;
 use super::past::PastAttempts;
 use super::pulse::{heartbeat, watch_leases};
-use super::reporter::PortReporter;
+use super::reporter::{PortReporter, Reporter};
 use super::runs::{Early, EarlySignal};
 use super::stop::StopRequest;
 use crate::clock::Moment;

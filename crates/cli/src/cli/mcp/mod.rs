@@ -7,7 +7,7 @@ mod directory;
 
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -16,9 +16,11 @@ use tenure_core::Rejection;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_mcp::rmcp::transport::io::stdio_pipes;
 use tenure_mcp::{
-    McpCaller, McpServer, McpSettings, OneCaller, ToolFilter, serve_streams, tool_names,
+    McpCaller, McpServer, McpSettings, OneCaller, RunServer, StreamsError, ToolFilter,
+    run_tool_names, serve_run_streams, serve_streams, tool_names,
 };
 use tenure_sdk::client::Client;
+use tenure_sdk::worker::{RUN_SOCKET_ENV, RunToolsClient};
 use tenure_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +38,11 @@ const PRINCIPAL: &str = "mcp";
 pub(crate) struct McpArgs {
     #[command(flatten)]
     at: PlaceArgs,
+
+    /// Socket of the worker for whose step this runs: then there are the tools of a worker, and where tasks are does
+    /// not matter
+    #[arg(long, value_name = "PATH", env = RUN_SOCKET_ENV)]
+    run_socket: Option<PathBuf>,
 
     /// Tools to offer: `read-only`, or names separated by commas [default: all]
     #[arg(long, value_name = "TOOLS", env = "TENURE_MCP_ALLOW", value_parser = allowed)]
@@ -62,10 +69,11 @@ fn allowed(text: &str) -> Result<ToolFilter, String> {
         _ => {}
     }
     let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-    match names.iter().find(|name| !tool_names().any(|known| known == name.as_str())) {
+    let known = || tool_names().chain(run_tool_names());
+    match names.iter().find(|name| !known().any(|known| known == name.as_str())) {
         None => Ok(ToolFilter::Only(names)),
         Some(wrong) => {
-            let meant = did_you_mean(wrong, tool_names().chain(["read-only"]));
+            let meant = did_you_mean(wrong, known().chain(["read-only"]));
             Err(format!(
                 "there is no tool `{wrong}`; {}",
                 meant.unwrap_or_else(|| "docs/mcp.md lists them".into())
@@ -79,6 +87,9 @@ pub(crate) fn run(args: &McpArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
+        if let Some(socket) = &args.run_socket {
+            return under_run(args, socket, &mut stop).await;
+        }
         match args.at.is_cluster() {
             true => cluster(args, &mut stop).await,
             false => directory::run(args, telemetry, &mut stop).await,
@@ -86,6 +97,16 @@ pub(crate) fn run(args: &McpArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
     });
     runtime.shutdown_background(); // A read of standard input may not end.
     ended
+}
+
+/// For the command of a Step: its worker is asked, and nobody else, whatever else the options name.
+async fn under_run(args: &McpArgs, socket: &Path, stop: &mut StopSignals) -> Result<Exit, Failure> {
+    let tools = args.allow.clone().unwrap_or_default();
+    let server = RunServer::new(RunToolsClient::new(socket), tools);
+    let (input, output) = stdio_pipes();
+    let token = CancellationToken::new();
+    let serving = serve_run_streams(server, input, output, &token);
+    until_stopped(serving, &token, stop).await
 }
 
 /// As a client of a cluster.
@@ -122,14 +143,23 @@ impl McpArgs {
         let (input, output) = stdio_pipes();
         let token = CancellationToken::new();
         let serving = serve_streams(server, input, output, &token);
-        let mut serving = std::pin::pin!(serving);
-        tokio::select! {
-            served = &mut serving => served.map(|()| Exit::Ok).map_err(|error| Failure::caused(Exit::Usage, &error)),
-            () = stop.asked() => {
-                token.cancel();
-                let _ = serving.await; // What is answered already is written.
-                Ok(Exit::Interrupted)
-            }
+        until_stopped(serving, &token, stop).await
+    }
+}
+
+/// Serves until the input ends, or a signal stops it.
+async fn until_stopped(
+    serving: impl Future<Output = Result<(), StreamsError>>,
+    token: &CancellationToken,
+    stop: &mut StopSignals,
+) -> Result<Exit, Failure> {
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        served = &mut serving => served.map(|()| Exit::Ok).map_err(|error| Failure::caused(Exit::Usage, &error)),
+        () = stop.asked() => {
+            token.cancel();
+            let _ = serving.await; // What is answered already is written.
+            Ok(Exit::Interrupted)
         }
     }
 }

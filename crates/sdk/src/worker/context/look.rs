@@ -1,10 +1,15 @@
 //! What a handler may ask about its Task.
 
+use tenure_core::id::Ref;
+use tenure_core::record::Blob;
 use tenure_core::view::board::compose;
 use tenure_core::view::{Board, BoardInput, Look, Looked, QueryInput, StepPage, WorkerTask};
 use tenure_core::{Code, Rejection};
 
 use super::{Refused, StepContext};
+
+/// The longest answer of a person.
+const ANSWER_MAX: usize = 1 << 20;
 
 impl StepContext {
     /// `agent.task_get`: the Task as far as this Run may see it (GET-04).
@@ -44,6 +49,34 @@ impl StepContext {
             }
             _ => Err(misread()),
         }
+    }
+
+    /// As [`answers`](Self::answers), with those that are too long to stand in a reference: these are blobs.
+    ///
+    /// # Errors
+    /// A blob cannot be read.
+    pub async fn all_answers(&self) -> Result<Vec<String>, Refused> {
+        Ok(self.said_by_people().await?.into_iter().map(|(_, text)| text).collect())
+    }
+
+    /// The same, each with the reference that it is or that names it.
+    pub(in crate::worker) async fn said_by_people(&self) -> Result<Vec<(Ref, String)>, Refused> {
+        let mut all = Vec::new();
+        for reference in self.said_refs() {
+            let text = match Blob::hash_in(reference.as_str()) {
+                Some(hash) => {
+                    let bytes = self.shared.reporter.blob(self.claim(), hash).await?;
+                    // Whatever else it is, it is nothing that somebody has said.
+                    std::str::from_utf8(&bytes)
+                        .ok()
+                        .filter(|it| it.len() <= ANSWER_MAX)
+                        .map(str::to_owned)
+                }
+                None => crate::answer::of_ref(reference),
+            };
+            all.extend(text.map(|text| (reference.clone(), text)));
+        }
+        Ok(all)
     }
 
     async fn look(&self, look: Look) -> Result<Looked, Refused> {

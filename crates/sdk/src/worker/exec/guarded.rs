@@ -113,6 +113,10 @@ impl CommandProcess for Guarded {
         self.pid
     }
 
+    fn first(&self) -> Option<u32> {
+        self.guard.id()
+    }
+
     fn status(&self) -> Option<Status> {
         self.status
     }

@@ -54,6 +54,7 @@ mod withheld;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::error::is_shortage;
@@ -66,7 +67,7 @@ pub use self::launch::{INPUTS_ENV, OUTPUT_ENV};
 use self::logs::OutputFiles;
 pub use self::output::OUTPUT_BYTES_MAX;
 pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
-use self::supervise::{ExecLimits, supervise};
+use self::supervise::{CommandProcess as _, ExecLimits, supervise};
 use self::unguarded::Unguarded;
 pub(super) use self::why::why_not_started;
 
@@ -133,13 +134,23 @@ pub async fn run(
     env_extra: &[(String, String)],
     cancel: &CancellationToken,
 ) -> Result<ExecOutcome, ExecError> {
+    run_known(spec, paths, env_extra, (cancel, &watch::Sender::new(None))).await
+}
+
+/// As [`run`]. Says which process is the first of the command, as soon as that has begun: all others descend from it.
+pub(super) async fn run_known(
+    spec: &ExecSpec,
+    paths: &ExecPaths,
+    env_extra: &[(String, String)],
+    (cancel, first): (&CancellationToken, &watch::Sender<Option<u32>>),
+) -> Result<ExecOutcome, ExecError> {
     let launch = Launch::new(spec, paths, env_extra)?;
     let called = Instant::now();
     let logs = prepare(spec, paths).await?;
     let (ended, started) = if cancel.is_cancelled() {
         (CommandEnd::Cancelled, Instant::now())
     } else {
-        execute(launch, logs, ExecLimits::of(spec), cancel).await?
+        execute(launch, logs, ExecLimits::of(spec), (cancel, first)).await?
     };
     let (startup, duration) = (started - called, started.elapsed());
     conclude(paths, ended, startup, duration).await
@@ -151,15 +162,17 @@ async fn execute(
     launch: Launch,
     logs: OutputFiles,
     limits: ExecLimits,
-    cancel: &CancellationToken,
+    (cancel, first): (&CancellationToken, &watch::Sender<Option<u32>>),
 ) -> Result<(CommandEnd, Instant), ExecError> {
     if guard::is_ready() {
         let process = Guarded::start(launch, logs).await?;
         let started = Instant::now();
+        first.send_replace(process.first());
         Ok((supervise(process, limits, cancel).await?, started))
     } else {
         let process = Unguarded::start(launch, logs).await?;
         let started = Instant::now();
+        first.send_replace(process.first());
         Ok((supervise(process, limits, cancel).await?, started))
     }
 }

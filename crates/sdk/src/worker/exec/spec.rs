@@ -21,6 +21,7 @@ pub struct ExecSpec {
     cwd: Option<String>,
     timeout: Option<Duration>,
     grace: Duration,
+    has_run_tools: bool,
 }
 
 /// The program of a command.
@@ -59,6 +60,9 @@ pub struct ExecFields {
     /// How long it has from SIGTERM to SIGKILL; see [`GRACE_DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// Whether it gets the tools of a worker, at a socket (docs/mcp.md).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub run_tools: bool,
 }
 
 /// Why a description is refused.
@@ -132,6 +136,11 @@ impl ExecSpec {
     pub fn grace(&self) -> Duration {
         self.grace
     }
+
+    /// Whether it gets the tools of a worker.
+    pub fn has_run_tools(&self) -> bool {
+        self.has_run_tools
+    }
 }
 
 impl TryFrom<ExecFields> for ExecSpec {
@@ -152,6 +161,7 @@ impl TryFrom<ExecFields> for ExecSpec {
             cwd: fields.cwd,
             timeout: fields.timeout_ms.map(Duration::from_millis),
             grace: fields.grace_ms.map_or(GRACE_DEFAULT, Duration::from_millis),
+            has_run_tools: fields.run_tools,
         })
     }
 }
@@ -171,6 +181,7 @@ impl From<ExecSpec> for ExecFields {
             cwd: spec.cwd,
             timeout_ms: spec.timeout.map(millis),
             grace_ms: (spec.grace != GRACE_DEFAULT).then(|| millis(spec.grace)),
+            run_tools: spec.has_run_tools,
         }
     }
 }
@@ -275,7 +286,7 @@ mod tests {
     fn a_spec_survives_the_way_through_json() {
         let written = json!({
             "command": ["make", "-j2"], "env": { "A": "1" }, "cwd": "/tmp",
-            "timeout_ms": 5, "grace_ms": 0,
+            "timeout_ms": 5, "grace_ms": 0, "run_tools": true,
         });
         let spec = parse(written.clone()).expect("valid");
         assert_eq!(serde_json::to_value(spec).expect("serialisable"), written);

@@ -58,6 +58,8 @@ impl From<Status> for CommandEnd {
 pub(super) trait CommandProcess {
     /// The process id of the command's first process, its leader.
     fn pid(&self) -> i32;
+    /// The process from which all of the command descend.
+    fn first(&self) -> Option<u32>;
     /// How the leader ended, if that is known yet.
     fn status(&self) -> Option<Status>;
     /// Waits for the leader's end.

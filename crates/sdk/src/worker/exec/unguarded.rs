@@ -40,6 +40,10 @@ impl CommandProcess for Unguarded {
         self.pid
     }
 
+    fn first(&self) -> Option<u32> {
+        u32::try_from(self.pid).ok()
+    }
+
     fn status(&self) -> Option<Status> {
         self.status
     }

@@ -218,7 +218,7 @@ impl CallWork {
         }
     }
 
-    /// PersonsAnswers what a task asks; or else what people are asked now.
+    /// Answers what a task asks; or else what people are asked now.
     async fn answer(&mut self, task: &str, asked: Questions) -> Result<Option<String>, ToolFault> {
         // The server may show a question for a while after it got the answer.
         let is_open = |(name, _): &(String, Json)| !self.prior.answered.contains(name);
@@ -242,7 +242,8 @@ impl CallWork {
     /// What people have said to these questions and was not sent yet. What is no answer is put aside.
     async fn answers(&mut self, questions: &Questions) -> Result<PersonsAnswers, Rejection> {
         let (mut given, mut used, mut wrong) = (Map::new(), Vec::new(), None);
-        for (id, text) in said_by_people(self.ctx.input_refs()) {
+        for (reference, text) in self.ctx.said_by_people().await? {
+            let id = id_of(&reference);
             if self.prior.sent.contains(&id) {
                 continue;
             }
@@ -324,14 +325,9 @@ impl CallWork {
     }
 }
 
-/// The answers that a Step was given, oldest first, with an id for each.
-fn said_by_people(refs: &[Ref]) -> Vec<(String, String)> {
-    let answer = |reference: &Ref| {
-        let text = crate::answer::of_ref(reference)?;
-        let id = Uuid::new_v5(&Uuid::NAMESPACE_OID, reference.as_str().as_bytes());
-        Some((id.simple().to_string(), text))
-    };
-    refs.iter().filter_map(answer).collect()
+/// What tells an answer from others.
+fn id_of(reference: &Ref) -> String {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, reference.as_str().as_bytes()).simple().to_string()
 }
 
 /// Reports how far a call has come, not too often, and without an end.

@@ -68,6 +68,7 @@ impl CallWork {
             ToolError::Silent { .. } => "mcp_silent",
             ToolError::TooLong { .. } => "mcp_too_long",
             ToolError::Malformed { .. } => "mcp_malformed",
+            ToolError::Status { status: 401, .. } => "mcp_refused",
             ToolError::Status { .. } if error.is_retryable() => "mcp_unreachable",
             ToolError::Refused { .. } if error.is_retryable() => "mcp_failed",
             ToolError::Status { .. } | ToolError::Refused { .. } => "mcp_refused",
@@ -80,6 +81,8 @@ impl CallWork {
             _ => None,
         };
         match code {
+            // A token that has just changed is taken soon.
+            "mcp_refused" if error.is_retryable() => self.ctx.fail(code, &message, details),
             "mcp_refused" | "mcp_too_long" => self.ctx.fail_for_good(code, &message, details),
             _ => self.ctx.fail(code, &message, details),
         }
