@@ -17,6 +17,8 @@ use super::workload::{Load, Workload};
 pub(crate) struct House {
     /// Where the HTTP API listens.
     pub(crate) port: u16,
+    /// Where gRPC is spoken.
+    pub(crate) grpc: Option<u16>,
     /// The kind of the process that serves it.
     pub(crate) door: &'static str,
     workers: usize,
@@ -31,9 +33,22 @@ enum Behind {
     Cluster(Box<Cluster>, Box<Load>),
 }
 
+/// The options with which MACP is spoken, to whoever says a name.
+fn spoken(grpc: Option<u16>) -> Vec<String> {
+    let Some(port) = grpc else { return Vec::new() };
+    let address = format!("127.0.0.1:{port}");
+    ["--grpc", &address, "--macp", "bench-macp", "--macp-trust-tokens"].map(Into::into).to_vec()
+}
+
 impl House {
-    pub(crate) async fn open(cluster: bool, workers: usize, room: &Path) -> Result<Self> {
+    pub(crate) async fn open(
+        cluster: bool,
+        workers: usize,
+        room: &Path,
+        speaks_macp: bool,
+    ) -> Result<Self> {
         let port = free_port()?;
+        let grpc = if speaks_macp { Some(free_port()?) } else { None };
         let address = format!("127.0.0.1:{port}");
         let agents = std::path::absolute(room.join("agents.toml"))?;
         std::fs::write(&agents, AGENTS)?;
@@ -44,14 +59,14 @@ impl House {
             load.warm_up().await?;
             let mut command = Command::new(tenure()?);
             command.args(["gateway", "--http", &address, "--nats", &cluster.nats_url()]);
-            command.arg("--agents").arg(&agents);
+            command.arg("--agents").arg(&agents).args(spoken(grpc));
             cluster.processes.launch("gateway", command.env("TENURE_LOG", "warn"))?;
             (Behind::Cluster(Box::new(cluster), Box::new(load)), "gateway")
         } else {
             let processes = Processes::none(room)?;
             let mut command = Command::new(tenure()?);
             command.args(["dev", "--http", &address, "--workers", &workers.to_string()]);
-            command.arg("--agents").arg(&agents);
+            command.arg("--agents").arg(&agents).args(spoken(grpc));
             processes.launch("dev", command.env("TENURE_LOG", "warn"))?;
             (Behind::Directory(processes), "dev")
         };
@@ -60,7 +75,10 @@ impl House {
         while Line::open(port).await?.ask(&ready).await?.status != 200 {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
-        Ok(Self { port, door, workers, room: room.to_owned(), behind })
+        if let Some(grpc) = grpc {
+            answers(grpc)?;
+        }
+        Ok(Self { port, grpc, door, workers, room: room.to_owned(), behind })
     }
 
     /// Leaves what was reached.

@@ -6,6 +6,10 @@
 //! with `--cluster` it measures `tenure gateway` before a cluster. With `--url` it measures any agent that
 //! speaks A2A, says again what it is told, and tells the time. All parts are on this machine. It runs everything
 //! five times and prints medians.
+//!
+//! With the cargo feature `grpc`, of this and of `tenure`, the modes `macp`, `macp-lone` and `macp-long` measure
+//! sessions of MACP:
+//! `cargo run --profile dist -p tenure-benches --features grpc --bin tenure-bench-http -- --cluster macp macp-lone`.
 #![allow(clippy::print_stdout)]
 #![allow(dead_code)] // The modules that are shared with the other generators have more.
 
@@ -19,6 +23,8 @@ mod echo;
 mod embedded;
 mod house;
 mod line;
+#[cfg(feature = "grpc")]
+mod macp;
 mod mcp;
 #[path = "../cluster/processes.rs"]
 mod processes;
@@ -106,7 +112,8 @@ async fn measure(args: &Args, all: &[Visit], room: &tempfile::TempDir) -> Result
         }
         return Ok(measured);
     }
-    let house = House::open(args.cluster, args.workers, room.path()).await?;
+    let speaks_macp = all.iter().any(|visit| visit.is_of_macp());
+    let house = House::open(args.cluster, args.workers, room.path(), speaks_macp).await?;
     for visit in all {
         measured.push(visit.measure(&house).await?);
     }

@@ -50,6 +50,15 @@ pub(crate) enum Visit {
     McpRead,
     /// One that makes a Task.
     McpWrite,
+    /// Sessions of MACP of five messages, 64 at a time.
+    #[cfg(feature = "grpc")]
+    Macp,
+    /// The same, one after another.
+    #[cfg(feature = "grpc")]
+    MacpLone,
+    /// One session with thousands of messages: what its last ones cost beside its first.
+    #[cfg(feature = "grpc")]
+    MacpLong,
 }
 
 /// A figure of a repetition.
@@ -113,7 +122,21 @@ impl Visit {
             Self::Agent | Self::AgentLone | Self::AgentStream => own_agent(self, house).await,
             Self::McpRead => mcp::reads(house).await,
             Self::McpWrite => mcp::writes(house).await,
+            #[cfg(feature = "grpc")]
+            Self::Macp => super::macp::rate(house).await,
+            #[cfg(feature = "grpc")]
+            Self::MacpLone => super::macp::lone(house).await,
+            #[cfg(feature = "grpc")]
+            Self::MacpLong => super::macp::long(house).await,
         }
+    }
+
+    /// Whether MACP has to be spoken for it.
+    pub(crate) fn is_of_macp(self) -> bool {
+        #[cfg(feature = "grpc")]
+        return matches!(self, Self::Macp | Self::MacpLone | Self::MacpLong);
+        #[cfg(not(feature = "grpc"))]
+        false
     }
 
     /// Measures an agent elsewhere.

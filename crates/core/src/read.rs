@@ -5,6 +5,7 @@ mod merged;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use self::merged::{ascending, merged, merged_by};
 use crate::command::Caller;
@@ -393,11 +394,17 @@ impl<'a> View<'a> {
 
     /// Facts that gateways keep with the Task, in their order.
     pub fn facts(&self) -> impl Iterator<Item = &'a Fact> + '_ {
+        self.facts_behind(0)
+    }
+
+    /// Those behind a `wal_seq`, at the cost of those alone.
+    pub fn facts_behind(&self, after: u64) -> impl Iterator<Item = &'a Fact> + '_ {
         let version = self.version();
-        let kept = self.task.facts.range(..=version).map(|(_, fact)| fact);
+        let range = (Bound::Excluded(after.min(version)), Bound::Included(version));
+        let kept = self.task.facts.range(range).map(|(_, fact)| fact);
         let mut gone: Vec<&Fact> =
             self.before.iter().flat_map(|b| b.facts.iter().copied()).collect();
-        gone.retain(|fact| fact.wal_seq <= version);
+        gone.retain(|fact| fact.wal_seq > after && fact.wal_seq <= version);
         gone.sort_unstable_by_key(|fact| fact.wal_seq);
         merged_by(kept, gone.into_iter(), |fact| fact.wal_seq)
     }

@@ -147,7 +147,7 @@ impl<B: Backend> Gateway<B> {
     /// Looks after the sessions of MACP, for as long as it is polled. A server that serves the gateway does so.
     pub async fn tend_sessions(self: Arc<Self>) {
         #[cfg(feature = "grpc")]
-        macp::tend(self).await;
+        futures::join!(macp::tend(Arc::clone(&self)), macp::run_errands(self));
         #[cfg(not(feature = "grpc"))]
         std::future::pending::<()>().await;
     }

@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use crate::code::invalid;
 use crate::pb::{Envelope, ProgressPayload, SignalPayload};
-use crate::{MacpCode, MacpRefusal, PROTOCOL_VERSION};
+use crate::{MacpCode, MacpRefusal, PROTOCOL_VERSION, is_reserved};
 
 /// Where a message belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +58,18 @@ pub fn check_shape(envelope: &Envelope, payload_bytes_max: usize) -> Result<Macp
     Ok(kind)
 }
 
-/// Puts the caller into the envelope as its sender. An envelope that names somebody else is refused (MACP-16).
+/// Puts the caller into the envelope as its sender. An envelope that names somebody else is refused, and so is a caller
+/// with a name that belongs to Tenure, such as that of a pool (MACP-16, MACP-19).
 ///
 /// # Errors
 ///
 /// UNAUTHENTICATED.
 pub fn bind_sender(envelope: &mut Envelope, caller: &str) -> Result<(), MacpRefusal> {
+    if is_reserved(caller) {
+        let message =
+            "names that begin with pool:// or tenure:// belong to Tenure: come with another";
+        return Err(MacpRefusal::new(MacpCode::Unauthenticated, message));
+    }
     if !envelope.sender.is_empty() && envelope.sender != caller {
         let message =
             "the envelope names another sender than the one whose credentials came with it";

@@ -15,6 +15,10 @@
 //! [`replay`] builds a session from its records with the same two functions, and so it comes to the same decisions
 //! (MACP-15). Times and the policy come from the records, never from a clock or a file of today.
 //!
+//! A session may give its assignee a lease, by the version of its configuration (L-07). Two kinds of members are
+//! Tenure's own: pools, as which the work of native workers is told ([`MacpSession::said_by_pool`]), and [`ERRANDS`],
+//! the initiator of sessions in which participants do native Steps ([`MacpErrand`]).
+//!
 //! The rules are those of the reference runtime 0.13.0, with the order of its checks, which clients can see. A test
 //! beside it holds both against random messages (`tests/outsiders/macp`). This is stricter in four things:
 //!
@@ -27,8 +31,11 @@ mod answer;
 mod code;
 mod commitment;
 mod envelope;
+mod errand;
+mod lease;
 mod lifecycle;
 mod policy;
+mod pool;
 mod record;
 mod session;
 mod start;
@@ -51,11 +58,13 @@ pub use self::answer::{
 };
 pub use self::code::{MacpCode, MacpDenial, MacpRefusal};
 pub use self::envelope::{MacpKind, bind_sender, check_ambient, check_shape, is_session_id};
+pub use self::errand::{ERRANDS, MacpErrand, MacpErrandEnd, MacpErrandStep};
 pub use self::lifecycle::{MacpSteer, MacpSteered};
 pub use self::pb::SessionState;
 pub use self::policy::{
     DEFAULT_POLICY, MacpAuthority, MacpPolicies, MacpPolicy, MacpPolicyError, MacpRules,
 };
+pub use self::pool::{MacpPool, MacpPoolWork, is_pool, is_reserved};
 pub use self::record::{MacpChange, MacpRecord, MacpReplayError, MacpStarted, REVISION, replay};
 pub use self::session::{MacpAccepted, MacpActivity, MacpDecision, MacpSession};
 pub use self::start::{MacpBound, MacpOpening, open};

@@ -34,10 +34,12 @@ impl MacpSession {
     }
 
     /// When the session has to be looked at with [`MacpSession::expire`] for the next time, in milliseconds since 1970:
-    /// one after its deadline. `None`: it has ended.
+    /// one after its deadline, or after the end of the assignee's lease. `None`: it has ended.
     pub fn expires_at_ms(&self) -> Option<i64> {
         let last = match self.state {
-            SessionState::Open => self.deadline_ms,
+            SessionState::Open => {
+                self.lease_until_ms.map_or(self.deadline_ms, |until| until.min(self.deadline_ms))
+            }
             SessionState::Suspended => {
                 let left = self.bound().max_suspend_ms.saturating_sub(self.standstill.total_ms);
                 self.standstill.since_ms.unwrap_or_default().saturating_add(left)
@@ -118,6 +120,7 @@ impl MacpSession {
                 self.standstill.times = self.standstill.times.saturating_add(1);
                 self.standstill.since_ms = None;
                 self.deadline_ms = self.deadline_ms.saturating_add(stood_ms);
+                self.lease_until_ms = self.lease_until_ms.map(|it| it.saturating_add(stood_ms));
                 self.state = SessionState::Open;
             }
             (Some(MacpChange::Cancelled(_)), SessionState::Open | SessionState::Suspended) => {
@@ -141,13 +144,14 @@ impl MacpSession {
             accepted_at_ms: now_ms,
             sender: sender.to_owned(),
             change: Some(change),
+            carried_out: false,
         }
     }
 
     /// Whether the time is over: of an open session its own, of a suspended one the time that it may stand still.
     fn is_over(&self, now_ms: i64) -> bool {
         match self.state {
-            SessionState::Open => now_ms > self.deadline_ms,
+            SessionState::Open => now_ms > self.deadline_ms || self.has_lapsed(now_ms),
             SessionState::Suspended => {
                 let total_ms = self.standstill.total_ms.saturating_add(self.stood_ms(now_ms));
                 total_ms > self.bound().max_suspend_ms

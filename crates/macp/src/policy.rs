@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::code::invalid;
 use crate::pb::PolicyDescriptor;
-use crate::{MacpCode, MacpRefusal, TASK_MODE};
+use crate::{MacpCode, MacpPool, MacpRefusal, TASK_MODE, is_reserved};
 
 /// The policy of sessions that name none.
 pub const DEFAULT_POLICY: &str = "policy.default";
@@ -284,15 +285,17 @@ fn read_authority(
     }
 }
 
-/// The policies that sessions may name, in the order of their names. [`DEFAULT_POLICY`] is always among them.
+/// The policies that sessions may name, in the order of their names. [`DEFAULT_POLICY`] is always among them. And the
+/// pools that may take part in sessions, of which there is none unless somebody says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MacpPolicies {
     all: Vec<MacpPolicy>,
+    pools: Vec<MacpPool>,
 }
 
 impl Default for MacpPolicies {
     fn default() -> Self {
-        Self { all: vec![MacpPolicy::default()] }
+        Self { all: vec![MacpPolicy::default()], pools: Vec::new() }
     }
 }
 
@@ -317,6 +320,31 @@ impl MacpPolicies {
         }
         policies.all.sort_by(|a, b| a.policy_id().cmp(b.policy_id()));
         Ok(policies)
+    }
+
+    /// The same, with these pools.
+    #[must_use]
+    pub fn with_pools(self, pools: Vec<MacpPool>) -> Self {
+        Self { pools, ..self }
+    }
+
+    /// The pools that may take part in sessions.
+    pub fn pools(&self) -> &[MacpPool] {
+        &self.pools
+    }
+
+    /// A participant with a name of Tenure must be a pool that may take part (MACP-19).
+    pub(crate) fn check_pools(&self, participants: &[String]) -> Result<(), MacpRefusal> {
+        let may = |it: &String| {
+            MacpPool::of_participant(it)
+                .is_some_and(|asked| self.pools.contains(&asked) && asked.participant() == *it)
+        };
+        match participants.iter().find(|it| is_reserved(it) && !may(*it)) {
+            None => Ok(()),
+            Some(other) => invalid(format!(
+                "participants: {other:?} is no pool that takes part in sessions here; --macp-pool names those"
+            )),
+        }
     }
 
     /// The policy with this name.

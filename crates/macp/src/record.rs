@@ -28,6 +28,10 @@ pub struct MacpRecord {
     /// What happened.
     #[prost(oneof = "MacpChange", tags = "5, 6, 7, 8, 9, 10")]
     pub change: Option<MacpChange>,
+    /// Whether what it means for the Task was done in the commit that keeps it (FACT-02). Else whoever reads it last
+    /// does that.
+    #[prost(bool, tag = "11")]
+    pub carried_out: bool,
 }
 
 /// What a record says.
@@ -65,6 +69,9 @@ pub struct MacpStarted {
     /// Milliseconds that the session may stand still.
     #[prost(int64, tag = "3")]
     pub max_suspend_ms: i64,
+    /// Milliseconds for which the assignee may be silent; 0 is for as long as the session lives.
+    #[prost(int64, tag = "4")]
+    pub lease_ms: i64,
 }
 
 /// Why a record does not go with the session it is said to belong to.

@@ -1,6 +1,7 @@
 //! A session: its state, and what it decides on a message.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use tenure_core::status::{StepStatus, TaskStatus};
@@ -70,6 +71,7 @@ pub struct MacpSession {
     bound: MacpBound,
     pub(crate) state: SessionState,
     pub(crate) deadline_ms: i64,
+    pub(crate) lease_until_ms: Option<i64>,
     pub(crate) standstill: Standstill,
     request: Option<TaskRequestPayload>,
     declines: Vec<MacpDecline>,
@@ -79,7 +81,8 @@ pub struct MacpSession {
     latest_update: Option<TaskUpdatePayload>,
     report: Option<MacpReport>,
     commitment: Option<CommitmentPayload>,
-    message_ids: BTreeSet<String>,
+    /// All copies of the session share them, so that a copy costs no more after a million messages.
+    message_ids: Arc<BTreeSet<String>>,
     activity: BTreeMap<String, MacpActivity>,
     ordinal: u64,
 }
@@ -95,6 +98,7 @@ impl MacpSession {
         Ok(Self {
             state: SessionState::Open,
             deadline_ms: bound.deadline_ms,
+            lease_until_ms: None,
             standstill: Standstill::default(),
             request: None,
             declines: Vec::new(),
@@ -104,7 +108,7 @@ impl MacpSession {
             latest_update: None,
             report: None,
             commitment: None,
-            message_ids: BTreeSet::from([known_as(envelope.message_id)]),
+            message_ids: Arc::new(BTreeSet::from([known_as(envelope.message_id)])),
             activity: BTreeMap::new(),
             ordinal: record.ordinal,
             bound,
@@ -132,8 +136,7 @@ impl MacpSession {
             return invalid(format!("the mode of the session is {TASK_MODE:?}"));
         }
         if let Some(record) = self.expire(now_ms) {
-            let refusal =
-                MacpRefusal::new(MacpCode::SessionNotOpen, "the time of the session is over");
+            let refusal = MacpRefusal::new(MacpCode::SessionNotOpen, self.why_over(now_ms));
             return Ok(MacpDecision::Expire { record: Box::new(record), refusal });
         }
         if self.state != SessionState::Open {
@@ -150,6 +153,7 @@ impl MacpSession {
             accepted_at_ms: now_ms,
             sender: envelope.sender.clone(),
             change: Some(MacpChange::Sent(envelope::to_bytes(envelope))),
+            carried_out: false,
         };
         Ok(MacpDecision::Accept(Box::new(MacpAccepted { record, effect, state })))
     }
@@ -172,11 +176,12 @@ impl MacpSession {
         let MacpDecision::Accept(accepted) = decision else { return Err(unfit(&decision)) };
         self.check_ordinal(record, self.ordinal + 1)?;
         self.ordinal = record.ordinal;
-        self.message_ids.insert(known_as(envelope.message_id));
+        Arc::make_mut(&mut self.message_ids).insert(known_as(envelope.message_id));
         let activity = self.activity.entry(envelope.sender.clone()).or_default();
         activity.messages = activity.messages.saturating_add(1);
         activity.last_at_ms = record.accepted_at_ms;
         self.fold(&envelope.sender, &envelope.message_type, &accepted.effect);
+        self.renew(&envelope.sender, &accepted.effect, record.accepted_at_ms);
         self.state = accepted.state;
         Ok(Some(accepted.effect))
     }

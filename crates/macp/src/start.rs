@@ -7,7 +7,7 @@ use crate::pb::{Envelope, SessionStartPayload};
 use crate::{
     MacpChange, MacpCode, MacpPolicies, MacpPolicy, MacpRecord, MacpRefusal, MacpReplayError,
     MacpSession, MacpStarted, PARTICIPANTS_MAX, REVISION, SUSPEND_MS_MAX, SessionState, TASK_MODE,
-    TASK_MODE_VERSION, TTL_MS_MAX, envelope,
+    TASK_MODE_VERSION, TTL_MS_MAX, envelope, lease,
 };
 
 /// What the start of a session bound: it never changes.
@@ -27,6 +27,8 @@ pub struct MacpBound {
     pub deadline_ms: i64,
     /// Milliseconds that it may stand still.
     pub max_suspend_ms: i64,
+    /// Milliseconds for which the assignee may be silent; 0 is for as long as the session lives.
+    pub lease_ms: i64,
 }
 
 /// What comes of a `SessionStart` that is not refused.
@@ -61,12 +63,14 @@ pub fn open(
     }
     let policy = policies.bind(&start.policy_version)?;
     check_pool(envelope, &start)?;
+    policies.check_pools(&start.participants)?;
     let max_suspend_ms =
         if start.max_suspend_ms > 0 { start.max_suspend_ms } else { SUSPEND_MS_MAX };
     let started = MacpStarted {
         envelope: envelope::to_bytes(envelope),
         policy: policy.text(),
         max_suspend_ms,
+        lease_ms: lease::asked_ms(&start.configuration_version)?,
     };
     Ok(MacpOpening::Accept(Box::new(MacpRecord {
         revision: REVISION,
@@ -74,6 +78,7 @@ pub fn open(
         accepted_at_ms: now_ms,
         sender: envelope.sender.clone(),
         change: Some(MacpChange::Started(started)),
+        carried_out: false,
     })))
 }
 
@@ -105,6 +110,7 @@ pub(crate) fn bound_by(record: &MacpRecord) -> Result<(MacpBound, Envelope), Mac
         started_at_ms: record.accepted_at_ms,
         deadline_ms: base.saturating_add(start.ttl_ms),
         max_suspend_ms: started.max_suspend_ms,
+        lease_ms: started.lease_ms,
         start,
     };
     Ok((bound, envelope))

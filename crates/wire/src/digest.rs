@@ -343,6 +343,7 @@ mod tests {
                 key: "k".into(),
                 kind: FactKind::MacpEnvelope,
                 payload: tenure_core::record::Value::inline("text/plain", *b"\xff\0"),
+                then: vec![Command::PauseTask(why())],
             }),
             Command::RetryTask(RetrySteps {
                 reason: reason_input(),

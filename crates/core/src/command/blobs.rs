@@ -31,7 +31,25 @@ impl Command {
             Self::TaskUpdate { operations } => of_patch(operations),
             Self::TaskUpdateStep(report) => report.output.iter().filter_map(Value::blob).collect(),
             Self::TaskComplete(given) => given.output.iter().filter_map(Value::blob).collect(),
-            Self::TaskFact(fact) => fact.payload.blob().into_iter().collect(),
+            Self::TaskFact(fact) => {
+                let following = fact.then.iter().flat_map(Self::blobs);
+                fact.payload.blob().into_iter().chain(following).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn values_mut(&mut self) -> Vec<&mut Value> {
+        match self {
+            Self::TaskUpdate { operations } => {
+                operations.iter_mut().filter_map(value_mut).collect()
+            }
+            Self::TaskUpdateStep(report) => report.output.iter_mut().collect(),
+            Self::TaskComplete(given) => given.output.iter_mut().collect(),
+            Self::TaskFact(fact) => {
+                let following = fact.then.iter_mut().flat_map(Self::values_mut);
+                core::iter::once(&mut fact.payload).chain(following).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -42,7 +60,8 @@ impl CreateTask {
     pub fn blobs(&self) -> Vec<Blob> {
         let inputs = self.steps.iter().filter_map(|step| step.input.as_ref());
         let outputs = self.taken_over.iter().filter_map(|(_, taken)| taken.output.as_ref());
-        inputs.chain(outputs).filter_map(Value::blob).collect()
+        let facts = self.facts.iter().map(|fact| &fact.payload);
+        inputs.chain(outputs).chain(facts).filter_map(Value::blob).collect()
     }
 }
 
@@ -69,15 +88,7 @@ impl Write {
                 input.steps.iter_mut().filter_map(|s| s.input.as_mut()).collect()
             }
             Self::RetryEnded(_) => Vec::new(),
-            Self::Command(command) => match &mut **command {
-                Command::TaskUpdate { operations } => {
-                    operations.iter_mut().filter_map(value_mut).collect()
-                }
-                Command::TaskUpdateStep(report) => report.output.iter_mut().collect(),
-                Command::TaskComplete(given) => given.output.iter_mut().collect(),
-                Command::TaskFact(fact) => alloc::vec![&mut fact.payload],
-                _ => Vec::new(),
-            },
+            Self::Command(command) => command.values_mut(),
         }
     }
 }

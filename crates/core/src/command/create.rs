@@ -14,7 +14,7 @@ pub use super::family::{Parent, ParentEnd};
 use super::inputs::{check_new, needs_second};
 use super::relate::{edge, kept};
 use super::tx::Did;
-use super::{Cx, Operator, Outcome, Tx, check_principal, check_tool};
+use super::{Cx, KeepFact, Operator, Outcome, Tx, check_principal, check_tool};
 use crate::creation::Creation;
 use crate::dag::find_cycle;
 use crate::event::{Body, Event, StepTakenOver, TaskCreated};
@@ -70,6 +70,10 @@ pub struct CreateTask {
     /// What other software keeps with it: opaque, at most 4 KiB, not for workers (EVOLVE-03).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ext: Option<Object>,
+    /// What a gateway keeps with the Task from the first (FACT-02).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)] // For gateways alone, which have it from this crate.
+    pub facts: Vec<KeepFact>,
     /// A repeated create with the same key and content gets the answer of the first, whoever asks. With a
     /// key the `task_id` is the one that is made from it (IDEM-03).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -228,6 +232,7 @@ impl Task {
         let mut tx = Tx::begin(&mut task, cx);
         tx.emit(tx.caller(), event.body)?;
         tx.take_over(&given.taken_over)?;
+        given.facts.iter().try_for_each(|fact| tx.keep_fact(fact))?;
         tx.task.check_first_references()?;
         let outcome = tx.finish(Did::DONE)?;
         Ok((task, outcome))
@@ -439,6 +444,7 @@ impl CreateTask {
                 .with("given", self.steps.len()));
         }
         self.validate_creation(limits)?;
+        super::follow::check_first(&self.facts, limits)?;
         super::validate::labels(&self.labels)?;
         super::validate::ext(self.ext.as_ref())?;
         super::validate::text("cwd", self.cwd.as_deref().unwrap_or(""), limits)?;

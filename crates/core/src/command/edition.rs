@@ -92,6 +92,9 @@ pub(super) fn check_create(
     if cx.limits.edition >= Rules::Second {
         return Ok(());
     }
+    if !given.facts.is_empty() {
+        return Err(refusal("task_fact"));
+    }
     if !given.taken_over.is_empty() {
         return Err(refusal("keep_completed"));
     }

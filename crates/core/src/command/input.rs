@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::Wait;
+use super::{Command, Wait};
 use crate::event::Bindings;
 use crate::id::{
     AgentId, ArtifactId, AttemptId, EdgeId, HandlerName, Millis, PoolId, Ref, RunId, StepId,
@@ -306,7 +306,7 @@ pub struct AppendProgress {
 }
 
 /// `task_fact`: keeps a fact with the Task, of which the scheduler makes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeepFact {
     /// What it is about, in the caller's words, at most 128 bytes.
@@ -315,6 +315,21 @@ pub struct KeepFact {
     pub kind: FactKind,
     /// The fact itself, at most 4 KiB or a reference.
     pub payload: Value,
+    /// What a gateway does to the Task because of the fact: all of it, and the fact, or nothing (FACT-02).
+    #[serde(
+        default,
+        deserialize_with = "super::follow::read",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(skip)] // For gateways alone, which have it from this crate.
+    pub then: Vec<Command>,
+}
+
+impl KeepFact {
+    /// A fact of which nothing follows.
+    pub const fn alone(kind: FactKind, key: SmolStr, payload: Value) -> Self {
+        Self { key, kind, payload, then: Vec::new() }
+    }
 }
 
 /// `retry_task` on a live Task (RETRY-11).

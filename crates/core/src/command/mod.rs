@@ -14,6 +14,7 @@ pub mod dispatch;
 pub mod due;
 pub mod edition;
 mod family;
+mod follow;
 mod guard;
 mod input;
 mod inputs;
@@ -347,7 +348,7 @@ impl Task {
     /// nothing has changed (WAL-11).
     pub fn decide(&mut self, cx: &Cx<'_>, command: &Command) -> Result<Outcome, Rejection> {
         let decided = self.judge(cx, command);
-        command.operation().check_refusal(&decided);
+        command.check_refusal(&decided);
         decided
     }
 
@@ -418,6 +419,15 @@ impl Task {
 
     /// K8, K9, K10: refuses a command on an ended or closing Task, or for another version.
     fn check_live(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
+        self.check_open(cx, command)?;
+        match command.is_holders(cx.caller) {
+            true => Ok(()),
+            false => self.check_version(cx),
+        }
+    }
+
+    /// K8, K9: refuses a command on an ended or closing Task.
+    fn check_open(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         if self.is_terminal() && !command.passes_terminal() {
             let message = format!("the task is {}", self.head.status);
             return Err(Rejection::new(Code::TaskTerminal, message)
@@ -428,10 +438,7 @@ impl Task {
             let message = "the task is being closed";
             return Err(Rejection::new(Code::TaskCancelling, message).with("intent", intent));
         }
-        match command.is_holders(cx.caller) {
-            true => Ok(()),
-            false => self.check_version(cx),
-        }
+        Ok(())
     }
 
     /// IDEM-09: until a creation in parts is whole, no other command may change its Task or begin anything.

@@ -47,10 +47,9 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
-    pub(super) fn keep_fact(&mut self, given: &KeepFact) -> Result<Did, Rejection> {
-        let KeepFact { key, kind, payload } = given.clone();
-        let event = Box::new(TaskFact { kind, key, payload });
-        self.emit(self.caller(), Body::TaskFact(event))?;
-        Ok(Did::DONE)
+    pub(super) fn keep_fact(&mut self, given: &KeepFact) -> Result<(), Rejection> {
+        let (key, payload) = (given.key.clone(), given.payload.clone());
+        let event = Box::new(TaskFact { kind: given.kind, key, payload });
+        self.emit(self.caller(), Body::TaskFact(event))
     }
 }

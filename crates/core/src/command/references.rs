@@ -71,7 +71,8 @@ impl Command {
     /// Artifacts of other Tasks than `own` that the command refers to. Before the decision, the
     /// scheduler looks them up, and refuses missing ones with [`unknown_artifact`].
     pub fn foreign_artifacts(&self, own: &TaskId) -> Vec<(TaskId, ArtifactId)> {
-        foreign(own, self.references().map(|(_, r)| r))
+        let following = self.following().iter().flat_map(Self::references);
+        foreign(own, self.references().chain(following).map(|(_, r)| r))
     }
 
     /// The refs in the command, each with the index of its operation in a patch.

@@ -171,7 +171,10 @@ impl<'t, 'c> Tx<'t, 'c> {
             Command::BlockTask(why) => self.block(why),
             Command::ReopenTask(why) => self.reopen_task(why),
             Command::AppendTaskProgress(progress) => self.append_progress(progress),
-            Command::TaskFact(fact) => self.keep_fact(fact),
+            Command::TaskFact(fact) => {
+                self.keep_fact(fact)?;
+                self.follow(&fact.then)
+            }
             Command::RetryTask(retry) => self.retry_steps(retry),
             Command::LinkTasks(link) => self.link(link),
             Command::UnlinkTasks(unlink) => self.unlink(unlink),

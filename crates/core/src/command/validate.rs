@@ -34,7 +34,7 @@ impl Command {
                 complete.output.as_ref().map_or(Ok(()), |given| output(given, limits))?;
                 complete.artifacts.iter().try_for_each(|a| artifact(a, limits))
             }
-            Self::TaskFact(given) => fact(given, limits),
+            Self::TaskFact(given) => fact(given, limits).and_then(|()| given.check_following(cx)),
             Self::TaskFail(close) | Self::TaskCancel(close) => {
                 grace("grace_ms", close.grace_ms)?;
                 reason(close.reason.as_ref(), limits)
@@ -72,7 +72,7 @@ impl Command {
 const KEY_MAX: usize = 128;
 
 /// FACT-01: a key is short, and so is the payload.
-fn fact(given: &KeepFact, limits: &Limits) -> Result<(), Rejection> {
+pub(super) fn fact(given: &KeepFact, limits: &Limits) -> Result<(), Rejection> {
     if given.key.is_empty() || given.key.len() > KEY_MAX {
         return Err(Rejection::invalid("key", format!("a key has 1 to {KEY_MAX} bytes")));
     }

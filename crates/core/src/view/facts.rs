@@ -20,6 +20,9 @@ use crate::status::FactKind;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FactsInput {
+    /// Only facts behind this `wal_seq`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
     /// Only facts with this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<SmolStr>,
@@ -80,7 +83,10 @@ impl TaskQuery for FactsInput {
             self.kind.is_none_or(|kind| fact.kind == kind)
                 && self.key.as_ref().is_none_or(|key| fact.key == *key)
         };
-        let page = Page::cut(task.facts().filter(is_asked_for), self.offset, limit);
+        let page = {
+            let facts = task.facts_behind(self.after.unwrap_or(0));
+            Page::cut(facts.filter(is_asked_for), self.offset, limit)
+        };
         Ok(FactsPage {
             facts: page.rows.into_iter().cloned().collect(),
             next_offset: page.more.then(|| self.offset + limit),

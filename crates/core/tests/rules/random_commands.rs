@@ -643,7 +643,13 @@ impl Reader<'_> {
     fn fact(&self) -> KeepFact {
         let kind = FactKind::ALL[usize::from(self.a) % FactKind::ALL.len()];
         let payload = Value::json(if self.b.is_multiple_of(4) { *b"null" } else { *b"true" });
-        KeepFact { key: ["a", "b"][usize::from(self.a / 2) % 2].into(), kind, payload }
+        let key = ["a", "b"][usize::from(self.a / 2) % 2].into();
+        let then = match self.b % 3 {
+            0 => vec![Command::PauseTask(Why::default())],
+            1 => vec![Command::ResumeTask(Why::default())],
+            _ => Vec::new(),
+        };
+        KeepFact { then, ..KeepFact::alone(kind, key, payload) }
     }
 
     fn progress(&self) -> AppendProgress {

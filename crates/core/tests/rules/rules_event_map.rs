@@ -518,7 +518,7 @@ fn facts_and_what_was_taken_over_have_their_names() {
     let mut t = Fixture::manual("a b<-a");
     let kind = tenure_core::status::FactKind::A2aPushConfig;
     let payload = tenure_core::record::Value::json(*b"{\"secret\": 1}");
-    let fact = tenure_core::command::KeepFact { key: "k".into(), kind, payload };
+    let fact = tenure_core::command::KeepFact::alone(kind, "k".into(), payload);
     t.ok(Command::TaskFact(fact));
     assert_eq!(names(&t), "task.updated");
     let data = json!({"kind": "a2a_push_config", "key": "k"});

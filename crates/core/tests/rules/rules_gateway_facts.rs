@@ -4,16 +4,19 @@
 
 use crate::common;
 use common::*;
-use tenure_core::command::{Close, KeepFact};
+use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Close, Complete, Dispatch, KeepFact, OnBehalf, StepReport, Why};
 use tenure_core::operation::TaskQuery;
-use tenure_core::record::Value;
-use tenure_core::status::{FactKind, Role, TaskStatus};
+use tenure_core::patch::{Change, Operation, StepFields};
+use tenure_core::record::{Blob, Value, ValueBody};
+use tenure_core::status::{FactKind, Policy, Role, StepStatus, TaskStatus};
+use tenure_core::task::Made;
 use tenure_core::view::{FactsInput, FactsPage, Known, TaskView};
 use tenure_core::{Code, Command, Limits};
 
 fn fact(kind: FactKind, key: &str, payload: &str) -> KeepFact {
     let payload = Value::json(payload.as_bytes().to_vec());
-    KeepFact { key: key.into(), kind, payload }
+    KeepFact::alone(kind, key.into(), payload)
 }
 
 fn push(key: &str, payload: &str) -> Command {
@@ -22,6 +25,11 @@ fn push(key: &str, payload: &str) -> Command {
 
 fn envelope(key: &str, payload: &str) -> Command {
     Command::TaskFact(fact(FactKind::MacpEnvelope, key, payload))
+}
+
+/// A fact of which this follows.
+fn followed(then: Vec<Command>) -> Command {
+    Command::TaskFact(KeepFact { then, ..fact(FactKind::MacpEnvelope, "e", "1") })
 }
 
 fn page(t: &Fixture, input: &FactsInput) -> FactsPage {
@@ -82,10 +90,123 @@ fn facts_come_in_pages() {
     assert_eq!((first.facts.len(), first.next_offset, first.truncated), (2, Some(2), true));
     let last = page(&t, &FactsInput { limit: Some(2), offset: 4, ..FactsInput::default() });
     assert_eq!((last.facts.len(), last.next_offset, last.truncated), (1, None, false));
+    let first = page(&t, &of(FactKind::MacpEnvelope)).facts[0].wal_seq;
+    let after = |after| FactsInput { after: Some(after), ..of(FactKind::MacpEnvelope) };
+    assert_eq!(listed(&t, &after(first)), ["e=1", "e=2", "e=3", "e=4"], "those behind the first");
+    assert_eq!(listed(&t, &after(u64::MAX)), [""; 0]);
     let beyond = page(&t, &FactsInput { offset: usize::MAX, ..FactsInput::default() });
     assert_eq!((beyond.facts.len(), beyond.next_offset, beyond.truncated), (0, None, false));
     let none = FactsInput { limit: Some(0), ..FactsInput::default() };
     assert_eq!(none.check(&Limits::default()).unwrap_err().code, Code::ValidationError);
+}
+
+/// FACT-02: what follows from a fact is done in its commit, each command by the state that those before it have left,
+/// and a replay gives the same.
+#[test]
+fn what_follows_from_a_fact_is_done_with_it() {
+    let mut t = Fixture::manual("a");
+    let fields = StepFields { required: Change::Set(true), ..StepFields::default() };
+    let change = Operation::UpdateStep { fields, reason: None, step_id: "a".parse().unwrap() };
+    t.ok(followed(vec![
+        Command::TaskUpdate { operations: vec![change] },
+        Command::PauseTask(Why::default()),
+        Command::ResumeTask(Why::default()),
+    ]));
+    let events = ["task_fact", "task_updated", "task_paused", "task_resumed", "task_running"];
+    assert_eq!(t.events(), events);
+    let by = OnBehalf::of("ann.macp".parse().unwrap());
+    let taken = Dispatch {
+        allowed_step_ids: Some(vec!["a".parse().unwrap()]),
+        on_behalf: Some(by),
+        ..Dispatch::to(POOL.parse().unwrap())
+    };
+    let made = t.ok(followed(vec![Command::DispatchWorker(taken)])).reply.made;
+    assert!(matches!(made, Made::Run(_) | Made::Attempt(_)), "{made:?}");
+    let report =
+        StepReport { status: Some(StepStatus::Completed), ..StepReport::on("a".parse().unwrap()) };
+    t.ok(followed(vec![
+        Command::TaskUpdateStep(report),
+        Command::TaskComplete(Complete::default()),
+    ]));
+    assert_eq!(t.task.head().status, TaskStatus::Completed);
+    assert_eq!(t.events(), ["task_fact", "task_step_completed", "task_completed"]);
+    let before = t.task.head().clone();
+    t.restart();
+    assert_eq!(*t.task.head(), before);
+}
+
+/// FACT-02: what may follow is read as it was written, and nothing else is: no fact is nested in another.
+#[test]
+fn what_follows_is_never_nested() {
+    let why = Why::default;
+    let change = Operation::UpdateTask(Box::default());
+    let written = followed(vec![
+        Command::TaskUpdate { operations: vec![change] },
+        Command::TaskUpdateStep(StepReport::on("a".parse().unwrap())),
+        Command::TaskComplete(Complete::default()),
+        Command::TaskFail(Close::default()),
+        Command::TaskCancel(Close::default()),
+        Command::DispatchWorker(Dispatch::to(POOL.parse().unwrap())),
+        Command::SubmitTask(why()),
+        Command::PauseTask(why()),
+        Command::ResumeTask(why()),
+    ]);
+    let json = serde_json::to_value(&written).unwrap();
+    assert_eq!(serde_json::from_value::<Command>(json).unwrap(), written);
+    for nested in [followed(vec![Command::PauseTask(why())]), Command::ArchiveTask(why())] {
+        let json = serde_json::to_value(followed(vec![nested])).unwrap();
+        let refused = serde_json::from_value::<Command>(json).unwrap_err().to_string();
+        assert!(refused.contains("unknown variant"), "{refused}");
+    }
+}
+
+/// FACT-02: a create may bring facts, which stand in its commit; nothing follows from them.
+#[test]
+fn a_create_may_bring_facts() {
+    let with = |facts: Vec<KeepFact>| CreateTask { facts, ..create_input("a") };
+    let first = fact(FactKind::MacpEnvelope, "e", "1");
+    let mut t = Fixture::create(with(vec![first.clone()]), Policy::Manual);
+    assert_eq!(listed(&t, &FactsInput::default()), ["e=1"]);
+    t.restart();
+    assert_eq!(listed(&t, &FactsInput::default()), ["e=1"]);
+    let following = KeepFact { then: vec![Command::PauseTask(Why::default())], ..first.clone() };
+    let large = fact(FactKind::MacpEnvelope, "e", &"1".repeat(4 * 1024 + 1));
+    for wrong in [vec![following], vec![large], vec![first; 5]] {
+        let made = Fixture::try_create(with(wrong), Policy::Manual, Limits::default());
+        assert_eq!(made.unwrap_err().code, Code::ValidationError);
+    }
+}
+
+/// FACT-02: if one of the commands is refused, nothing is written, the fact included. What may follow is what an
+/// orchestrator does to a Task, and waits for nothing.
+#[test]
+fn a_fact_and_what_follows_are_one() {
+    let mut t = Fixture::manual("a");
+    let before = t.task.head().clone();
+    let paused = || Command::PauseTask(Why::default());
+    t.refuse(followed(vec![paused(), paused()]), Code::InvalidTransition);
+    assert_eq!(*t.task.head(), before);
+    assert_eq!(listed(&t, &FactsInput::default()), [""; 0]);
+    let cancelled = Command::TaskCancel(Close { wait: Some(false), ..Close::default() });
+    t.refuse(followed(vec![cancelled, paused()]), Code::TaskTerminal);
+    for wrong in [
+        vec![envelope("b", "1")],
+        vec![Command::ArchiveTask(Why::default())],
+        vec![Command::TaskCancel(Close { wait: Some(true), ..Close::default() })],
+        vec![Command::TaskUpdate { operations: Vec::new() }],
+        vec![Command::ResumeTask(Why::default()); 5],
+        vec![Command::DispatchWorker(Dispatch::to("macp".parse().unwrap())); 2],
+    ] {
+        t.refuse(followed(wrong), Code::ValidationError);
+    }
+    let blob = Blob::of(b"what is not there");
+    let input = Value::of("text/plain", ValueBody::Blob(blob));
+    let report = StepReport { output: Some(input), ..StepReport::on("a".parse().unwrap()) };
+    assert_eq!(
+        followed(vec![Command::TaskUpdateStep(report)]).blobs(),
+        [blob],
+        "it is looked up before"
+    );
 }
 
 /// FACT-01: a payload has at most 4 KiB, or is elsewhere, and a key is short.

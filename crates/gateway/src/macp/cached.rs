@@ -1,6 +1,6 @@
 //! [`SharedSessions`]: copies of the folds of sessions, and what a gateway keeps beside them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_macp::pb::Envelope;
-use tenure_macp::{MacpEffect, MacpRecord, MacpSession, MacpSteer, is_session_id};
+use tenure_macp::{
+    MacpAccepted, MacpDecision, MacpEffect, MacpPoolWork, MacpRecord, MacpSession, MacpSteer,
+    is_session_id,
+};
 use tokio::sync::{Notify, broadcast};
 
 use super::now_ms;
@@ -31,14 +34,45 @@ pub(super) struct CachedSession {
     pub(super) session: Option<MacpSession>,
     /// How many records were read.
     pub(super) read: usize,
-    /// The version of the Task at which it was read; none: there is no Task.
+    /// All records up to this place of the Task's log were read.
+    pub(super) through: u64,
+    /// The version of the Task as far as is known; none: there is no Task.
     pub(super) version: Option<u64>,
+    /// Whether the Task is certainly at another version, or was never looked at. A session of which this does not hold
+    /// may be behind, too, as other gateways write: then the Task does not take a record at this version.
+    pub(super) is_behind: bool,
     /// The last record, if perhaps nobody has carried out what it means.
     pub(super) undone: Option<UndoneRecord>,
     /// Whether somebody has ended the Task who does not speak MACP.
     pub(super) is_cut_off: bool,
+    /// Up to this place of the log it was read what workers of a pool have done.
+    pub(super) work_through: u64,
+    /// What they have done, by its place, that is not kept as a message yet.
+    pub(super) untold: VecDeque<(u64, MacpPoolWork)>,
+    /// When it is noted to be looked at.
+    pub(super) due: Option<i64>,
     /// How many bytes its records have.
-    bytes: Arc<AtomicUsize>,
+    bytes: RecordBytes,
+}
+
+/// Bytes of the records of a session, and of all sessions that are held.
+#[derive(Debug)]
+struct RecordBytes {
+    own: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl RecordBytes {
+    fn add(&mut self, bytes: usize) {
+        self.own += bytes;
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RecordBytes {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 /// A record that may have to be carried out.
@@ -51,8 +85,33 @@ pub(super) struct UndoneRecord {
 }
 
 impl CachedSession {
-    fn of(task: TaskId, bytes: Arc<AtomicUsize>) -> Self {
-        Self { task, session: None, read: 0, version: None, undone: None, is_cut_off: false, bytes }
+    fn of(task: TaskId, all: Arc<AtomicUsize>) -> Self {
+        Self {
+            task,
+            session: None,
+            read: 0,
+            through: 0,
+            version: None,
+            is_behind: true,
+            undone: None,
+            is_cut_off: false,
+            work_through: 0,
+            untold: VecDeque::new(),
+            due: None,
+            bytes: RecordBytes { own: 0, all },
+        }
+    }
+
+    /// The message as the session takes it as far as this gateway has read, unless it is certain that there is more.
+    pub(super) fn accepts(&self, envelope: &Envelope, now: i64) -> Option<MacpAccepted> {
+        let session = self.session.as_ref()?;
+        if self.is_behind || self.is_cut_off || self.undone.is_some() || !self.untold.is_empty() {
+            return None;
+        }
+        match session.decide(envelope, now) {
+            Ok(MacpDecision::Accept(accepted)) => Some(*accepted),
+            _ => None,
+        }
     }
 
     /// Takes the next record.
@@ -68,8 +127,10 @@ impl CachedSession {
             }
         };
         self.read += 1;
-        self.bytes.fetch_add(record.encoded_len(), Ordering::Relaxed);
-        self.undone = Some(UndoneRecord { place: self.read, record, effect });
+        self.bytes.add(record.encoded_len());
+        let is_done = record.carried_out;
+        let place = self.read;
+        self.undone = (!is_done).then(|| UndoneRecord { place, record, effect });
         Ok(())
     }
 
@@ -101,6 +162,8 @@ pub(crate) struct SharedSessions {
     cache: Mutex<SessionCache>,
     /// When sessions have to be looked at.
     due: Mutex<BTreeSet<(i64, String)>>,
+    /// The sessions that go on and whose task was requested of a pool, by their Tasks.
+    pooled: Mutex<HashMap<TaskId, String>>,
     /// Told when a session is due earlier than all others.
     pub(super) sooner: Notify,
     /// Signals and progress, which nobody keeps.
@@ -113,14 +176,17 @@ pub(crate) struct SharedSessions {
 #[derive(Debug, Default)]
 struct SessionCache {
     sessions: HashMap<String, KnownSession>,
+    /// The ids, by when each was used last.
+    by_use: BTreeMap<u64, String>,
     /// Counts each use.
     clock: u64,
+    /// How many bytes the records of all have.
+    bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct KnownSession {
     session: Arc<tokio::sync::Mutex<CachedSession>>,
-    bytes: Arc<AtomicUsize>,
     /// When it was used last, by the clock of the cache.
     used: u64,
 }
@@ -129,24 +195,49 @@ impl SessionCache {
     /// Lets go of what was not used for the longest time, until there is room for one more. What is in use stays.
     fn make_room(&mut self) {
         while self.sessions.len() >= SESSIONS_MAX || self.bytes() > BYTES_MAX {
-            let idle = self.sessions.iter().filter(|(_, it)| Arc::strong_count(&it.session) == 1);
-            let Some(oldest) = idle.min_by_key(|(_, it)| it.used).map(|(id, _)| id.clone()) else {
-                return;
+            let is_idle = |id: &&String| {
+                self.sessions.get(*id).is_some_and(|it| Arc::strong_count(&it.session) == 1)
             };
-            self.sessions.remove(&oldest);
+            let Some(oldest) = self.by_use.values().find(is_idle).cloned() else { return };
+            self.remove(&oldest);
+        }
+    }
+
+    /// The session, which is used now.
+    fn touch(&mut self, id: &str) -> Option<Arc<tokio::sync::Mutex<CachedSession>>> {
+        self.clock += 1;
+        let known = self.sessions.get_mut(id)?;
+        let name = self.by_use.remove(&known.used).unwrap_or_else(|| id.to_owned());
+        known.used = self.clock;
+        self.by_use.insert(self.clock, name);
+        Some(Arc::clone(&known.session))
+    }
+
+    fn insert(&mut self, id: &str, task: TaskId) -> Arc<tokio::sync::Mutex<CachedSession>> {
+        let new = CachedSession::of(task, Arc::clone(&self.bytes));
+        let session = Arc::new(tokio::sync::Mutex::new(new));
+        let known = KnownSession { session: Arc::clone(&session), used: self.clock };
+        self.by_use.insert(self.clock, id.to_owned());
+        self.sessions.insert(id.to_owned(), known);
+        session
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(known) = self.sessions.remove(id) {
+            self.by_use.remove(&known.used);
         }
     }
 
     fn bytes(&self) -> usize {
-        self.sessions.values().map(|it| it.bytes.load(Ordering::Relaxed)).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
 impl Default for SharedSessions {
     fn default() -> Self {
-        let (cache, due, sooner) = Default::default();
+        let (cache, due, pooled, sooner) = Default::default();
         let signals = broadcast::Sender::new(SIGNALS_MAX);
-        Self { cache, due, sooner, signals, begun_ms: now_ms() }
+        Self { cache, due, pooled, sooner, signals, begun_ms: now_ms() }
     }
 }
 
@@ -158,19 +249,11 @@ impl SharedSessions {
         session_id: &str,
     ) -> Arc<tokio::sync::Mutex<CachedSession>> {
         let mut cache = self.cache.lock();
-        cache.clock += 1;
-        let now = cache.clock;
-        if let Some(known) = cache.sessions.get_mut(session_id) {
-            known.used = now;
-            return Arc::clone(&known.session);
+        if let Some(known) = cache.touch(session_id) {
+            return known;
         }
         cache.make_room();
-        let bytes = Arc::new(AtomicUsize::new(0));
-        let new = CachedSession::of(task_of(tenure, session_id), Arc::clone(&bytes));
-        let new = Arc::new(tokio::sync::Mutex::new(new));
-        let known = KnownSession { session: Arc::clone(&new), bytes, used: now };
-        cache.sessions.insert(session_id.to_owned(), known);
-        new
+        cache.insert(session_id, task_of(tenure, session_id))
     }
 
     /// Forgets a session that there is not, unless somebody else asks for it just now.
@@ -178,15 +261,47 @@ impl SharedSessions {
         let mut cache = self.cache.lock();
         // One is held by the cache, and one by whoever calls this.
         if cache.sessions.get(session_id).is_some_and(|it| Arc::strong_count(&it.session) <= 2) {
-            cache.sessions.remove(session_id);
+            cache.remove(session_id);
         }
     }
 
-    /// Notes when a session has to be looked at.
-    pub(super) fn note_due(&self, session: &MacpSession) {
-        if let Some(at) = session.expires_at_ms() {
-            self.look_at(at, &session.bound().session_id);
+    /// Notes when a session has to be looked at, in place of what was noted before. One that has ended is past that,
+    /// and so is one whose Task has.
+    pub(super) fn note_due(&self, kept: &mut CachedSession) {
+        let Some(session) = &kept.session else { return };
+        let next = session.expires_at_ms().filter(|_| !kept.is_cut_off);
+        if session.requested_pool().is_some() {
+            self.note_pooled(&kept.task, &session.bound().session_id, next.is_some());
         }
+        if kept.due == next {
+            return;
+        }
+        let id = &session.bound().session_id;
+        if let Some(before) = kept.due {
+            self.due.lock().remove(&(before, id.clone()));
+        }
+        if let Some(at) = next {
+            self.look_at(at, id);
+        }
+        kept.due = next;
+    }
+
+    fn note_pooled(&self, task: &TaskId, session_id: &str, goes_on: bool) {
+        let mut pooled = self.pooled.lock();
+        if !goes_on {
+            pooled.remove(task);
+            return;
+        }
+        let is_new = pooled.insert(task.clone(), session_id.to_owned()).is_none();
+        drop(pooled);
+        if is_new {
+            self.look_at(now_ms(), session_id); // A worker may have begun before anybody listened.
+        }
+    }
+
+    /// The session of a Task on which a pool works.
+    pub(super) fn pooled(&self, task: &TaskId) -> Option<String> {
+        self.pooled.lock().get(task).cloned()
     }
 
     /// Notes that a session has to be looked at then.
@@ -262,9 +377,10 @@ mod tests {
         );
         drop(held);
 
-        shared.cache.lock().sessions[&id(3)].bytes.store(BYTES_MAX + 1, Ordering::Relaxed);
+        shared.of(&tenure, &id(3)).try_lock().unwrap().bytes.add(BYTES_MAX + 1);
         shared.of(&tenure, "one more");
-        assert!(!has(3) && shared.cache.lock().bytes() <= BYTES_MAX);
+        assert!(!has(3) && has(1), "it was used last, and is the only one that is so large");
+        assert_eq!(shared.cache.lock().bytes(), 0);
 
         shared.of(&tenure, "none there");
         shared.forget("none there");

@@ -58,6 +58,11 @@ impl MacpCaller {
         Ok(Self { name: who.principal.as_str().to_owned(), role: who.role })
     }
 
+    /// Tenure itself, under one of its names.
+    pub(super) fn of_tenure(name: &str) -> Self {
+        Self { name: name.to_owned(), role: Role::Orchestrator }
+    }
+
     /// Refuses who may only look on.
     ///
     /// # Errors

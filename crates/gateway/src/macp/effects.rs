@@ -1,25 +1,25 @@
 //! What a message means for the Task: the commands that follow from a fact.
 //!
-//! Each command has an id that follows from the place of the fact, so that several gateways may carry a fact out, and
-//! the Task changes once.
+//! They go with the fact into one commit. Where that is refused they follow it, each with an id that follows from the
+//! place of the fact, so that several gateways may carry a fact out, and the Task changes once.
 
 use std::sync::Arc;
 
 use tenure_core::command::{Close, Complete, Dispatch, OnBehalf, StepReport, Why};
 use tenure_core::id::{AgentId, CommandId, PoolId, StepId};
-use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput};
+use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput, TaskFields};
 use tenure_core::record::{Object, Progress, RetryPolicy, Value};
 use tenure_core::retry_policy::Limit;
-use tenure_core::status::{StepStatus, WaitKind};
+use tenure_core::status::{Policy, StepStatus, WaitKind};
 use tenure_core::{Code, Command, Context, Rejection};
 use tenure_macp::pb::CommitmentPayload;
 use tenure_macp::task_pb::{
     TaskCompletePayload, TaskFailPayload, TaskRejectPayload, TaskRequestPayload, TaskUpdatePayload,
 };
-use tenure_macp::{MacpChange, MacpEffect, MacpReport, MacpSession};
+use tenure_macp::{MacpChange, MacpEffect, MacpPool, MacpRecord, MacpReport, MacpSession, is_pool};
 
 use super::MACP_POOL;
-use super::cached::{CachedSession, UndoneRecord};
+use super::cached::CachedSession;
 use super::serve::ServedSessions;
 use super::status::MacpResult;
 use crate::Backend;
@@ -41,7 +41,9 @@ impl<B: Backend> ServedSessions<B> {
     /// Carries out the last record, if perhaps nobody has.
     pub(super) async fn carry_out(&self, kept: &mut CachedSession) -> MacpResult<()> {
         let (Some(undone), Some(session)) = (&kept.undone, &kept.session) else { return Ok(()) };
-        for (at, command) in commands(session, undone)?.into_iter().enumerate() {
+        let commands = commands(session, &undone.record, undone.effect.as_ref())?;
+        kept.is_behind |= !commands.is_empty(); // They change the Task.
+        for (at, command) in commands.into_iter().enumerate() {
             let id = format!("macp:{}:{at}", undone.place);
             let context = Context::new(CommandId::new(id).map_err(Rejection::from)?);
             match self.client.command_as(&kept.task, context, command).await {
@@ -60,23 +62,33 @@ impl<B: Backend> ServedSessions<B> {
 }
 
 /// Whether a refusal will be the same the next time.
-fn is_final(refused: &Rejection) -> bool {
+pub(super) fn is_final(refused: &Rejection) -> bool {
     !matches!(
         refused.code,
         Code::Unavailable | Code::NotOwner | Code::StorageError | Code::StorageUnavailable
     )
 }
 
-/// The commands that follow from a record.
-fn commands(session: &MacpSession, undone: &UndoneRecord) -> Result<Vec<Command>, Rejection> {
-    let (record, step) = (&undone.record, step_of(session)?);
-    Ok(match (&record.change, &undone.effect) {
+/// The commands that follow from a record, and what it says, whether or not the session has taken it.
+pub(super) fn commands(
+    session: &MacpSession,
+    record: &MacpRecord,
+    effect: Option<&MacpEffect>,
+) -> Result<Vec<Command>, Rejection> {
+    let step = step_of(session, effect)?;
+    Ok(match (&record.change, effect) {
         (Some(MacpChange::Suspended(why)), _) => vec![Command::PauseTask(because(why))],
         (Some(MacpChange::Resumed(why)), _) => vec![Command::ResumeTask(because(why))],
-        (Some(MacpChange::Cancelled(why)), _) => vec![Command::TaskCancel(at_once(None, why))],
+        (Some(MacpChange::Cancelled(why)), _) => vec![cancelled(session, None, why)],
         (Some(MacpChange::Expired(_)), _) => {
-            let why = "the time of the session is over";
-            vec![Command::TaskCancel(at_once(Some("session_expired"), why))]
+            let why = session.why_over(record.accepted_at_ms);
+            vec![cancelled(session, Some("session_expired"), &why)]
+        }
+        // A worker has done it, and it is in the log already.
+        (_, Some(MacpEffect::Accept(_) | MacpEffect::Progress(_) | MacpEffect::Report(_)))
+            if is_pool(&record.sender) =>
+        {
+            Vec::new()
         }
         (_, Some(MacpEffect::Request(request))) => requested(step, request),
         (_, Some(MacpEffect::Accept(_))) => {
@@ -98,8 +110,12 @@ fn commands(session: &MacpSession, undone: &UndoneRecord) -> Result<Vec<Command>
 }
 
 /// The Step of the session: it has the id of the task that was requested, if that can be one.
-fn step_of(session: &MacpSession) -> Result<StepId, Rejection> {
-    let asked = session.request().map_or(STEP, |request| request.task_id.as_str());
+fn step_of(session: &MacpSession, effect: Option<&MacpEffect>) -> Result<StepId, Rejection> {
+    let request = match effect {
+        Some(MacpEffect::Request(request)) => Some(request),
+        _ => session.request(),
+    };
+    let asked = request.map_or(STEP, |request| request.task_id.as_str());
     Ok(StepId::new(asked).or_else(|_| StepId::new(STEP))?)
 }
 
@@ -107,20 +123,30 @@ fn step_of(session: &MacpSession) -> Result<StepId, Rejection> {
 fn requested(step: StepId, request: &TaskRequestPayload) -> Vec<Command> {
     let title = if request.title.is_empty() { &request.task_id } else { &request.title };
     let wanted = request.requested_assignee.as_str();
+    let pool = MacpPool::of_participant(wanted);
     // The rules let nobody else accept, whether or not the Step can say so.
-    let claim_only_by =
-        Some(wanted).filter(|it| !it.is_empty()).and_then(|it| AgentId::new(it).ok());
+    let claim_only_by = Some(wanted)
+        .filter(|it| !it.is_empty() && pool.is_none())
+        .and_then(|it| AgentId::new(it).ok());
+    let mut operations = Vec::new();
+    if pool.is_some() {
+        // The scheduler gives the Step to a worker, and to another if that one is lost (MACP-19).
+        let fields = TaskFields { dispatch: Change::Set(Policy::Auto), ..TaskFields::default() };
+        operations.push(Operation::UpdateTask(Box::new(fields)));
+    }
     let step = StepInput {
         title: shortened(title, TITLE_CHARS_MAX).into(),
         summary: shortened(&request.instructions, TEXT_CHARS_MAX).into(),
         input: value(&request.input),
         claim_only_by,
-        retry_policy: Some(policy()),
+        retry_policy: Some(if pool.is_some() { policy_of_pool() } else { policy() }),
         ext: soft_deadline(request.deadline_unix_ms),
+        handler: pool.as_ref().and_then(|it| it.handler.clone()),
+        worker_pool_id: pool.map(|it| it.pool),
         ..StepInput::bare(step)
     };
-    let add = Operation::AddStep { reason: None, step };
-    vec![Command::TaskUpdate { operations: vec![add] }, Command::SubmitTask(Why::default())]
+    operations.push(Operation::AddStep { reason: None, step });
+    vec![Command::TaskUpdate { operations }, Command::SubmitTask(Why::default())]
 }
 
 /// MACP-11: who reads the Task sees it, and nothing follows from it.
@@ -134,6 +160,18 @@ pub(super) fn policy() -> Arc<RetryPolicy> {
     Arc::new(RetryPolicy {
         max_attempts: Some(Limit::Of(1)),
         max_lost: Some(Limit::Of(1)),
+        ..RetryPolicy::default()
+    })
+}
+
+/// How many workers of a pool may be lost with a task of MACP.
+const LOST_MAX: u32 = 3;
+
+/// The same for a pool, of which another worker goes on for one that was lost.
+fn policy_of_pool() -> Arc<RetryPolicy> {
+    Arc::new(RetryPolicy {
+        max_attempts: Some(Limit::Of(1)),
+        max_lost: Some(Limit::Of(LOST_MAX)),
         ..RetryPolicy::default()
     })
 }
@@ -231,7 +269,7 @@ fn committed(session: &MacpSession, step: StepId, commitment: &CommitmentPayload
 }
 
 /// Bytes as a value: as JSON if they are that.
-fn value(bytes: &[u8]) -> Option<Value> {
+pub(super) fn value(bytes: &[u8]) -> Option<Value> {
     if bytes.is_empty() {
         return None;
     }
@@ -239,6 +277,15 @@ fn value(bytes: &[u8]) -> Option<Value> {
     Some(match is_json {
         true => Value::json(bytes.to_vec()),
         false => Value::inline("application/octet-stream", bytes.to_vec()),
+    })
+}
+
+/// The end of a session before its Commitment. A worker of a pool is told, and has its time to stop.
+fn cancelled(session: &MacpSession, code: Option<&str>, why: &str) -> Command {
+    let close = at_once(code, why);
+    Command::TaskCancel(match session.assignee().is_some_and(is_pool) {
+        true => Close { grace_ms: None, ..close },
+        false => close,
     })
 }
 

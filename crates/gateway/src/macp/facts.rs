@@ -26,23 +26,24 @@ const KEY_BYTES_MAX: usize = 128;
 
 /// Records behind those that are known.
 pub(super) struct RecordPage {
-    pub(super) records: Vec<MacpRecord>,
+    /// Each with its place in the log.
+    pub(super) records: Vec<(u64, MacpRecord)>,
     /// The version of the Task that was read.
     pub(super) version: u64,
     /// Whether there are more.
     pub(super) more: bool,
 }
 
-/// The records of a Task behind the first `read`; none if there is no such Task.
+/// The records of a Task behind a place of its log; none if there is no such Task.
 pub(super) async fn read<P: ClientPort>(
     client: &Client<P>,
     task: &TaskId,
-    read: usize,
+    after: u64,
 ) -> MacpResult<Option<RecordPage>> {
     let input = FactsInput {
+        after: Some(after),
         kind: Some(FactKind::MacpEnvelope),
         limit: Some(PAGE),
-        offset: read,
         ..FactsInput::default()
     };
     let page = match client.facts(task, input).await {
@@ -51,7 +52,7 @@ pub(super) async fn read<P: ClientPort>(
     };
     let mut records = Vec::with_capacity(page.facts.len());
     for fact in &page.facts {
-        records.push(record(client, task, &fact.payload).await?);
+        records.push((fact.wal_seq, record(client, task, &fact.payload).await?));
     }
     Ok(Some(RecordPage { records, version: page.version, more: page.truncated }))
 }
@@ -89,13 +90,12 @@ async fn record<P: ClientPort>(
     })
 }
 
-/// Keeps a record if the Task is still at this version. Whether it was kept.
-pub(super) async fn keep<P: ClientPort>(
+/// A record as a fact.
+pub(super) async fn fact<P: ClientPort>(
     client: &Client<P>,
     task: &TaskId,
-    version: u64,
     record: &MacpRecord,
-) -> MacpResult<bool> {
+) -> MacpResult<KeepFact> {
     let bytes = record.to_bytes();
     let payload = match bytes.len() <= Limits::default().fact_bytes_max {
         true => Value::inline(MEDIA_TYPE, bytes),
@@ -104,12 +104,24 @@ pub(super) async fn keep<P: ClientPort>(
             Value::of(MEDIA_TYPE, ValueBody::Blob(blob))
         }
     };
-    let fact = KeepFact { key: key(record)?.into(), kind: FactKind::MacpEnvelope, payload };
+    Ok(KeepFact::alone(FactKind::MacpEnvelope, key(record)?.into(), payload))
+}
+
+/// Keeps a record if the Task is still at this version, with what it means for the Task (FACT-02). The version then;
+/// none: the Task has changed meanwhile.
+pub(super) async fn keep<P: ClientPort>(
+    client: &Client<P>,
+    task: &TaskId,
+    version: u64,
+    record: &MacpRecord,
+    then: Vec<Command>,
+) -> MacpResult<Option<u64>> {
+    let fact = KeepFact { then, ..fact(client, task, record).await? };
     let command_id = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
     let context = Context { expected_version: Some(version), ..Context::new(command_id) };
     match client.command_as(task, context, Command::TaskFact(fact)).await {
-        Ok(_) => Ok(true),
-        Err(refused) if refused.code == Code::VersionConflict => Ok(false),
+        Ok(kept) => Ok(Some(kept.version)),
+        Err(refused) if refused.code == Code::VersionConflict => Ok(None),
         Err(refused) => Err(refused.into()),
     }
 }

@@ -94,7 +94,7 @@ impl<B: Backend> ServedSessions<B> {
             return Ok(Some(id.to_owned()));
         }
         let Some(page) = facts::read(&self.client, task, 0).await? else { return Ok(None) };
-        let Some(first) = page.records.first() else { return Ok(None) };
+        let Some((_, first)) = page.records.first() else { return Ok(None) };
         Ok(first.envelope()?.map(|envelope| envelope.session_id))
     }
 }

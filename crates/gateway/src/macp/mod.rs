@@ -11,15 +11,22 @@
 //!          watch         └───────────── Ack ◄──── effects: dispatch, report, complete ◄──┘
 //! ```
 //!
-//! A message is acknowledged when its fact is durable and its effect is carried out. If a gateway dies in between,
+//! A message is acknowledged when its fact is durable and its effect is carried out, which is one commit (FACT-02).
+//! Only if the Task refuses the effect, as somebody steers it beside the session, does the fact stand alone. Then
 //! whoever reads the session next carries the effect of its last fact out: the commands have ids that follow from the
 //! place of the fact, so nothing happens twice.
+//!
+//! Two kinds of participants are Tenure's own: pools, whose workers do a task ([`pools`]), and `tenure://steps`, which
+//! has agents do Steps ([`errands`]).
 
 mod cached;
 mod caller;
 mod effects;
+mod errands;
 mod facts;
 mod lists;
+mod policies;
+mod pools;
 mod serve;
 mod service;
 mod start;
@@ -35,11 +42,13 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use tenure_core::id::SessionId;
-use tenure_macp::MacpPolicies;
 use tenure_macp::pb::macp_runtime_service_server::MacpRuntimeServiceServer;
+pub use tenure_macp::{MacpPolicies, MacpPool};
 
 pub(crate) use self::cached::SharedSessions;
 pub(crate) use self::caller::with_credentials;
+pub(crate) use self::errands::run_errands;
+pub use self::policies::ServedPolicies;
 use self::service::MacpService;
 pub(crate) use self::tend::tend;
 use crate::guard::FollowingAnswer;
@@ -64,7 +73,7 @@ pub struct MacpSettings {
     /// The session of Tenure in which the Tasks are.
     pub session: SessionId,
     /// The policies that sessions may name.
-    pub policies: MacpPolicies,
+    pub policies: ServedPolicies,
     /// Whether a token is the name of its sender, as it is where people try things out.
     pub trusts_tokens: bool,
     /// The longest payload of a message, in bytes.
@@ -76,11 +85,19 @@ impl MacpSettings {
     pub fn new(session: SessionId) -> Self {
         Self {
             session,
-            policies: MacpPolicies::default(),
+            policies: ServedPolicies::default(),
             trusts_tokens: false,
             payload_bytes_max: tenure_macp::PAYLOAD_BYTES_MAX,
         }
     }
+}
+
+/// A pool that may take part in sessions, as `POOL` or `POOL/HANDLER` names it (MACP-19).
+///
+/// # Errors
+/// What is wrong with the name.
+pub fn read_pool(text: &str) -> Result<MacpPool, String> {
+    MacpPool::parse(text)
 }
 
 /// The policies that a file says.

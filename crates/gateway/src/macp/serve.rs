@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tenure_core::id::TaskId;
 use tenure_core::status::Role;
-use tenure_core::{Code, Rejection};
+use tenure_core::{Code, Command, Rejection};
 use tenure_macp::pb::{Ack, Envelope};
 use tenure_macp::{
-    MacpCode, MacpDecision, MacpRecord, MacpRefusal, MacpSession, MacpSteer, acknowledge,
-    acknowledge_steer, is_session_id,
+    MacpAccepted, MacpCode, MacpDecision, MacpEffect, MacpRecord, MacpRefusal, MacpSession,
+    MacpSteer, acknowledge, acknowledge_steer, is_session_id,
 };
 use tenure_ports::ClientPort;
 use tenure_ports::client::LogPage;
@@ -17,8 +17,9 @@ use tenure_wire::bus::subject::Token;
 
 use super::cached::CachedSession;
 use super::caller::MacpCaller;
+use super::effects::is_final;
 use super::status::{MacpFault, MacpResult};
-use super::{MacpSettings, facts, now_ms};
+use super::{MacpSettings, effects, facts, now_ms};
 use crate::identity::{Allowed, Identity};
 use crate::{Backend, Gateway};
 
@@ -65,6 +66,16 @@ impl<B: Backend> ServedSessions<B> {
         let id = &envelope.session_id;
         let known = self.known(id)?;
         let mut kept = known.lock().await;
+        // What this gateway has read last may be all there is: then the Task takes the record, and nothing has to be
+        // read. Whatever else the session answers, it answers by what the Task says now.
+        if let Some(accepted) = kept.accepts(envelope, now_ms()) {
+            match self.accept(&mut kept, accepted, envelope).await {
+                Ok(Some(ack)) => return Ok(ack),
+                // The session may have ended at another gateway: it is judged by what is kept of it.
+                Ok(None) | Err(MacpFault::Refused(_)) => kept.is_cut_off = false,
+                Err(trouble) => return Err(trouble),
+            }
+        }
         for _ in 0..TRIES_MAX {
             self.catch_up(&mut kept).await?;
             let session = kept.session.as_ref().ok_or_else(|| not_found(id))?;
@@ -75,18 +86,31 @@ impl<B: Backend> ServedSessions<B> {
                     return Ok(acknowledge(envelope, state, true, now));
                 }
                 MacpDecision::Expire { record, refusal } => {
-                    if self.keep(&mut kept, *record).await? {
+                    if self.keep(&mut kept, *record, None).await? {
                         return Err(refusal.into());
                     }
                 }
                 MacpDecision::Accept(accepted) => {
-                    if self.keep(&mut kept, accepted.record).await? {
-                        return Ok(acknowledge(envelope, accepted.state, false, now));
+                    if let Some(ack) = self.accept(&mut kept, *accepted, envelope).await? {
+                        return Ok(ack);
                     }
                 }
             }
         }
         Err(contended())
+    }
+
+    /// Keeps a message that is accepted. None: the Task has changed meanwhile.
+    async fn accept(
+        &self,
+        kept: &mut CachedSession,
+        accepted: MacpAccepted,
+        envelope: &Envelope,
+    ) -> MacpResult<Option<Ack>> {
+        let MacpAccepted { record, effect, state } = accepted;
+        let now = record.accepted_at_ms;
+        let is_kept = self.keep(kept, record, Some(&effect)).await?;
+        Ok(is_kept.then(|| acknowledge(envelope, state, false, now)))
     }
 
     /// Does something to a session as a whole.
@@ -110,7 +134,7 @@ impl<B: Backend> ServedSessions<B> {
             let session = session.ok_or_else(|| not_found(session_id))?;
             let steered = session.steer(steer, &caller.name, reason, now)?;
             let is_kept = match steered.record {
-                Some(record) => match self.keep(&mut kept, record).await {
+                Some(record) => match self.keep(&mut kept, record, None).await {
                     Err(_) if kept.is_cut_off && !is_cut_off => false, // It is judged again as what it is.
                     kept => kept?,
                 },
@@ -170,11 +194,12 @@ impl<B: Backend> ServedSessions<B> {
     pub(super) async fn look_after(&self, session_id: &str) -> MacpResult<()> {
         let known = self.known(session_id)?;
         let mut kept = known.lock().await;
+        kept.due = None; // It was due just now, and is noted again if it goes on.
         for _ in 0..TRIES_MAX {
             self.catch_up(&mut kept).await?;
             let over = kept.session.as_ref().and_then(|session| session.expire(now_ms()));
             let Some(record) = over else { return Ok(()) };
-            if self.keep(&mut kept, record).await? {
+            if self.keep(&mut kept, record, None).await? {
                 return Ok(());
             }
         }
@@ -195,32 +220,29 @@ impl<B: Backend> ServedSessions<B> {
     /// Reads what was kept meanwhile, and carries out what perhaps nobody has.
     pub(super) async fn catch_up(&self, kept: &mut CachedSession) -> MacpResult<()> {
         self.read_on(kept).await?;
-        self.carry_out(kept).await
+        self.carry_out(kept).await?;
+        self.tell_pool_work(kept).await
     }
 
     /// Reads what was kept meanwhile.
-    async fn read_on(&self, kept: &mut CachedSession) -> MacpResult<()> {
+    pub(super) async fn read_on(&self, kept: &mut CachedSession) -> MacpResult<()> {
+        kept.is_behind = true;
         loop {
-            let page = facts::read(&self.client, &kept.task, kept.read).await?;
+            let page = facts::read(&self.client, &kept.task, kept.through).await?;
             let Some(page) = page else {
                 kept.version = None;
                 return Ok(());
             };
-            kept.version = Some(page.version);
-            for record in page.records {
+            for (place, record) in page.records {
                 kept.take(record)?;
+                kept.through = place;
             }
             if !page.more {
-                self.note_due(kept);
+                (kept.version, kept.through) = (Some(page.version), page.version);
+                kept.is_behind = false;
+                self.gateway.macp.note_due(kept);
                 return Ok(());
             }
-        }
-    }
-
-    /// Notes when the session has to be looked at, once all of it was read. One whose Task has ended is past that.
-    fn note_due(&self, kept: &CachedSession) {
-        if let Some(session) = kept.session.as_ref().filter(|_| !kept.is_cut_off) {
-            self.gateway.macp.note_due(session);
         }
     }
 
@@ -229,22 +251,60 @@ impl<B: Backend> ServedSessions<B> {
         &self,
         kept: &mut CachedSession,
         record: MacpRecord,
+        effect: Option<&MacpEffect>,
+    ) -> MacpResult<bool> {
+        let then = match &kept.session {
+            Some(session) => effects::commands(session, &record, effect)?,
+            None => Vec::new(),
+        };
+        let record = MacpRecord { carried_out: !then.is_empty(), ..record };
+        match self.keep_with(kept, record.clone(), then).await {
+            // The Task has gone its own way, as somebody steers it beside the session. The message counts all the same.
+            Err(MacpFault::Trouble(refused)) if record.carried_out && is_final(&refused) => {
+                let record = MacpRecord { carried_out: false, ..record };
+                self.keep_with(kept, record, Vec::new()).await
+            }
+            kept => kept,
+        }
+    }
+
+    /// Keeps a record with these commands, or carries out what it means afterwards.
+    async fn keep_with(
+        &self,
+        kept: &mut CachedSession,
+        record: MacpRecord,
+        then: Vec<Command>,
     ) -> MacpResult<bool> {
         let Some(version) = kept.version else { return Ok(false) };
-        match facts::keep(&self.client, &kept.task, version, &record).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(MacpFault::Trouble(refused)) if has_ended(&refused) => {
-                kept.is_cut_off = true;
-                let message = "the task of the session has been ended";
-                return Err(MacpRefusal::new(MacpCode::SessionNotOpen, message).into());
-            }
-            Err(fault) => return Err(fault),
-        }
-        kept.take(record)?;
-        self.note_due(kept);
+        let written = facts::keep(&self.client, &kept.task, version, &record, then).await;
+        let Ok(Some(version)) = written else {
+            kept.is_behind = true;
+            return match written {
+                Ok(_) => Ok(false),
+                Err(MacpFault::Trouble(refused)) if has_ended(&refused) => {
+                    kept.is_cut_off = true;
+                    let message = "the task of the session has been ended";
+                    Err(MacpRefusal::new(MacpCode::SessionNotOpen, message).into())
+                }
+                Err(fault) => Err(fault),
+            };
+        };
+        self.take(kept, record, version)?;
         self.carry_out(kept).await?;
         Ok(true)
+    }
+
+    /// Takes a record that is kept, at the version that the Task has with it.
+    pub(super) fn take(
+        &self,
+        kept: &mut CachedSession,
+        record: MacpRecord,
+        version: u64,
+    ) -> MacpResult<()> {
+        kept.take(record)?;
+        (kept.version, kept.through) = (Some(version), version);
+        self.gateway.macp.note_due(kept);
+        Ok(())
     }
 
     /// Whether the Task has ended, or is ending.

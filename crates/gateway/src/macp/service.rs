@@ -280,7 +280,8 @@ impl<B: Backend> MacpRuntimeService for MacpService<B> {
                 format!("there is no policy {id:?}; ListPolicies names those that are there");
             to_status(&MacpRefusal::new(MacpCode::UnknownPolicyVersion, message))
         };
-        let policy = self.0.settings.policies.get(id).ok_or_else(none)?;
+        let policies = self.0.settings.policies.now();
+        let policy = policies.get(id).ok_or_else(none)?;
         let policy_descriptor = Some(policy.descriptor(self.0.gateway.macp.begun_ms));
         Ok(Response::new(GetPolicyResponse { policy_descriptor }))
     }
@@ -291,8 +292,8 @@ impl<B: Backend> MacpRuntimeService for MacpService<B> {
     ) -> Result<Response<ListPoliciesResponse>, Status> {
         self.0.caller(request.extensions()).map_err(|it| to_status(&it))?;
         let (mode, begun_ms) = (&request.get_ref().mode, self.0.gateway.macp.begun_ms);
-        let policies = self.0.settings.policies.list(mode);
-        let descriptors = policies.map(|policy| policy.descriptor(begun_ms)).collect();
+        let policies = self.0.settings.policies.now();
+        let descriptors = policies.list(mode).map(|policy| policy.descriptor(begun_ms)).collect();
         Ok(Response::new(ListPoliciesResponse { descriptors }))
     }
 }

@@ -15,8 +15,8 @@ use tenure_macp::{
 use super::cached::{CachedSession, task_of};
 use super::effects::{policy, shortened};
 use super::serve::{ServedSessions, contended};
-use super::status::MacpResult;
-use super::{MACP_POOL, now_ms};
+use super::status::{MacpFault, MacpResult};
+use super::{MACP_POOL, facts, now_ms};
 use crate::Backend;
 
 /// The protocol of the Tasks, and the label by which they are found.
@@ -46,13 +46,28 @@ impl<B: Backend> ServedSessions<B> {
     pub(super) async fn start(&self, envelope: &Envelope) -> MacpResult<Ack> {
         let now = now_ms();
         if !is_session_id(&envelope.session_id) {
-            open(envelope, None, &self.settings.policies, now)?; // It says what is wrong.
+            open(envelope, None, &self.settings.policies.now(), now)?; // It says what is wrong.
         }
         let known = self.known(&envelope.session_id)?;
         let mut kept = known.lock().await;
+        // A session that this gateway has never seen is most likely a new one: if it is, nothing has to be read.
+        if kept.is_behind
+            && kept.session.is_none()
+            && let Ok(MacpOpening::Accept(record)) =
+                open(envelope, None, &self.settings.policies.now(), now_ms())
+        {
+            MacpSession::begin(&record)?;
+            match self.begin(&mut kept, envelope, *record).await {
+                Ok(true) => return Ok(acknowledge(envelope, SessionState::Open, false, now_ms())),
+                // There is one, and it may have ended: it is judged by what is kept of it.
+                Ok(false) | Err(MacpFault::Refused(_)) => kept.is_cut_off = false,
+                Err(trouble) => return Err(trouble),
+            }
+        }
         for _ in 0..TRIES_MAX {
             self.catch_up(&mut kept).await?;
-            let opening = open(envelope, kept.session.as_ref(), &self.settings.policies, now_ms())?;
+            let opening =
+                open(envelope, kept.session.as_ref(), &self.settings.policies.now(), now_ms())?;
             let record = match opening {
                 MacpOpening::Duplicate(state) => {
                     return Ok(acknowledge(envelope, state, true, now_ms()));
@@ -75,25 +90,37 @@ impl<B: Backend> ServedSessions<B> {
         record: MacpRecord,
     ) -> MacpResult<bool> {
         match kept.version {
-            None => {
-                let input = self.task(&kept.task, envelope)?;
-                let command_id = CommandId::new(CREATES).map_err(Rejection::from)?;
-                match self.client.create_as(command_id, input).await {
-                    Ok(made) => kept.version = Some(made.version),
-                    Err(refused)
-                        if matches!(
-                            refused.code,
-                            Code::TaskIdConflict | Code::IdempotencyConflict
-                        ) =>
-                    {
-                        return Ok(false); // Somebody else has made it just now.
-                    }
-                    Err(refused) => return Err(refused.into()),
-                }
+            None => self.create(kept, envelope, record).await,
+            Some(_) => {
+                self.check_draft(&kept.task).await?;
+                self.keep(kept, record, None).await
             }
-            Some(_) => self.check_draft(&kept.task).await?,
         }
-        self.keep(kept, record).await
+    }
+
+    /// Makes the Task with the start as its first fact. False: somebody else has made it just now.
+    async fn create(
+        &self,
+        kept: &mut CachedSession,
+        envelope: &Envelope,
+        record: MacpRecord,
+    ) -> MacpResult<bool> {
+        let fact = facts::fact(&self.client, &kept.task, &record).await?;
+        let input = CreateTask { facts: vec![fact], ..self.task(&kept.task, envelope)? };
+        let command_id = CommandId::new(CREATES).map_err(Rejection::from)?;
+        match self.client.create_as(command_id, input).await {
+            Ok(made) => {
+                self.take(kept, record, made.version)?;
+                kept.is_behind = false;
+                Ok(true)
+            }
+            Err(refused)
+                if matches!(refused.code, Code::TaskIdConflict | Code::IdempotencyConflict) =>
+            {
+                Ok(false)
+            }
+            Err(refused) => Err(refused.into()),
+        }
     }
 
     /// A Task that has no start yet must be one that a gateway made, which then died.

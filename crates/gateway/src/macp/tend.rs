@@ -1,8 +1,14 @@
 //! [`tend`]: ends sessions whose time is over, and carries out what a gateway that died has left.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::BoxStream as Items;
+use futures::{StreamExt as _, stream};
+use tenure_core::{Code, Rejection};
+use tenure_ports::ClientPort as _;
+use tenure_ports::client::Changed;
 use tokio::time::{Instant, sleep_until};
 
 use super::now_ms;
@@ -25,20 +31,34 @@ pub(crate) async fn tend<B: Backend>(gateway: Arc<Gateway<B>>) {
     let mut look_at = Instant::now();
     loop {
         let opened = ServedSessions::open(Arc::clone(&gateway), Arc::clone(&settings)).await;
-        let tended = match opened {
-            Ok(sessions) => sessions.tend_until(&mut look_at).await,
+        let Err(fault) = (match opened {
+            Ok(sessions) => sessions.tend_all(&mut look_at).await,
             Err(fault) => Err(fault),
-        };
-        if let Err(fault) = tended {
-            tracing::debug!(?fault, "sessions of MACP are looked after a little later");
-            tokio::time::sleep(PAUSE).await;
-        }
+        });
+        tracing::debug!(?fault, "sessions of MACP are looked after a little later");
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
 impl<B: Backend> ServedSessions<B> {
+    /// Looks after all sessions until something goes wrong.
+    async fn tend_all(&self, look_at: &mut Instant) -> MacpResult<Infallible> {
+        // Only where pools take part, somebody else than a gateway does something to the Tasks.
+        let mut changes = match self.settings.policies.now().pools().is_empty() {
+            true => stream::pending().boxed(),
+            false => self.client.port().changes(None).await?.boxed(),
+        };
+        loop {
+            self.tend_until(look_at, &mut changes).await?;
+        }
+    }
+
     /// Looks after what is due, and waits for what is next.
-    async fn tend_until(&self, look_at: &mut Instant) -> MacpResult<()> {
+    async fn tend_until(
+        &self,
+        look_at: &mut Instant,
+        changes: &mut Items<'static, Changed>,
+    ) -> MacpResult<()> {
         for id in self.gateway.macp.take_due(now_ms()) {
             self.tend_one(&id).await;
         }
@@ -56,6 +76,13 @@ impl<B: Backend> ServedSessions<B> {
         tokio::select! {
             () = sleep_until(next.unwrap_or(*look_at).min(*look_at)) => {}
             () = self.gateway.macp.sooner.notified() => {}
+            changed = changes.next() => {
+                let gone = || Rejection::new(Code::Unavailable, "nothing is heard of the sessions any more");
+                let changed = changed.ok_or_else(gone)?;
+                if let Some(id) = self.gateway.macp.pooled(&changed.task_id) {
+                    self.tend_one(&id).await;
+                }
+            }
         }
         Ok(())
     }

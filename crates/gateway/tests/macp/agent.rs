@@ -31,9 +31,14 @@ pub(crate) struct Wire(pub(crate) MacpRuntimeServiceClient<Channel>);
 
 impl Wire {
     pub(crate) async fn to(address: SocketAddr) -> Self {
+        Self::try_to(address).await.unwrap()
+    }
+
+    /// None while nobody is there.
+    pub(crate) async fn try_to(address: SocketAddr) -> Option<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-        let channel = endpoint.connect().await.unwrap();
-        Self(MacpRuntimeServiceClient::new(channel).max_encoding_message_size(8 << 20))
+        let channel = endpoint.connect().await.ok()?;
+        Some(Self(MacpRuntimeServiceClient::new(channel).max_encoding_message_size(8 << 20)))
     }
 }
 

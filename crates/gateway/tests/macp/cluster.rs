@@ -16,20 +16,29 @@ use crate::site::{Served, serve, settings};
 
 const PARTITIONS: u32 = 4;
 
-async fn node(nats: &str, redis: &str, name: &str) -> Node {
+pub(crate) fn node_settings(nats: &str, redis: &str, name: &str) -> Settings {
     let (name, pool) = (Token::new(name).unwrap(), "default".parse().unwrap());
     let mut settings = Settings::new(Nats::at(nats.to_owned()), redis.to_owned(), name, pool);
     settings.partitions = PARTITIONS;
-    let node = Node::start(settings).await.unwrap();
-    let since = Instant::now();
-    while node.served().len() < PARTITIONS as usize {
-        assert!(since.elapsed() < Duration::from_secs(30), "the node owns everything soon");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    settings
+}
+
+async fn node(nats: &str, redis: &str, name: &str) -> Node {
+    let node = Node::start(node_settings(nats, redis, name)).await.unwrap();
+    owns_all(&node).await;
     node
 }
 
-async fn gateway(nats: &str) -> Served {
+/// Waits until the node serves everything.
+pub(crate) async fn owns_all(node: &Node) {
+    let since = Instant::now();
+    while node.served().len() < PARTITIONS as usize {
+        assert!(since.elapsed() < Duration::from_secs(60), "the node owns everything soon");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+pub(crate) async fn gateway(nats: &str) -> Served {
     let name = Token::new("gateway").unwrap();
     let session = SessionId::new("main").unwrap();
     serve(NatsBackend::new(NatsSettings::new(nats), name, session).unwrap(), settings(), None).await
@@ -67,7 +76,7 @@ async fn a_session_outlives_its_node_and_its_gateway() {
     assert_eq!(ended.status, TaskStatus::Completed);
 }
 
-async fn client(nats: &str) -> tenure_sdk::client::Client<tenure_sdk::nats::NatsClient> {
+pub(crate) async fn client(nats: &str) -> tenure_sdk::client::Client<tenure_sdk::nats::NatsClient> {
     use tenure_gateway::Backend as _;
     use tenure_gateway::identity::Identity;
     let (name, session) = (Token::new("gateway").unwrap(), SessionId::new("main").unwrap());

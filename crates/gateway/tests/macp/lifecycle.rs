@@ -83,6 +83,25 @@ async fn a_session_whose_time_is_over_ends_by_itself() {
     assert_eq!(planner.refused(&session, "TaskRequest", &request("")).await, "SESSION_NOT_OPEN");
 }
 
+/// MACP-18, L-07: a session that asks for a lease ends when its assignee is silent for longer, though nobody asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_assignee_is_silent_ends_by_itself() {
+    let site = Site::open().await;
+    let gateway = site.gateway().await;
+    let (planner, ann) = (gateway.agent("planner").await, gateway.agent("ann").await);
+    let configuration_version = "tenure.lease.1s".into();
+    let leased = SessionStartPayload { configuration_version, ..start(&["ann"]) };
+    let session = planner.starts(leased).await;
+    planner.says(&session, "TaskRequest", &request("ann")).await;
+    ann.says(&session, "TaskAccept", &accept()).await;
+    ann.says(&session, "TaskUpdate", &update(0.5)).await;
+    site.is_cancelled(&session).await;
+    assert_eq!(planner.state(&session).await, SessionState::Expired);
+    let view = site.client().get(&session.parse().unwrap()).await.unwrap();
+    let why = format!("{view:?}");
+    assert!(why.contains("session_expired") && why.contains("lease of 1 s"), "{why}");
+}
+
 /// A gateway ends the sessions that another one has left when it begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_gateway_ends_what_is_over() {

@@ -5,10 +5,14 @@
 mod agent;
 mod callers;
 mod cluster;
+mod errands;
+mod killed;
 mod lifecycle;
 mod lists;
 mod messages;
 mod others;
+mod policies;
+mod pools;
 mod repair;
 #[allow(dead_code)] // Other tests use more of it.
 #[path = "../../../cluster/tests/real/servers.rs"]

@@ -1,10 +1,12 @@
 //! Gateways that die between a fact and its effect, and several gateways at one session.
 
+use tenure_core::Event;
 use tenure_core::command::KeepFact;
 use tenure_core::record::Value;
 use tenure_core::status::{FactKind, StepStatus, TaskStatus};
 use tenure_macp::pb::Envelope;
 use tenure_macp::{MacpDecision, MacpRecord, MacpSession, MacpSteer, SessionState, replay};
+use tenure_ports::ClientPort as _;
 
 use crate::agent::{Agent, accept, commit, complete, now_ms, request, start, update};
 use crate::site::{LocalClient, Site};
@@ -22,7 +24,7 @@ async fn fold(client: &LocalClient, session: &str) -> MacpSession {
 
 async fn keep(client: &LocalClient, session: &str, record: &MacpRecord) {
     let payload = Value::inline("application/x-protobuf", record.to_bytes());
-    let fact = KeepFact { key: "x".into(), kind: FactKind::MacpEnvelope, payload };
+    let fact = KeepFact::alone(FactKind::MacpEnvelope, "x".into(), payload);
     client.keep_fact(&session.parse().unwrap(), fact).await.unwrap();
 }
 
@@ -67,6 +69,50 @@ async fn the_next_message_carries_out_what_was_kept() {
     let ack = planner.send(ends).await;
     assert_eq!((ack.duplicate, ack.session_state()), (true, SessionState::Resolved));
     assert_eq!(client.get(&task).await.unwrap().task.native_status, TaskStatus::Completed);
+}
+
+/// FACT-02, MACP-15: a message and what it means for the Task are one commit, so no gateway dies between them; and a
+/// gateway that knows the session asks for nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_one_commit() {
+    let site = Site::open().await;
+    let (client, gateway) = (site.client(), site.gateway().await);
+    let (planner, ann) = (gateway.agent("planner").await, gateway.agent("ann").await);
+    let session = planner.starts(start(&["ann"])).await;
+    planner.says(&session, "TaskRequest", &request("ann")).await;
+    ann.says(&session, "TaskAccept", &accept()).await;
+    ann.says(&session, "TaskUpdate", &update(0.5)).await;
+    ann.says(&session, "TaskComplete", &complete(b"1")).await;
+    planner.says(&session, "Commitment", &commit("task.completed", true)).await;
+    let commits = client.port().log(&session.parse().unwrap(), 0).await.unwrap().commits;
+    let is_fact = |event: &Event| event.body.event_type() == "task_fact";
+    let facts = commits.iter().map(|it| it.events.iter().filter(|e| is_fact(e)).count());
+    assert_eq!(facts.collect::<Vec<_>>(), [1, 1, 1, 1, 1, 1]);
+    let done = records(&client, &session).await.iter().map(|it| it.carried_out).collect::<Vec<_>>();
+    assert_eq!(done, [false, true, true, true, true, true]);
+}
+
+/// MACP-15: a message that the Task refuses to follow, as somebody steers it beside the session, is accepted all the
+/// same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_counts_whoever_steers_beside() {
+    let site = Site::open().await;
+    let (client, gateway) = (site.client(), site.gateway().await);
+    let (planner, ann) = (gateway.agent("planner").await, gateway.agent("ann").await);
+    let session = planner.starts(start(&["ann"])).await;
+    let task = session.parse().unwrap();
+    planner.says(&session, "TaskRequest", &request("ann")).await;
+    client.pause(&task, "beside").await.unwrap();
+    ann.says(&session, "TaskAccept", &accept()).await;
+    assert_eq!(fold(&client, &session).await.assignee(), Some("ann"));
+    assert!(!records(&client, &session).await[2].carried_out);
+    assert_eq!(client.get(&task).await.unwrap().attempts.len(), 0);
+
+    // The next gateway finds it, and carries it out before the next message.
+    client.resume(&task, "beside").await.unwrap();
+    let second = site.gateway().await;
+    second.agent("ann").await.says(&session, "TaskUpdate", &update(0.5)).await;
+    assert_eq!(client.get(&task).await.unwrap().attempts.len(), 1);
 }
 
 /// A gateway that begins carries out what another one has left, though nobody sends anything.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use futures::channel::mpsc::UnboundedReceiver;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tenure_core::id::{AgentId, SessionId};
@@ -14,7 +15,8 @@ use tenure_gateway::server::{HttpServer, ServerSettings};
 use tenure_gateway::{Backend, EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
 use tenure_macp::MacpPolicies;
-use tenure_scheduler::{ClientLink, Config, Scheduler};
+use tenure_ports::bus::Delivery;
+use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_testkit::{MemoryBlobs, MemoryJournal};
 use tokio::runtime::Handle;
@@ -28,6 +30,9 @@ pub(crate) const SESSION: &str = "agents";
 
 /// A client in this process.
 pub(crate) type LocalClient = Client<ClientLink<MemoryJournal, MemoryLeases>>;
+
+/// A worker in this process.
+pub(crate) type LocalWorker = WorkerLink<MemoryJournal, MemoryLeases>;
 
 /// The policies of all gateways.
 const POLICIES: &str = r#"[
@@ -85,6 +90,15 @@ impl Site {
         serve(EmbeddedBackend::new(self.scheduler.clone(), None), macp, callers).await
     }
 
+    /// A worker of a pool.
+    pub(crate) fn join(
+        &self,
+        name: &str,
+        pool: &str,
+    ) -> (LocalWorker, UnboundedReceiver<Delivery>) {
+        self.scheduler.join(name.parse().unwrap(), pool.parse().unwrap(), None).unwrap()
+    }
+
     /// Somebody who steers Tasks beside the sessions.
     pub(crate) fn client(&self) -> LocalClient {
         self.client_in(SESSION)
@@ -115,7 +129,7 @@ impl Served {
 pub(crate) fn settings() -> MacpSettings {
     MacpSettings {
         trusts_tokens: true,
-        policies: MacpPolicies::parse(POLICIES).unwrap(),
+        policies: MacpPolicies::parse(POLICIES).unwrap().into(),
         ..MacpSettings::new(SessionId::new(SESSION).unwrap())
     }
 }

@@ -186,6 +186,7 @@ fn a_record_must_fit_the_state() {
             accepted_at_ms: START,
             sender: PLANNER.into(),
             change: Some(change),
+            carried_out: false,
         };
         let mut after = session.clone();
         let error = after.apply(&record).unwrap_err();

@@ -152,6 +152,9 @@ impl Pair {
         match (decision, outcome) {
             (Ok(MacpDecision::Duplicate(state)), Ok(StepOutcome::Duplicate)) => {
                 note(counts, "duplicate");
+                if envelope.message_id.len() > 128 {
+                    note(counts, "duplicate of a long id");
+                }
                 self.same_state(state)?;
             }
             (Ok(MacpDecision::Accept(accepted)), Ok(StepOutcome::Accepted { state, .. })) => {

@@ -174,10 +174,10 @@ impl Draw {
 
     fn id(&mut self) -> String {
         if self.next_id > 0 && self.rng.one_in(12) {
-            return format!("m{}", self.rng.below(self.next_id));
+            return id_of(self.rng.below(self.next_id));
         }
         self.next_id += 1;
-        format!("m{}", self.next_id - 1)
+        id_of(self.next_id - 1)
     }
 
     fn envelope(&mut self, message_type: &str, sender: &str, payload: Vec<u8>) -> Envelope {
@@ -438,5 +438,15 @@ impl Draw {
             }
         }
         payload
+    }
+}
+
+/// The id of a message by its number. Some are longer than what tenure-macp remembers as it is, and differ at their end
+/// alone.
+fn id_of(number: u64) -> String {
+    match number % 5 {
+        3 => format!("{number:m>128}"),
+        4 => format!("{number:m>129}"),
+        _ => format!("m{number}"),
     }
 }

@@ -40,6 +40,7 @@ const NEEDED: &[&str] = &[
     "committed negatively",
     "committed without a report",
     "duplicate",
+    "duplicate of a long id",
     "refused FORBIDDEN",
     "refused INVALID_ENVELOPE",
     "refused SESSION_NOT_OPEN",

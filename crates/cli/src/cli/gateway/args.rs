@@ -60,6 +60,8 @@ impl HttpArgs {
             agents: AgentsOnFile::read(self.agents.clone())?,
             #[cfg(feature = "grpc")]
             macp: self.grpc.macp(self.http_callers.is_some())?,
+            #[cfg(feature = "grpc")]
+            macp_policies: self.grpc.macp_policies.clone(),
         })
     }
 

@@ -29,6 +29,15 @@ pub(crate) struct GrpcArgs {
     #[arg(long, value_name = "FILE", env = "TENURE_MACP_POLICIES")]
     pub(crate) macp_policies: Option<PathBuf>,
 
+    /// Pool whose workers may be given tasks of MACP sessions, as POOL or POOL/HANDLER (repeatable)
+    #[arg(
+        long = "macp-pool",
+        value_name = "POOL",
+        env = "TENURE_MACP_POOLS",
+        value_delimiter = ','
+    )]
+    pub(crate) macp_pools: Vec<String>,
+
     /// Take the token of a caller of MACP as its name: to try things out on this machine
     #[arg(long, env = "TENURE_MACP_TRUST_TOKENS")]
     pub(crate) macp_trust_tokens: bool,
@@ -42,6 +51,9 @@ pub(crate) struct SpokenHere {
     /// How MACP is served.
     #[cfg(feature = "grpc")]
     pub(crate) macp: Option<tenure_gateway::macp::MacpSettings>,
+    /// Where its policies stand.
+    #[cfg(feature = "grpc")]
+    pub(crate) macp_policies: Option<PathBuf>,
 }
 
 impl SpokenHere {
@@ -55,6 +67,49 @@ impl SpokenHere {
             ..usual
         }
     }
+
+    /// Whether it has policies on file, which can be read again.
+    pub(super) fn has_policies(&self) -> bool {
+        #[cfg(feature = "grpc")]
+        return self.macp.is_some() && self.macp_policies.is_some();
+        #[cfg(not(feature = "grpc"))]
+        false
+    }
+
+    /// The policies of MACP on file, if there is a file.
+    #[cfg(feature = "grpc")]
+    pub(super) fn policies(&self) -> Option<PoliciesOnFile> {
+        let served = self.macp.as_ref()?.policies.clone();
+        let path = self.macp_policies.clone()?;
+        Some(PoliciesOnFile { path, served })
+    }
+}
+
+/// The policies of MACP in their file, and as they are served.
+#[cfg(feature = "grpc")]
+#[derive(Debug)]
+pub(super) struct PoliciesOnFile {
+    path: PathBuf,
+    served: tenure_gateway::macp::ServedPolicies,
+}
+
+#[cfg(feature = "grpc")]
+impl PoliciesOnFile {
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// It cannot be used, and the policies are as they were.
+    pub(super) fn reload(&self) -> Result<(), Failure> {
+        self.served.replace(read_policies(&self.path)?);
+        Ok(())
+    }
+}
+
+#[cfg(feature = "grpc")]
+fn read_policies(file: &std::path::Path) -> Result<tenure_gateway::macp::MacpPolicies, Failure> {
+    let named = |why: String| usage(&format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|it| named(it.to_string()))?;
+    tenure_gateway::macp::read_policies(&text).map_err(named)
 }
 
 impl GrpcArgs {
@@ -64,9 +119,11 @@ impl GrpcArgs {
             ("--grpc", self.grpc.is_some()),
             ("--macp", self.macp.is_some()),
             ("--macp-policies", self.macp_policies.is_some()),
+            ("--macp-pool", !self.macp_pools.is_empty()),
             ("--macp-trust-tokens", self.macp_trust_tokens),
         ];
-        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+        // The first of those that go with another says what is wrong.
+        options.into_iter().rev().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
 
     /// Refuses options where nothing is served.
@@ -95,10 +152,8 @@ impl GrpcArgs {
             Some(option) if self.grpc.is_none() => {
                 Err(usage(&format!("{option} goes with --grpc")))
             }
-            _ if self.macp.is_none()
-                && (self.macp_policies.is_some() || self.macp_trust_tokens) =>
-            {
-                Err(usage("--macp-policies and --macp-trust-tokens go with --macp"))
+            Some(option) if self.macp.is_none() && option != "--grpc" => {
+                Err(usage(&format!("{option} goes with --macp")))
             }
             _ => Ok(()),
         }
@@ -113,7 +168,7 @@ impl GrpcArgs {
         &self,
         asks_for_login: bool,
     ) -> Result<Option<tenure_gateway::macp::MacpSettings>, Failure> {
-        use tenure_gateway::macp::{MacpSettings, read_policies};
+        use tenure_gateway::macp::{MacpPolicies, MacpSettings, read_pool};
         let Some(session) = self.macp.clone() else { return Ok(None) };
         if self.macp_trust_tokens && asks_for_login {
             let message = "--macp-trust-tokens does not go with --http-callers: those callers have tokens of their own";
@@ -121,13 +176,13 @@ impl GrpcArgs {
         }
         let usual = MacpSettings::new(session);
         let policies = match &self.macp_policies {
-            None => usual.policies,
-            Some(file) => {
-                let named = |why: String| usage(&format!("{}: {why}", file.display()));
-                let text = std::fs::read_to_string(file).map_err(|it| named(it.to_string()))?;
-                read_policies(&text).map_err(named)?
-            }
+            None => MacpPolicies::default(),
+            Some(file) => read_policies(file)?,
         };
+        let pools: Result<Vec<_>, String> =
+            self.macp_pools.iter().map(|it| read_pool(it)).collect();
+        let pools = pools.map_err(|why| usage(&format!("--macp-pool: {why}")))?;
+        let policies = policies.with_pools(pools).into();
         Ok(Some(MacpSettings { policies, trusts_tokens: self.macp_trust_tokens, ..usual }))
     }
 }
@@ -177,5 +232,38 @@ mod tests {
         };
         assert!(policies("[]").unwrap().is_some());
         assert!(policies("{}").unwrap_err().message.contains("policies.json"));
+        let pools = |name: &str| {
+            GrpcArgs { macp_pools: vec![name.into()], ..given() }.macp(false).map(Option::unwrap)
+        };
+        assert_eq!(pools("sales/report").unwrap().policies.now().pools().len(), 1);
+        assert!(pools("a b").unwrap_err().message.contains("--macp-pool"));
+    }
+
+    /// Policies that are read again count for sessions from then on. A file that cannot be used changes nothing.
+    #[cfg(feature = "grpc")]
+    #[test]
+    fn policies_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policies.json");
+        let write = |names: &[&str]| {
+            let policy = |name: &&str| serde_json::json!({"policy_id": name, "mode": "*", "schema_version": 1, "rules": {}});
+            let all: Vec<_> = names.iter().map(policy).collect();
+            std::fs::write(&file, serde_json::to_string(&all).unwrap()).unwrap();
+        };
+        write(&["one"]);
+        let (macp_policies, macp_pools) = (Some(file.clone()), vec!["sales".to_owned()]);
+        let macp =
+            GrpcArgs { macp_policies: macp_policies.clone(), macp_pools, ..given() }.macp(false);
+        let spoken = SpokenHere { macp: macp.unwrap(), macp_policies, ..SpokenHere::default() };
+        let (policies, served) = (spoken.policies().unwrap(), spoken.macp.unwrap().policies);
+        let has = |name: &str| served.now().get(name).is_some();
+        write(&["one", "two"]);
+        assert!(has("one") && !has("two"));
+        policies.reload().unwrap();
+        assert!(has("one") && has("two"));
+        assert_eq!(served.now().pools().len(), 1, "the pools stay");
+        std::fs::write(&file, "[").unwrap();
+        assert!(policies.reload().unwrap_err().message.contains("policies.json"));
+        assert!(has("one") && has("two"));
     }
 }

@@ -17,6 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+#[cfg(feature = "grpc")]
+use super::grpc::PoliciesOnFile;
 use super::grpc::SpokenHere;
 use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure, output};
@@ -48,6 +50,8 @@ struct Listening {
 struct HostFiles {
     server: ServerFiles,
     agents: AgentsOnFile,
+    #[cfg(feature = "grpc")]
+    policies: Option<PoliciesOnFile>,
 }
 
 impl HostFiles {
@@ -56,6 +60,10 @@ impl HostFiles {
         say_if_wrong("callers and certificates", self.server.reload().map_err(Failure::from));
         if self.agents.has_file() {
             say_if_wrong("agents", self.agents.reload());
+        }
+        #[cfg(feature = "grpc")]
+        if let Some(policies) = &self.policies {
+            say_if_wrong("policies of MACP", policies.reload());
         }
     }
 }
@@ -92,14 +100,22 @@ impl HttpHost {
             runtime.block_on(async {
                 let is_tls = settings.tls.is_some();
                 let asks_for_login = settings.identities.is_some();
-                let has_files = is_tls || asks_for_login || spoken.agents.has_file();
+                let has_files =
+                    is_tls || asks_for_login || spoken.agents.has_file() || spoken.has_policies();
                 let server = match bind(settings).await {
                     Ok(server) => server,
                     Err(error) => return drop(tell.send(Err(error.into()))),
                 };
+                #[cfg(feature = "grpc")]
+                let policies = spoken.policies();
                 let usual = spoken.settings(GatewaySettings::new(session));
                 let agents = spoken.agents;
-                let files = has_files.then(|| HostFiles { server: server.files(), agents });
+                let files = has_files.then(|| HostFiles {
+                    server: server.files(),
+                    agents,
+                    #[cfg(feature = "grpc")]
+                    policies,
+                });
                 let addresses = server.addresses();
                 if let Some(address) = server.grpc_address() {
                     output::say(format_args!("gRPC is spoken at {address}"));
@@ -133,8 +149,8 @@ impl HttpHost {
         }
     }
 
-    /// Reads callers, certificates and agents again at each SIGHUP, and ends only if it cannot listen for that
-    /// signal. Without such files SIGHUP ends the process, as it does when a terminal is closed.
+    /// Reads callers, certificates, agents and policies again at each SIGHUP, and ends only if it cannot listen for
+    /// that signal. Without such files SIGHUP ends the process, as it does when a terminal is closed.
     pub(crate) async fn reads_again(&self) -> Failure {
         let Some(files) = &self.listening.files else { return pending().await };
         let mut again = match signal(SignalKind::hangup()) {

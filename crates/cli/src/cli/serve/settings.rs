@@ -204,6 +204,15 @@ struct GivenSettings {
     #[arg(long, value_name = "FILE", env = "TENURE_MACP_POLICIES")]
     macp_policies: Option<PathBuf>,
 
+    /// Pool whose workers may be given tasks of MACP sessions, as POOL or POOL/HANDLER (repeatable)
+    #[arg(
+        long = "macp-pool",
+        value_name = "POOL",
+        env = "TENURE_MACP_POOLS",
+        value_delimiter = ','
+    )]
+    macp_pools: Option<Vec<String>>,
+
     /// Take the token of a caller of MACP as its name: to try things out on this machine
     #[arg(long, env = "TENURE_MACP_TRUST_TOKENS")]
     macp_trust_tokens: bool,
@@ -314,6 +323,7 @@ impl GivenSettings {
             grpc: self.grpc.or(other.grpc),
             macp: self.macp.or(other.macp),
             macp_policies: self.macp_policies.or(other.macp_policies),
+            macp_pools: self.macp_pools.or(other.macp_pools),
             macp_trust_tokens: self.macp_trust_tokens || other.macp_trust_tokens,
             gateway_user: self.gateway_user.or(other.gateway_user),
             gateway_password: self.gateway_password.or(other.gateway_password),
@@ -328,6 +338,7 @@ impl GivenSettings {
             grpc: self.grpc,
             macp: self.macp,
             macp_policies: self.macp_policies,
+            macp_pools: self.macp_pools.unwrap_or_default(),
             macp_trust_tokens: self.macp_trust_tokens,
         };
         if self.http.is_none() {

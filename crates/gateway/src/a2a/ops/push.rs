@@ -199,7 +199,7 @@ fn check_size(config: &A2aPushConfig) -> Result<(), A2aError> {
 }
 
 fn fact(id: &str, json: Vec<u8>) -> KeepFact {
-    KeepFact { key: id.into(), kind: FactKind::A2aPushConfig, payload: Value::json(json) }
+    KeepFact::alone(FactKind::A2aPushConfig, id.into(), Value::json(json))
 }
 
 fn labels(task: &TaskId, id: &str) -> Labels {
