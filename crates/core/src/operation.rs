@@ -78,4 +78,21 @@ pub trait TaskQuery: Query {
         known: &Known<'_>,
         limits: &Limits,
     ) -> Result<Self::Output, Rejection>;
+
+    /// As [`read`](Self::read), for a caller to whom at most so many bytes can be sent. A query whose
+    /// answer may be far longer gives the shortened one at once: to make all of it would cost as much as the Task
+    /// is long, only to leave it out (CTRL-06).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_within(
+        &self,
+        task: &View<'_>,
+        caller: &Caller,
+        known: &Known<'_>,
+        limits: &Limits,
+        _max_bytes: usize,
+    ) -> Result<Self::Output, Rejection> {
+        self.read(task, caller, known, limits)
+    }
 }

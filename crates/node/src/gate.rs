@@ -13,7 +13,7 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, Message};
@@ -40,8 +40,10 @@ use crate::bus::send;
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::intake::WaitingBytes;
+use crate::lanes::{ReadBudgets, ReadLanes, ReadTurn};
 use crate::links::Links;
 use crate::published::PublishedMarks;
+use crate::read_threads::ReadThreads;
 use crate::refused::RefusedWorkers;
 
 /// What a node needs to handle messages.
@@ -53,6 +55,16 @@ pub(crate) struct Gate {
     pub(crate) fence: Fence,
     pub(crate) control: Client,
     pub(crate) intake: Client,
+    /// The connection of what workers read.
+    pub(crate) lookups: Client,
+    /// Where reads are answered.
+    pub(crate) read_threads: ReadThreads,
+    /// Whose read is next.
+    pub(crate) parts: Arc<ReadLanes>,
+    /// Whose read of a whole log, or of all Tasks, is next.
+    pub(crate) whole: Arc<ReadLanes>,
+    /// How much each principal may read.
+    pub(crate) budgets: Arc<ReadBudgets>,
     pub(crate) cluster: ClusterName,
     pub(crate) node: Token,
     pub(crate) partitions: u32,
@@ -226,6 +238,7 @@ impl Gate {
         while bytes.is_err() && answer.ok.as_mut().is_some_and(&mut shorten) {
             bytes = encode(&answer);
         }
+        asked.sent.fetch_add(bytes.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
         say_bytes(asked.client, asked.reply, bytes).await;
         if let Some(observer) = self.scheduler.observer().filter(|_| !asked.may_wait) {
             observer.answered(asked.operation, asked.since.elapsed(), refused);
@@ -235,6 +248,22 @@ impl Gate {
 
 /// How long a caller may wait while its request is recorded: less than callers wait for an answer.
 const SETTLES: Duration = Duration::from_secs(4);
+
+/// How long a read may take whose caller does not say for how long it waits.
+const READ_MAX: Duration = Duration::from_secs(30);
+
+/// A read that has had its turn, for as long as its caller waits for the answer. None: that time is over.
+async fn read_in_turn<T>(
+    turn: &ReadTurn,
+    asked: &PartitionCall<'_>,
+    within: Duration,
+    read: impl Future<Output = T>,
+) -> Option<T> {
+    let left = within.saturating_sub(asked.since.elapsed());
+    let read = timeout(left, turn.metered(read)).await.ok();
+    turn.note_sent(asked.sent.load(Ordering::Relaxed));
+    read
+}
 
 /// What becomes of a command. If the log does not answer in time, the answer is that nobody knows
 /// yet (WAL-09).
@@ -266,6 +295,8 @@ struct PartitionCall<'a> {
     may_wait: bool,
     /// When the request came.
     since: Instant,
+    /// How many bytes were sent for it.
+    sent: AtomicUsize,
 }
 
 /// Sends an answer; if it is too long, sends a refusal instead.

@@ -26,11 +26,13 @@ use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists, OutputRequests};
 use crate::intake::WaitingBytes;
+use crate::lanes::{ReadBudgets, ReadLanes};
 use crate::links::Links;
 use crate::malformed::watch_malformed;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
 use crate::published::{self, PublishedMarks};
+use crate::read_threads::ReadThreads;
 use crate::refused::RefusedWorkers;
 use crate::settings::Settings;
 use crate::start::{Servers, StartError, blobs, journal, leases, servers, unreachable_at};
@@ -74,7 +76,7 @@ impl Node {
     /// this waits for them; dropping the future gives up.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let (name, cluster) = (settings.cluster.key_prefix(), settings.cluster.clone());
-        let Servers { log, control, intake } = servers(&settings).await?;
+        let Servers { log, control, intake, lookups } = servers(&settings).await?;
         let journal = journal(&settings, &log).await?;
         let leases = leases(&settings, &name, &journal).await?;
         let config = Config { blobs: Some(Arc::new(blobs(&settings, &log))), ..settings.config() };
@@ -108,6 +110,7 @@ impl Node {
             settings.node.clone(),
             settings.links_max,
         );
+        let budgets = Arc::new(ReadBudgets::new(settings.reads));
         let gate = Arc::new(Gate {
             scheduler,
             links,
@@ -115,6 +118,11 @@ impl Node {
             fence: Fence { journal, keeper: Arc::clone(&keeper) },
             control,
             intake,
+            lookups,
+            read_threads: ReadThreads::start().map_err(StartError::Threads)?,
+            parts: ReadLanes::of_parts(&budgets),
+            whole: ReadLanes::of_whole(&budgets),
+            budgets,
             cluster,
             node: settings.node,
             features: settings.features,
@@ -216,6 +224,7 @@ impl Node {
         gate.scheduler.stop().await;
         settle(&gate.control).await;
         settle(&gate.intake).await;
+        settle(&gate.lookups).await;
     }
 }
 
@@ -302,6 +311,7 @@ async fn sweep(gate: Arc<Gate>) {
         }
         gate.links.sweep(SWEEP, is_connected).await;
         gate.lists.sweep();
+        gate.budgets.sweep();
         for (pool, wants) in gate.scheduler.hungry_pools() {
             let node = gate.node.as_str();
             let hungry = Hungry { v: V, node: node.into(), pool, wants };

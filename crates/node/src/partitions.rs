@@ -106,9 +106,13 @@ impl Partitions {
     async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), ListenError> {
         let gate = &self.gate;
         let root = gate.cluster.root();
-        for verb in ["report", "query", "claim", "look", "blob"] {
+        for verb in ["report", "claim"] {
             let subject = format!("{root}.worker.*.*.*.{verb}.{partition}");
             attend(gate, listen(&gate.control, subject).await?, ends);
+        }
+        for verb in ["query", "look", "blob"] {
+            let subject = format!("{root}.worker.*.*.*.{verb}.{partition}");
+            attend(gate, listen(&gate.lookups, subject).await?, ends);
         }
         for role in ["orchestrator", "observer"] {
             for verb in ["cmd", "import"] {

@@ -11,6 +11,8 @@ use tenure_scheduler::Config;
 pub(crate) use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::subject::{ClusterName, Token};
 
+use crate::lanes::ReadLimits;
+
 /// How a connection authenticates.
 #[derive(Clone, Default)]
 pub enum Login {
@@ -39,8 +41,9 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// How to reach NATS. A node has three connections, so that the server can tell apart the log, the
-/// messages to workers and the answers to callers; each may have its own rights.
+/// How to reach NATS. A node has four connections, so that the server can tell apart the log, the
+/// messages to workers and the answers to callers; each may have its own rights. The fourth has what workers read, with
+/// the login of their messages: long answers there hold up no grant and no lease.
 #[derive(Clone)]
 pub struct Nats {
     /// Addresses of the servers, separated by commas.
@@ -100,6 +103,8 @@ pub struct Settings {
     /// come again. Reads of other nodes do not count: they are needed for what is being written,
     /// and are few.
     pub reads_max: usize,
+    /// How much of this one principal has.
+    pub reads: ReadLimits,
     /// What the node can do that an older one cannot (EVOLVE-02).
     pub features: Features,
     /// Settings of the scheduler.
@@ -130,6 +135,7 @@ impl Settings {
             ownership: Duration::from_millis(1_500),
             links_max: 65_536,
             reads_max: 4_096,
+            reads: ReadLimits::default(),
             features: Features::of_program(),
             scheduler,
         }

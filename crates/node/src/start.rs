@@ -49,6 +49,9 @@ pub enum StartError {
     /// The loop that keeps partitions did not start.
     #[error("ownership of partitions: {0}")]
     Ownership(#[from] KeepError),
+    /// The threads for reads did not start.
+    #[error("threads for reads: {0}")]
+    Threads(std::io::Error),
     /// The scheduler did not start.
     #[error(transparent)]
     Refused(#[from] Rejection),
@@ -61,7 +64,9 @@ impl StartError {
             Self::Nats { fault, .. } => *fault == Fault::Away,
             Self::Log(error) => error.passes(),
             Self::Leases(error) => error.passes(),
-            Self::Payload { .. } | Self::Ownership(_) | Self::Refused(_) => false,
+            Self::Payload { .. } | Self::Ownership(_) | Self::Threads(_) | Self::Refused(_) => {
+                false
+            }
         }
     }
 
@@ -88,6 +93,7 @@ impl StartError {
             Self::Payload { .. } => "set max_payload: 1MB on every server of NATS",
             Self::Log(error) => return error.advice(),
             Self::Leases(error) => error.advice(),
+            Self::Threads(_) => "see how many threads this process may have",
             Self::Ownership(_) | Self::Refused(_) => "TENURE_LOG=debug says more",
         }
         .into()
@@ -107,6 +113,7 @@ pub(crate) struct Servers {
     pub(crate) log: Client,
     pub(crate) control: Client,
     pub(crate) intake: Client,
+    pub(crate) lookups: Client,
 }
 
 /// Connects to NATS, once it can be reached.
@@ -117,12 +124,13 @@ pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> 
             log: connected(settings, &nats.journal, "journal").await?,
             control: connected(settings, &nats.control, "control").await?,
             intake: connected(settings, &nats.intake, "intake").await?,
+            lookups: connected(settings, &nats.control, "lookups").await?,
         })
     });
     let servers = servers.await?;
     // Each connection may have come to another server.
-    let Servers { log, control, intake } = &servers;
-    let most = [log, control, intake].map(|client| client.server_info().max_payload);
+    let Servers { log, control, intake, lookups } = &servers;
+    let most = [log, control, intake, lookups].map(|client| client.server_info().max_payload);
     match most.into_iter().min().filter(|most| *most < MESSAGE_MAX) {
         Some(most) => Err(StartError::Payload { url: without_secrets(&nats.url), most }),
         None => Ok(servers),

@@ -219,6 +219,20 @@ impl SnapshotRequest {
     }
 }
 
+/// How many bytes of a title an index has. A Task itself has all of it.
+pub const INDEX_TITLE_BYTES_MAX: usize = 256;
+
+/// As much of a title as an index has: a longer one is cut, and ends with `…`. An index has many Tasks in memory, and
+/// titles may have 64 KiB.
+pub fn title_in_index(title: &str) -> String {
+    const CUT: &str = "…";
+    if title.len() <= INDEX_TITLE_BYTES_MAX {
+        return title.to_owned();
+    }
+    let end = title.floor_char_boundary(INDEX_TITLE_BYTES_MAX - CUT.len());
+    format!("{}{CUT}", &title[..end])
+}
+
 /// What the index knows of a Task. Derived from its log, and as fresh as its last append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -226,7 +240,7 @@ pub struct Entry {
     pub key: TaskKey,
     /// Name of its log.
     pub wal_name: WalName,
-    /// The title, for people to read.
+    /// The title, for people to read, as far as an index has it ([`title_in_index`]).
     pub title: String,
     /// Names and values by which listings find it (LABEL-01).
     pub labels: Labels,
@@ -394,4 +408,24 @@ pub enum ReadError {
     /// The log cannot be read now.
     #[error("{0}")]
     Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A title is cut between characters, and says so.
+    #[test]
+    fn long_titles_are_cut_in_the_index() {
+        assert_eq!(title_in_index("short"), "short");
+        let just = "t".repeat(INDEX_TITLE_BYTES_MAX);
+        assert_eq!(title_in_index(&just), just);
+        for long in ["t", "ß", "…", "🦀"].map(|one| one.repeat(100_000)) {
+            let cut = title_in_index(&long);
+            assert!(cut.len() <= INDEX_TITLE_BYTES_MAX && cut.len() > INDEX_TITLE_BYTES_MAX - 8);
+            let kept = cut.strip_suffix('…').unwrap_or_default();
+            assert!(!kept.is_empty() && long.starts_with(kept), "{cut}");
+            assert_eq!(title_in_index(&cut), cut);
+        }
+    }
 }

@@ -55,12 +55,14 @@ pub struct ClientLink<J: Journal, L: Leases> {
     scheduler: Scheduler<J, L>,
     caller: Caller,
     max_bytes: Option<usize>,
+    /// How many bytes an answer may have on its way to the caller.
+    sent_max: usize,
 }
 
 impl<J: Journal, L: Leases> Clone for ClientLink<J, L> {
     fn clone(&self) -> Self {
         let (scheduler, caller) = (self.scheduler.clone(), self.caller.clone());
-        Self { scheduler, caller, max_bytes: self.max_bytes }
+        Self { scheduler, caller, max_bytes: self.max_bytes, sent_max: self.sent_max }
     }
 }
 
@@ -69,11 +71,23 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub fn client(&self, role: Role, agent: AgentId, session_id: SessionId) -> ClientLink<J, L> {
         let caller =
             Caller { agent, role, session_id, run_id: None, worker_pool_id: None, origin: None };
-        ClientLink { scheduler: self.clone(), caller, max_bytes: None }
+        ClientLink { scheduler: self.clone(), caller, max_bytes: None, sent_max: usize::MAX }
     }
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
+    /// The same link, for a caller to whom no answer of more bytes can be sent.
+    #[must_use]
+    pub fn sent_in(mut self, bytes: usize) -> Self {
+        self.sent_max = bytes;
+        self
+    }
+
+    /// Who asks.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     fn key(&self, task: &TaskId) -> TaskKey {
         TaskKey { session_id: self.caller.session_id.clone(), task_id: task.clone() }
     }

@@ -24,7 +24,7 @@ use crate::partition::{NoMessage, NodeActor, PartitionActor};
 use crate::pool::Worker;
 use crate::task::address::Address;
 use crate::task::open::unreadable;
-use crate::task::{ActorTask, Begin, Msg, ReadFn};
+use crate::task::{ActorTask, Begin, Msg};
 
 /// A running node.
 pub struct Scheduler<J: Journal, L: Leases> {
@@ -246,7 +246,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Err(stopped("the task"))
     }
 
-    /// Reads the Task: `look` is applied to its last durable state. Never waits for an append.
+    /// Reads the Task: `look` is applied to its last durable state, on the thread of the caller. Never
+    /// waits for an append.
     ///
     /// # Errors
     /// `task_not_found`, `storage_error` for a damaged log, `unavailable` when the node stops.
@@ -255,14 +256,17 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         key: &TaskKey,
         look: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
-        let (reply_to, answer) = oneshot::channel();
-        let reader: ReadFn = Box::new(move |task| {
-            if !reply_to.is_closed() {
-                let _ = reply_to.send(task.map(look).map_err(Clone::clone)); // The reader may have gone.
+        let mut look = Some(look);
+        for _ in 0..RESENDS {
+            let (to, lent) = oneshot::channel();
+            self.cast(key, Begin::Open, Msg::Lend(to))?;
+            let lent = lent.await.map_err(|_| stopped("the task"))??;
+            if let Some(seen) = lent.look(&mut look).await {
+                return Ok(seen);
             }
-        });
-        self.cast(key, Begin::Open, Msg::Read(reader))?;
-        answer.await.map_err(|_| stopped("the task"))?
+            // The Task has ended just now, and its address with it.
+        }
+        Err(stopped("the task"))
     }
 
     /// Notes that a worker asks under a Run. The worker keeps the Run, or takes it if nobody has it

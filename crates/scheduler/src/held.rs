@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tenure_core::id::AgentId;
 use tenure_core::status::TaskStatus;
 use tenure_core::{Commit, Task};
 use tenure_ports::journal::TaskKey;
@@ -16,6 +17,9 @@ use tokio::sync::oneshot;
 
 /// How many answers a node holds at a time. Whoever comes then is answered at once.
 const HELD_MAX: usize = 16_384;
+
+/// How many of them one principal may have, so that nobody takes all of them.
+const OF_ONE_MAX: usize = HELD_MAX / 8;
 
 /// How many commits are gathered for an answer at most.
 const GATHERED_MAX: usize = 64;
@@ -50,28 +54,51 @@ pub(crate) struct HeldReads {
 #[derive(Debug, Default)]
 struct HeldTable {
     by_task: HashMap<TaskKey, Vec<HeldRead>>,
+    /// How many answers each principal has here.
+    by_principal: HashMap<AgentId, usize>,
     count: usize,
+}
+
+impl HeldTable {
+    /// Notes that an answer is no longer held.
+    fn forget(&mut self, who: &AgentId) {
+        self.count -= 1;
+        if let Some(count) = self.by_principal.get_mut(who) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_principal.remove(who);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
 struct HeldRead {
     id: u64,
+    who: AgentId,
     until: ReadUntil,
     commits: Vec<Arc<Commit>>,
     to: oneshot::Sender<LogNews>,
 }
 
 impl HeldReads {
-    /// Holds an answer: whatever is durable from now on is gathered for it. None if there is no capacity.
-    pub(crate) fn hold(&self, key: &TaskKey, until: ReadUntil) -> Option<HeldAnswer<'_>> {
+    /// Holds an answer for a principal: whatever is durable from now on is gathered for it. None if
+    /// there is no capacity, or the principal has its share.
+    pub(crate) fn hold(
+        &self,
+        who: &AgentId,
+        key: &TaskKey,
+        until: ReadUntil,
+    ) -> Option<HeldAnswer<'_>> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (to, news) = oneshot::channel();
         let mut all = self.all.lock();
-        if all.count >= HELD_MAX {
+        if all.count >= HELD_MAX || all.by_principal.get(who).is_some_and(|n| *n >= OF_ONE_MAX) {
             return None;
         }
         all.count += 1;
-        let read = HeldRead { id, until, commits: Vec::new(), to };
+        *all.by_principal.entry(who.clone()).or_default() += 1;
+        let read = HeldRead { id, who: who.clone(), until, commits: Vec::new(), to };
         all.by_task.entry(key.clone()).or_default().push(read);
         drop(all);
         Some(HeldAnswer { reads: self, key: key.clone(), id, news })
@@ -92,7 +119,7 @@ impl HeldReads {
         if reads.is_empty() {
             all.by_task.remove(key);
         }
-        all.count -= due.len();
+        due.iter().for_each(|read| all.forget(&read.who));
         drop(all);
         let (version, status) = (task.version(), task.durable().status());
         for HeldRead { commits, to, .. } in due {
@@ -103,13 +130,12 @@ impl HeldReads {
     fn give_up(&self, key: &TaskKey, id: u64) {
         let mut all = self.all.lock();
         let Some(reads) = all.by_task.get_mut(key) else { return };
-        let before = reads.len();
-        reads.retain(|read| read.id != id);
-        let gone = before - reads.len();
+        let Some(at) = reads.iter().position(|read| read.id == id) else { return };
+        let gone = reads.swap_remove(at);
         if reads.is_empty() {
             all.by_task.remove(key);
         }
-        all.count -= gone;
+        all.forget(&gone.who);
     }
 }
 
@@ -155,14 +181,15 @@ mod tests {
     async fn readers_get_what_they_wait_for() {
         let (mut history, mut task, reads) = (History::of("s", "t"), None, HeldReads::default());
         let key = history.key.clone();
-        let mut end = reads.hold(&key, ReadUntil::Settled).unwrap();
-        let mut more = reads.hold(&key, ReadUntil::More).unwrap();
+        let who = AgentId::new("reader").unwrap();
+        let mut end = reads.hold(&who, &key, ReadUntil::Settled).unwrap();
+        let mut more = reads.hold(&who, &key, ReadUntil::More).unwrap();
         let first = history.create();
         told(&reads, &history, &mut task, &first);
         let news = more.news().await.unwrap();
         assert!(news.is_all_behind(0) && !news.is_all_behind(1));
         assert_eq!((news.version, news.status.is_terminal()), (first.last_seq(), false));
-        let mut next = reads.hold(&key, ReadUntil::More).unwrap();
+        let mut next = reads.hold(&who, &key, ReadUntil::More).unwrap();
         let (second, last) = (history.work(1), history.complete());
         told(&reads, &history, &mut task, &second);
         told(&reads, &history, &mut task, &last);
@@ -173,18 +200,24 @@ mod tests {
         assert!(reads.all.lock().by_task.is_empty());
     }
 
-    /// Readers that have gone leave nothing behind, and there is a limit for those that stay.
+    /// Readers that have gone leave nothing behind, and there is a limit for those that stay: for each principal, and
+    /// for all of them.
     #[test]
     fn what_is_held_is_bounded() {
         let (history, reads) = (History::of("s", "t"), HeldReads::default());
+        let who = |n: usize| AgentId::new(format!("reader-{n}")).unwrap();
+        let hold = |n: usize| reads.hold(&who(n), &history.key, ReadUntil::More);
         let mut held: Vec<HeldAnswer<'_>> = Vec::new();
-        held.extend((0..HELD_MAX).map_while(|_| reads.hold(&history.key, ReadUntil::More)));
+        held.extend((0..HELD_MAX).map_while(|_| hold(0)));
+        assert_eq!(held.len(), OF_ONE_MAX, "one principal has its share");
+        assert!(hold(0).is_none() && hold(1).is_some(), "others have theirs");
+        held.extend((0..HELD_MAX).map_while(|n| hold(1 + n / OF_ONE_MAX)));
         assert_eq!(held.len(), HELD_MAX);
-        assert!(reads.hold(&history.key, ReadUntil::More).is_none());
+        assert!(hold(HELD_MAX).is_none());
         held.truncate(1);
-        assert!(reads.hold(&history.key, ReadUntil::More).is_some());
+        assert!(hold(0).is_some());
         held.clear();
         let all = reads.all.lock();
-        assert!(all.by_task.is_empty() && all.count == 0);
+        assert!(all.by_task.is_empty() && all.by_principal.is_empty() && all.count == 0);
     }
 }

@@ -18,6 +18,7 @@ mod count;
 mod directory;
 mod edge;
 mod follow;
+mod gaps;
 mod handle;
 mod health;
 mod held;

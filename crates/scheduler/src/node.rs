@@ -31,6 +31,7 @@ use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Gauge, Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
 use crate::follow::FollowedTask;
+use crate::gaps::TaskGaps;
 use crate::health::NodeHealth;
 use crate::held::HeldReads;
 use crate::peers::Peers;
@@ -115,6 +116,7 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) renewed: RenewedAttempts,
     pub(crate) rounds: AppendsInFlight,
     pub(crate) heard: NodeHealth,
+    pub(crate) gaps: TaskGaps,
     /// Ended Tasks that a caller has asked for.
     pub(crate) ended: TaskCache<TaskKey, Box<Task>>,
     /// For readers of public events page by page: the state from which the next page is made, by
@@ -159,6 +161,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             renewed: RenewedAttempts::default(),
             rounds: AppendsInFlight::default(),
             heard: NodeHealth::default(),
+            gaps: TaskGaps::default(),
             ended: TaskCache::default(),
             told: TaskCache::default(),
             long: TaskCache::default(),

@@ -47,6 +47,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -
                 ensure_all(&node);
             }
             node.forget_signals();
+            node.forget_gaps();
             node.ended.sweep();
             node.told.sweep();
             node.long.sweep();
@@ -122,6 +123,9 @@ fn tell_tasks<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>, ended: Vec<Ex
         by_task.entry(task).or_default().insert(attempt_id, since);
     }
     for (key, leases) in by_task {
+        if node.was_unasked_within(&key, node.reachable_since()) {
+            continue; // A later scan finds them again, unless their holders renew them.
+        }
         match node.directory.get(&key) {
             // If the Task has just left its address, the next scan notifies its successor.
             Some(actor) => drop(actor.cast(Msg::Over(leases))),

@@ -3,24 +3,21 @@
 
 mod pulse;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
-use futures::future::join_all;
 use tenure_core::command::blobs::BlobHolder;
 use tenure_core::command::not_its_runs;
-use tenure_core::command::run_end::nothing_held;
 use tenure_core::command::{EndRun, GiveBack, RunAndWhy, RunOutcome, StepReport};
 use tenure_core::id::{
     AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId,
 };
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::WorkerOrigin;
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::suspension::Suspension;
 use tenure_core::view::query::{QueryInput, query_steps};
@@ -28,13 +25,10 @@ use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, Vi
 use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::Lease;
-use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tokio::sync::oneshot;
 
-use self::pulse::{judge, unseen};
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Permit, Scheduler, ambiguous};
 use crate::pool::Worker;
@@ -50,14 +44,15 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// Joins a pool under a boot-unique principal. The receiver gets grants, offers and signals.
     ///
     /// # Errors
-    /// `unavailable` when the node is stopping; `permission_denied` for the scheduler's own name.
+    /// `unavailable` when the node is stopping, or when the workers of the pool serve as many different lists of
+    /// sessions as they may; `permission_denied` for the scheduler's own name.
     pub fn join(
         &self,
         id: AgentId,
         pool: PoolId,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: impl Into<Abilities>,
     ) -> Result<(WorkerLink<J, L>, UnboundedReceiver<Delivery>), Rejection> {
-        self.join_from(id, pool, handlers, None)
+        self.join_from(id, pool, abilities, None)
     }
 
     /// As [`join`](Self::join), for a worker that says where it runs and what it is (ATT-12).
@@ -68,7 +63,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self,
         id: AgentId,
         pool: PoolId,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: impl Into<Abilities>,
         origin: Option<Arc<WorkerOrigin>>,
     ) -> Result<(WorkerLink<J, L>, UnboundedReceiver<Delivery>), Rejection> {
         if id == tenure_core::id::system_agent() {
@@ -76,7 +71,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
         let (inbox, deliveries) = unbounded();
         let hand = self.node.hand(&id, &pool)?;
-        let worker = Arc::new(Worker { id, pool, origin, handlers, inbox, hand });
+        let Abilities { handlers, sessions } = abilities.into();
+        let worker = Arc::new(Worker { id, pool, origin, handlers, sessions, inbox, hand });
         self.node.join(Arc::clone(&worker))?;
         Ok((WorkerLink { scheduler: self.clone(), worker }, deliveries))
     }
@@ -98,7 +94,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             pool.note_credit(&self.worker, room);
         }
         let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
-        let sent = self.scheduler.permit(Lane::Reports).and_then(|permit| {
+        let permit = self.scheduler.permit(Lane::Reports, &envelope.caller);
+        let sent = permit.and_then(|permit| {
             match command.foreign_artifacts(&task.task_id).is_empty() && command.blobs().is_empty()
             {
                 true => self.scheduler.send(permit, task, envelope, command),
@@ -145,6 +142,11 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             node.pool_if_open(&self.worker.pool)?.suspension(&self.worker)?;
         let left = until.saturating_sub(node.clock.passed());
         Some((handler, u64::try_from(left).unwrap_or(0)))
+    }
+
+    /// The sessions that the worker serves.
+    pub fn sessions(&self) -> &WorkerSessions {
+        &self.worker.sessions
     }
 
     /// How many open Attempts of Tasks of this node the worker holds.
@@ -381,7 +383,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let command = Command::TaskClaimStep { run_id: run.run_id, step_id: step_id.clone() };
         let (run_id, command_id) = (run.run_id, command_id.clone());
         async move {
-            let permit = scheduler.permit(Lane::Reports)?;
+            let permit = scheduler.permit(Lane::Reports, &caller)?;
             scheduler.note_asked(&task, run_id, worker)?;
             let envelope = Envelope::new(caller, Some(command_id));
             let answer = scheduler.send(permit, &task, envelope, command)?;
@@ -393,79 +395,9 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             Ok((claim, answer.is_written))
         }
     }
-
-    /// Renews leases, and answers for each how many milliseconds it lasts from now.
-    ///
-    /// While the store of leases does not answer, no node can find that a lease has ended. So they
-    /// count as renewed, and are made sure of when the store answers again (mechanisms 6).
-    pub async fn pulses(&self, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
-        let mut by_task: BTreeMap<&TaskKey, Vec<usize>> = BTreeMap::new();
-        for (at, held) in holdings.iter().enumerate() {
-            by_task.entry(&held.task).or_default().push(at);
-        }
-        let mut pulses = vec![(Pulse::Unknown, 0); holdings.len()];
-        let mut leases = Vec::new();
-        let asked = by_task.into_iter().map(async |(task, places)| {
-            let asked: Vec<_> = places.iter().map(|&at| holdings[at].clone()).collect();
-            // A Task that cannot be asked now must not cost the others their leases.
-            let judged = tokio::time::timeout(PULSE, self.judged(task, asked)).await;
-            (places, judged.ok().flatten())
-        });
-        for (places, judged) in join_all(asked).await {
-            let Some(judged) = judged else { continue };
-            for (at, (pulse, duration_ms)) in places.into_iter().zip(judged) {
-                if matches!(pulse, Pulse::Renewed { .. }) {
-                    let held = &holdings[at];
-                    let (task, attempt_id) = (held.task.clone(), held.attempt_id);
-                    leases.push(Lease { task, attempt_id, duration_ms });
-                }
-                pulses[at] = (pulse, duration_ms);
-            }
-        }
-        let node = &self.scheduler.node;
-        node.renewed.note(&self.worker.id, leases.iter().map(|lease| lease.attempt_id));
-        let (count, renew) = (leases.len(), node.leases.renew(leases));
-        if let Err(error) = node.watch_leases(LeaseCall::Renew, count, renew).await {
-            node.note_leases_failed(LeaseCall::Renew, &error);
-        }
-        pulses
-    }
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
-    /// What a Task says of Attempts; none if it cannot be asked. For a Task that has ended the
-    /// index answers, so that its log is not read: workers also renew what they have just reported. A worker that does
-    /// not hold an Attempt is told the same of it in every case, which is nothing (PERM-16).
-    async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
-        let node = &self.scheduler.node;
-        if node.directory.get(task).is_none()
-            && let Ok(Some(entry)) = node.journal.entry(task).await
-            && let Some(end) = entry.ended
-        {
-            // Nobody but its holder learns that.
-            let is_its_own = |held: &Holding| node.renewed.is_of(&self.worker.id, held.attempt_id);
-            let lost = |held: &Holding| match is_its_own(held) {
-                true => (Pulse::Lost(nothing_held(end.status())), 0),
-                false => (Pulse::Unknown, 0),
-            };
-            return Some(asked.iter().map(lost).collect());
-        }
-        let who = self.worker.id.clone();
-        let seen: Vec<Holding> =
-            asked.iter().filter(|held| held.input_seen.is_some()).cloned().collect();
-        if !seen.is_empty() {
-            self.scheduler.note_seen(task, who.clone(), seen);
-        }
-        let now = self.scheduler.node.clock.now();
-        let look =
-            move |task: &View<'_>| (judge(task, &who, &asked, now), unseen(task, &who, &asked));
-        let (judged, unseen) = self.scheduler.read(task, look).await.ok()?;
-        for input in unseen {
-            node.signal(&self.worker.id, Delivery::Input(input.into()));
-        }
-        Some(judged)
-    }
-
     /// Leaves the pool: the pool sends nothing more to this worker.
     pub fn part(&self) {
         self.scheduler.node.leave(&self.worker);
@@ -490,6 +422,3 @@ fn task_of(run: &RunOffer) -> TaskKey {
 fn no_task_shows(refused: Rejection) -> Rejection {
     if refused.code == Code::TaskNotFound { not_its_runs() } else { refused }
 }
-
-/// How long a heartbeat waits for one Task.
-const PULSE: Duration = Duration::from_secs(2);

@@ -9,9 +9,15 @@
 
 mod bodies;
 mod common;
+mod drafts;
 mod hellos;
 mod links;
+mod lists;
 mod malformed;
+mod pools;
+mod reads;
+mod repeats;
+mod reports;
 mod streams;
 
 use std::time::Duration;
@@ -22,8 +28,19 @@ use tenure_tests::random::said;
 use crate::common::judge::{Attack, Scale, judge};
 
 /// All of them.
-const ATTACKS: &[&Attack] =
-    &[&malformed::ATTACK, &hellos::ATTACK, &bodies::ATTACK, &links::ATTACK, &streams::ATTACK];
+const ATTACKS: &[&Attack] = &[
+    &malformed::ATTACK,
+    &hellos::ATTACK,
+    &bodies::ATTACK,
+    &links::ATTACK,
+    &streams::ATTACK,
+    &reads::ATTACK,
+    &lists::ATTACK,
+    &drafts::ATTACK,
+    &repeats::ATTACK,
+    &reports::ATTACK,
+    &pools::ATTACK,
+];
 
 /// Mechanisms 15: each attack costs the attacker alone.
 #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::features::Features;
 use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
-use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey};
+use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey, title_in_index};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::ended::EndedIndex;
@@ -115,7 +115,8 @@ impl Index {
         let recent = recent.into_iter().map(|(key, _)| key.clone()).collect();
         let states = rows.iter().filter_map(|(_, row)| row.state.as_ref());
         let slots = Slots::of_used(states.flat_map(|state| state.slots()));
-        let (rows, ends) = (rows.into_iter().collect(), ends.into_iter().collect());
+        let shortened = rows.into_iter().map(|(key, row)| (key, row.with_short_title()));
+        let (rows, ends) = (shortened.collect(), ends.into_iter().collect());
         let features = Features::default();
         Self { rows, recent, recent_max, ended, ends, covered, features, slots }
     }
@@ -226,12 +227,12 @@ impl Index {
                 (before, row.counts_as())
             }
             (None, named) => {
-                let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
+                let title = named.as_ref().map(|named| title_in_index(&named.title));
                 let wal_name = named.as_ref().map(|named| named.wal_name.clone());
                 let labels = named.as_ref().map(|named| named.labels.clone());
                 let mut row = TaskRow {
                     newest,
-                    title,
+                    title: title.unwrap_or_default(),
                     labels: labels.unwrap_or_default(),
                     wal_name: wal_name.unwrap_or_else(|| fallback(key)),
                     created_at: head.created_at,
@@ -357,6 +358,12 @@ impl Index {
         of_session.map(|(key, row)| row.entry(key)).collect()
     }
 
+    /// The Tasks that have a row and are asked for, of an index that is not needed any more.
+    pub(super) fn into_rows(self, is_asked_for: impl Fn(&TaskKey) -> bool) -> Vec<Entry> {
+        let asked_for = self.rows.into_iter().filter(|(key, _)| is_asked_for(key));
+        asked_for.map(|(key, row)| row.entry(&key)).collect()
+    }
+
     /// The oldest live Tasks of a session behind `behind`, in the order of lists (LIST-06), and
     /// whether there are more.
     pub(super) fn oldest(
@@ -400,8 +407,11 @@ impl Index {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 mod tests {
     use tenure_core::status::TaskStatus;
+    use tenure_ports::journal::INDEX_TITLE_BYTES_MAX;
+    use tenure_wire::stored::frame::Named;
 
     use super::*;
 
@@ -431,5 +441,34 @@ mod tests {
         let live = index.live();
         let live: Vec<&str> = live.iter().map(|key| key.task_id.as_str()).collect();
         assert_eq!(live, ["a", "c", "b"]);
+    }
+
+    /// However long the titles of ended Tasks are, the index has a part of each, also where an older program stored
+    /// more.
+    #[test]
+    fn an_index_has_no_long_titles() {
+        let key = TaskKey { session_id: "s".parse().unwrap(), task_id: "t".parse().unwrap() };
+        let (title, wal_name) = ("ß".repeat(30_000), "t".parse().unwrap());
+        let named = Named { title: title.clone(), wal_name, labels: Default::default() };
+        let head = CommitHead {
+            session_id: key.session_id.clone(),
+            task_id: key.task_id.clone(),
+            first_seq: 1,
+            last_seq: 1,
+            created_at: 0,
+            prev: 0,
+            len: 0,
+            named: Some(named),
+            ended: Some(TaskStatus::Completed),
+            failed_as: None,
+            archived: false,
+        };
+        let mut index = Index::new(10);
+        index.take(&key, &head, 1);
+        let IndexHit::Row(row) = index.find(&key) else { panic!("it has a row") };
+        assert!(row.title.len() <= INDEX_TITLE_BYTES_MAX && row.title.starts_with("ßß"));
+        let old = vec![(key.clone(), TaskRow { title, ..*row })];
+        let read = Index::restored(10, 1, old, Vec::new(), EndedIndex::default());
+        assert!(read.rows(None)[0].title.ends_with("ß…"));
     }
 }

@@ -1,6 +1,6 @@
 //! Lists the Tasks of a partition: from its index, and from its stream where that is not enough.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_ports::journal::{Entry, Overview, ReadError, TaskKey};
@@ -56,6 +56,16 @@ impl JetStreamJournal {
         Ok(found.index.read().oldest(session, behind, most))
     }
 
+    /// The Tasks of a session in one partition of which the index alone knows.
+    ///
+    /// # Errors
+    /// This node does not own the partition.
+    pub fn known_in(&self, partition: u32, session: &SessionId) -> Result<Vec<Entry>, ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (_, found) = found.ok_or(ReadError::NotOwner)?;
+        Ok(found.index.read().rows(Some(session)))
+    }
+
     /// The Tasks of a partition. If the index has some ended Tasks without a row, the stream is
     /// read once. That is slow, but faster than reading these Tasks one by one.
     pub(super) async fn entries_of(
@@ -73,12 +83,15 @@ impl JetStreamJournal {
         };
         let name = self.settings.stream(at);
         let mut index = Index::new(usize::MAX);
-        let mut tail = StreamTail::of(self.frames(&partition.stream, &name, None), &self.pulls);
+        let frames = self.frames(&partition.stream, &name, None);
+        let mut tail = StreamTail::of(frames, &self.pulls).only(session);
         let read = tail.read(&mut index, 0, covered).await;
         read.map_err(|error| ReadError::Failed(error.to_string()))?;
         // The owner's index is newer, and may know of damage that heads do not show.
-        let entries = index.rows(session).into_iter().chain(partition.index.read().rows(session));
-        let entries: HashMap<TaskKey, Entry> = entries.map(|e| (e.key.clone(), e)).collect();
-        Ok(entries.into_values().collect())
+        let newer = partition.index.read().rows(session);
+        let known: HashSet<&TaskKey> = newer.iter().map(|entry| &entry.key).collect();
+        let mut entries = index.into_rows(|key| !known.contains(key));
+        entries.extend(newer);
+        Ok(entries)
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, WalName};
 use tenure_core::record::Labels;
 use tenure_core::status::End;
-use tenure_ports::journal::{EndedLog, Entry, ReadError, TaskKey};
+use tenure_ports::journal::{EndedLog, Entry, ReadError, TaskKey, title_in_index};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::ahead::Ahead;
@@ -101,6 +101,12 @@ impl TaskRow {
         }
     }
 
+    /// The same with as much of its title as an index has: a checkpoint of an older program may have all of it.
+    pub(super) fn with_short_title(mut self) -> Self {
+        self.title = title_in_index(&self.title);
+        self
+    }
+
     /// Takes in the commit before those taken in so far.
     fn take_older(&mut self, head: &CommitHead) {
         self.ended = self.ended.or(end_of(head));
@@ -108,7 +114,7 @@ impl TaskRow {
         self.created_at = head.created_at;
         self.unkept += 1;
         if let Some(named) = &head.named {
-            (self.title, self.wal_name) = (named.title.clone(), named.wal_name.clone());
+            (self.title, self.wal_name) = (title_in_index(&named.title), named.wal_name.clone());
             self.labels.clone_from(&named.labels);
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
+use tenure_core::id::SessionId;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::frame::{FrameError, Header, decode};
+use tenure_wire::stored::frame::{CommitHead, FrameError, Header, decode};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -85,11 +86,19 @@ pub(super) struct StreamTail<'a> {
     turns: &'a Semaphore,
     /// The chunks of a frame that have been read so far.
     parts: ChunkJoiner,
+    /// The session whose Tasks alone are taken in.
+    only: Option<&'a SessionId>,
 }
 
 impl<'a> StreamTail<'a> {
     pub(super) fn of(frames: Frames<'a>, turns: &'a Semaphore) -> Self {
-        Self { frames, turns, parts: ChunkJoiner::default() }
+        Self { frames, turns, parts: ChunkJoiner::default(), only: None }
+    }
+
+    /// The same for the Tasks of one session alone.
+    pub(super) fn only(mut self, session: Option<&'a SessionId>) -> Self {
+        self.only = session;
+        self
     }
 
     /// Takes in the messages behind `from`, up to `to`.
@@ -217,7 +226,9 @@ impl<'a> StreamTail<'a> {
                 if let Header::Owner { features, .. } = &frame.header {
                     index.note_features(features);
                 }
-                for (head, _) in frame.commits() {
+                let is_asked_for =
+                    |head: &CommitHead| self.only.is_none_or(|session| head.session_id == *session);
+                for (head, _) in frame.commits().filter(|(head, _)| is_asked_for(*head)) {
                     let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
                     let key = TaskKey { session_id, task_id };
                     if head.first_seq > 1 {

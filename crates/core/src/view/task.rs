@@ -209,7 +209,26 @@ impl TaskQuery for GetInput {
             }
         }
     }
+
+    /// Without the lists of a Task that is certainly too long. The cost is then that of its header.
+    fn read_within(
+        &self,
+        task: &View<'_>,
+        caller: &Caller,
+        known: &Known<'_>,
+        limits: &Limits,
+        max_bytes: usize,
+    ) -> Result<TaskView, Rejection> {
+        let whole = matches!(Scope::of(task, caller, Operator::TaskGet)?, Scope::Whole);
+        match whole && TaskView::bytes_min(task) > max_bytes {
+            true => Ok(TaskView::in_short(task, known)),
+            false => self.read(task, caller, known, limits),
+        }
+    }
 }
+
+/// How many bytes a Step, a Run or an Attempt has at least in an answer: the names of its fields alone have more.
+const ROW_BYTES_MIN: usize = 120;
 
 /// `agent.task_get` on a loaded Task, be it live or read from the log of an ended one.
 ///
@@ -243,9 +262,34 @@ impl TaskView {
 
     /// The whole Task of a view.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
+        let is_root = |s: &StepRef<'_>| s.spec.depends_on_step_ids.is_empty();
+        Self {
+            root_step_ids: view.steps().filter(is_root).map(|s| s.id().clone()).collect(),
+            steps: view.steps().map(|s| StepView::of(view, s, known)).collect(),
+            active_run_ids: active_run_ids(view),
+            runs: view.runs().map(|(pos, _)| RunView::of(view, pos)).collect(),
+            attempts: view.attempts().map(|a| AttemptView::of(view, a, known)).collect(),
+            artifacts: view.artifacts().map(|a| ArtifactView::of(view, a)).collect(),
+            relationships: relationships(view),
+            ..Self::header(view, known)
+        }
+    }
+
+    /// How many bytes the whole Task of a view has at least.
+    fn bytes_min(view: &View<'_>) -> usize {
+        let steps = usize::try_from(view.tally().steps()).unwrap_or(usize::MAX);
+        steps.saturating_add(view.attempts_len()).saturating_mul(ROW_BYTES_MIN)
+    }
+
+    /// The Task of a view as [`shorten`](Self::shorten) leaves it. The cost is that of the summary.
+    fn in_short(view: &View<'_>, known: &Known<'_>) -> Self {
+        Self { left_out: Some(Reference::to(view)), ..Self::header(view, known) }
+    }
+
+    /// The Task of a view without its lists.
+    fn header(view: &View<'_>, known: &Known<'_>) -> Self {
         let head = view.head();
         let spec = &head.spec;
-        let is_root = |s: &StepRef<'_>| s.spec.depends_on_step_ids.is_empty();
         Self {
             task: TaskSummary::of(view, known),
             summary: spec.summary.clone(),
@@ -280,13 +324,13 @@ impl TaskView {
             evidence_refs: Arc::clone(&head.evidence_refs),
             last_error: head.last_error.clone(),
             archived_at: head.archived_at,
-            root_step_ids: view.steps().filter(is_root).map(|s| s.id().clone()).collect(),
-            steps: view.steps().map(|s| StepView::of(view, s, known)).collect(),
-            active_run_ids: active_run_ids(view),
-            runs: view.runs().map(|(pos, _)| RunView::of(view, pos)).collect(),
-            attempts: view.attempts().map(|a| AttemptView::of(view, a, known)).collect(),
-            artifacts: view.artifacts().map(|a| ArtifactView::of(view, a)).collect(),
-            relationships: relationships(view),
+            root_step_ids: Vec::new(),
+            steps: Vec::new(),
+            active_run_ids: Vec::new(),
+            runs: Vec::new(),
+            attempts: Vec::new(),
+            artifacts: Vec::new(),
+            relationships: Vec::new(),
             left_out: None,
         }
     }

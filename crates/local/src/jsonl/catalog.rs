@@ -9,7 +9,7 @@ use tenure_core::event::{Body, Commit};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::record::Labels;
 use tenure_core::status::End;
-use tenure_ports::journal::{Entry, TaskKey};
+use tenure_ports::journal::{Entry, TaskKey, title_in_index};
 
 use super::index::IndexRow;
 use super::tail::Tail;
@@ -70,7 +70,7 @@ impl TaskFacts {
     /// The facts of a Task whose creation begins.
     pub(crate) fn creating(title: &str, labels: Labels, created_at: Millis) -> Self {
         Self {
-            title: title.into(),
+            title: title_in_index(title).into(),
             labels,
             created_at,
             updated_at: created_at,
@@ -84,7 +84,7 @@ impl TaskFacts {
 
     pub(crate) fn of_row(row: &IndexRow) -> Self {
         Self {
-            title: row.title.as_str().into(),
+            title: title_in_index(&row.title).into(),
             labels: row.labels.clone(),
             created_at: row.created_at,
             updated_at: row.updated_at,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit, Event};
 use tenure_core::id::{SessionId, WalName};
 use tenure_ports::Journal;
-use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
+use tenure_ports::journal::{AppendError, EndedLog, Entry, ReadError, TaskKey};
 use tokio::sync::oneshot;
 
 use super::catalog::{CatalogEntry, Log, TaskFacts, Whole};
@@ -177,6 +177,34 @@ impl<D: Disk> Journal for JsonlJournal<D> {
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         Ok(self.shared.logs.catalog.get(key).and_then(|slot| slot.entry()))
+    }
+
+    /// From the end of the file, unless it is known already: whoever reads the log page by page need not fold it
+    /// for each.
+    async fn ended(&self, key: &TaskKey) -> Option<EndedLog> {
+        let slot = self.shared.logs.catalog.get(key)?;
+        let end = {
+            let facts = slot.facts.lock();
+            facts.ended.filter(|_| facts.exists && !facts.damaged)?
+        };
+        let wal_name = slot.wal_name.clone();
+        let known = match slot.log.try_lock().as_deref() {
+            Some(Log::Good(whole)) => Some(*whole),
+            _ => None,
+        };
+        let whole = match known {
+            Some(whole) => whole,
+            None => {
+                let (reply, answer) = oneshot::channel();
+                let shared = self.shared.clone();
+                self.readers.run(move |_| {
+                    let verified = shared.logs.verify(&slot, &mut slot.log.lock());
+                    let _ = reply.send(verified.ok()); // Whoever asked may have gone.
+                });
+                answer.await.ok().flatten()?
+            }
+        };
+        Some(EndedLog { version: whole.last_seq, end, wal_name, bytes: whole.len })
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

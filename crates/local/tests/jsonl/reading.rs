@@ -111,3 +111,22 @@ async fn an_empty_or_missing_directory_is_no_trouble() {
     let missing = dir.path().join("missing");
     assert!(matches!(JsonlReader::open(&missing), Err(OpenError::Missing(_))));
 }
+
+/// GET-01: how an ended log ends is known without reading its commits, also after a restart: whoever reads it page
+/// by page need not fold it for each page.
+#[tokio::test]
+async fn an_ended_log_says_where_it_ends() {
+    let dir = data_dir();
+    let (journal, _) = open(dir.path());
+    let mut history = History::of("s", "t");
+    assert_eq!(journal.ended(&history.key).await, None);
+    create(&journal, &mut history).await;
+    assert_eq!(journal.ended(&history.key).await, None, "it is live");
+    append(&journal, &mut history, |h| drop(h.complete())).await.unwrap();
+    let ended = journal.ended(&history.key).await.unwrap();
+    assert_eq!((ended.version, ended.end), (history.last_seq(), End::Completed));
+    assert_eq!(ended.bytes, fs::metadata(wal(dir.path(), &history)).unwrap().len());
+    drop(journal);
+    let (journal, _) = open(dir.path());
+    assert_eq!(journal.ended(&history.key).await, Some(ended));
+}

@@ -1,7 +1,8 @@
 //! Answers the requests of orchestrators and observers.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
 
 use async_nats::{HeaderMap, Message};
 use serde::Serialize;
@@ -26,9 +27,13 @@ use tenure_wire::bus::request::{
 };
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
-use super::{Gate, PartitionCall, in_time, read_in_time, say_answer};
+use super::{
+    Gate, PartitionCall, READ_MAX, SETTLES, in_time, read_in_time, read_in_turn, say_answer,
+};
+use crate::lanes::{LaneKey, ReadTurn};
 
 /// About how many bytes of commits, views or other parts an answer has.
 const LOG_BYTES: usize = 512 << 10;
@@ -85,55 +90,118 @@ impl Gate {
             };
             let link = gate.scheduler.client(name.role, agent, name.session.clone());
             let link = request.head.max_bytes.map(|most| link.within(most)).unwrap_or(link);
-            let is_node = name.role == Role::System;
-            let client = if is_node { &gate.control } else { &gate.intake };
-            let (reply, operation) = (&reply, request.ask.operation());
+            let link = link.sent_in(MESSAGE_MAX);
             let may_wait = match &request.ask {
                 Ask::Command(command) => command.may_wait(),
                 Ask::ReadLog(which) => which.wait_ms > 0,
                 _ => false,
             };
-            let asked = PartitionCall { client, reply, partition, operation, may_wait, since };
-            Call { gate: &gate, link, is_of_node: is_node, asked }.run(request).await;
+            let operation = request.ask.operation();
+            let came = CallInput { gate, link, reply, partition, operation, may_wait, since };
+            let Some(query) = came.call().run(request).await else { return };
+            match came.link.caller().role {
+                // What other nodes read is needed for what is being written.
+                Role::System => came.call().query(query).await,
+                _ => {
+                    let gate = Arc::clone(&came.gate);
+                    gate.read_threads.spawn(async move { came.call().query(query).await });
+                }
+            }
         });
     }
 }
 
-/// One request of a caller, with the link that carries it out.
-struct Call<'a> {
-    gate: &'a Gate,
+/// One request of a caller as it came, with the link that carries it out.
+struct CallInput {
+    gate: Arc<Gate>,
     link: CallLink,
+    reply: String,
+    partition: u32,
+    operation: &'static str,
+    may_wait: bool,
+    since: Instant,
+}
+
+impl CallInput {
+    fn call(&self) -> Call<'_> {
+        let Self { gate, link, reply, partition, operation, may_wait, since } = self;
+        let is_of_node = link.caller().role == Role::System;
+        let client = if is_of_node { &gate.control } else { &gate.intake };
+        let (partition, operation, may_wait, since) = (*partition, *operation, *may_wait, *since);
+        let sent = AtomicUsize::new(0);
+        let asked = PartitionCall { client, reply, partition, operation, may_wait, since, sent };
+        Call { gate, link, is_of_node, asked }
+    }
+}
+
+/// One request of a caller.
+struct Call<'a> {
+    gate: &'a Arc<Gate>,
+    link: &'a CallLink,
     /// Whether the caller is another node.
     is_of_node: bool,
     asked: PartitionCall<'a>,
 }
 
 impl Call<'_> {
-    /// What carries out the request is boxed, as otherwise the future of every request would be as
+    /// Carries out a command, or waits as the reader of a log asks for it. Answers the query that is
+    /// left to answer. What carries out the request is boxed, as otherwise the future of every request would be as
     /// large as the largest.
-    async fn run(self, request: Request) {
+    async fn run(self, request: Request) -> Option<Request> {
         let Request { head, ask } = request;
         match ask {
             Ask::Create(input) => self.write(head, Write::Create(input)).await,
             Ask::RetryEnded(input) => self.write(head, Write::RetryEnded(input)).await,
             Ask::Command(command) => self.write(head, Write::Command(command)).await,
-            Ask::ReadLog(which) if which.wait_ms > 0 => self.hold(head, which).await,
-            query => self.query(head, query).await,
+            Ask::ReadLog(which) if which.wait_ms > 0 => return self.hold(head, which).await,
+            ask => return Some(Request { head, ask }),
+        }
+        None
+    }
+
+    /// Answers a query, when it is the caller's turn.
+    async fn query(&self, Request { head, ask }: Request) {
+        if self.is_of_node {
+            return Box::pin(self.read(&head, ask)).await;
+        }
+        if matches!(ask, Ask::ReadOutput(_)) {
+            // It waits for a worker, has limits of its own, and reads next to nothing here.
+            return match self.gate.leave_to_read() {
+                Ok(_leave) => Box::pin(self.read(&head, ask)).await,
+                Err(refused) => self.answer(true, Err::<(), _>(refused)).await,
+            };
+        }
+        let within = head.within_ms.map_or(READ_MAX, Duration::from_millis).min(READ_MAX);
+        let is_late = match self.turn(&ask, within.min(SETTLES)).await {
+            Ok((_leave, turn)) => {
+                let read = Box::pin(self.read(&head, ask));
+                read_in_turn(&turn, &self.asked, within, read).await.is_none()
+            }
+            // This refusal says nothing of any Task.
+            Err(refused) => return self.answer(true, Err::<(), _>(refused)).await,
+        };
+        if is_late {
+            self.answer(true, Err::<(), _>(tenure_scheduler::overloaded())).await;
         }
     }
 
-    async fn query(&self, head: RequestHead, query: Ask) {
-        let leave = (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
-        match leave {
-            Ok(_leave) => Box::pin(self.read(&head, query)).await,
-            // This refusal says nothing of any Task.
-            Err(refused) => self.answer(true, Err::<(), _>(refused)).await,
-        }
+    /// A permit to read, and the turn of the caller.
+    async fn turn(
+        &self,
+        query: &Ask,
+        most: Duration,
+    ) -> Result<(OwnedSemaphorePermit, ReadTurn), Rejection> {
+        let leave = self.gate.leave_to_read()?;
+        let lanes = match reads_whole(query) {
+            true => &self.gate.whole,
+            false => &self.gate.parts,
+        };
+        Ok((leave, lanes.turn(lane_of(self.link), most).await?))
     }
 
     /// Answers a reader of a log when there is something to read. It has a permit to read while it looks at the
-    /// Task, and none while it waits.
-    async fn hold(&self, head: RequestHead, which: ReadLog) {
+    /// Task, and none while it waits. Answers what is left to read.
+    async fn hold(&self, head: RequestHead, which: ReadLog) -> Option<Request> {
         let leave = || (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
         let held = match self.task(&head) {
             Ok(task) => Box::pin(self.link.held_page(&task, which, LOG_BYTES, leave)).await,
@@ -141,8 +209,9 @@ impl Call<'_> {
         };
         match held.transpose() {
             Some(answer) => self.answer(false, answer).await,
-            None => self.query(head, Ask::ReadLog(which.at_once())).await,
+            None => return Some(Request { head, ask: Ask::ReadLog(which.at_once()) }),
         }
+        None
     }
 
     async fn write(&self, head: RequestHead, what: Write) {
@@ -271,7 +340,7 @@ impl ServeQuery<ReadOutput> for Call<'_> {
 
 impl ServeQuery<ListInput> for Call<'_> {
     async fn served(&self, _: &RequestHead, input: ListInput) -> Result<TaskPage, Rejection> {
-        self.gate.tasks(&self.link, self.asked.partition, input).await
+        self.gate.tasks(self.link, self.asked.partition, input).await
     }
 }
 
@@ -283,7 +352,7 @@ impl ServeQuery<TemplateInput> for Call<'_> {
 
 impl ServeQuery<List> for Call<'_> {
     async fn served(&self, _: &RequestHead, which: List) -> Result<Entries, Rejection> {
-        self.gate.list(&self.link, self.asked.partition, which).await
+        self.gate.list(self.link, self.asked.partition, which).await
     }
 }
 
@@ -362,6 +431,22 @@ impl ServeQuery<ReadEvents> for Call<'_> {
             self.gate.followed.know(&key, follower);
         }
         page.within(LOG_BYTES)
+    }
+}
+
+/// The lane of a caller.
+pub(super) fn lane_of(link: &CallLink) -> LaneKey {
+    let caller = link.caller();
+    LaneKey::of(caller.role, caller.agent.as_str())
+}
+
+/// Whether a query reads a whole log, or all Tasks of a partition.
+fn reads_whole(query: &Ask) -> bool {
+    match query {
+        Ask::Inspect(_) | Ask::Replay(_) | Ask::ReadEvents(_) | Ask::Views(_) => true,
+        Ask::Tasks(list) => list.include_terminal,
+        Ask::List(list) => list.include_terminal,
+        _ => false,
     }
 }
 

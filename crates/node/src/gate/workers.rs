@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use futures::future::join_all;
+use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::id::{RunId, SessionId, TaskId};
@@ -21,8 +23,10 @@ use tenure_wire::bus::worker::{
     Reports, Word,
 };
 use tenure_wire::bus::{Answer, BadMessage, decode, encode};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Gate, PartitionCall, in_time, not_sure, say_answer};
+use super::{Gate, PartitionCall, READ_MAX, SETTLES, in_time, not_sure, read_in_turn, say_answer};
+use crate::lanes::LaneKey;
 use crate::links::NodeLink;
 use crate::refused::{Speaker, in_short};
 
@@ -197,13 +201,8 @@ impl Gate {
             Ok(asked) => asked,
             Err(refused) => return self.refuse(reply, refused),
         };
-        let gate = Arc::clone(self);
-        tokio::spawn(async move {
-            let _leave = leave;
-            let page = link.port.query(&offer, offset).await;
-            let asked = gate.of_worker("query", &reply, partition, since);
-            gate.answer(&asked, false, page).await;
-        });
+        let came = LookupInput { leave, name, reply, partition, since };
+        self.look_up("query", came, async move { link.port.query(&offer, offset).await });
     }
 
     pub(super) fn look(
@@ -225,13 +224,8 @@ impl Gate {
             Ok(asked) => asked,
             Err(refused) => return self.refuse(reply, refused),
         };
-        let gate = Arc::clone(self);
-        tokio::spawn(async move {
-            let _leave = leave;
-            let looked = link.port.look(&key, run_id, look).await;
-            let asked = gate.of_worker("look", &reply, partition, since);
-            gate.answer(&asked, false, looked).await;
-        });
+        let came = LookupInput { leave, name, reply, partition, since };
+        self.look_up("look", came, async move { link.port.look(&key, run_id, look).await });
     }
 
     pub(super) fn blob(
@@ -256,19 +250,16 @@ impl Gate {
             Ok(asked) => asked,
             Err(refused) => return self.refuse(reply, refused),
         };
-        let gate = Arc::clone(self);
-        tokio::spawn(async move {
-            let _leave = leave;
-            let answer = match ask {
+        let came = LookupInput { leave, name, reply, partition, since };
+        self.look_up("blob", came, async move {
+            match ask {
                 BlobAsk::BlobGet(asked) => {
                     link.port.blob_get(&held, asked).await.map(BlobAnswer::Part)
                 }
                 BlobAsk::BlobPut(part) => {
                     link.port.blob_put(&held, part).await.map(BlobAnswer::Taken)
                 }
-            };
-            let asked = gate.of_worker("blob", &reply, partition, since);
-            gate.answer(&asked, false, answer).await;
+            }
         });
     }
 
@@ -306,6 +297,34 @@ impl Gate {
         });
     }
 
+    /// Has a read of a worker answered when it is the turn of its principal.
+    fn look_up<T: Serialize + Send + 'static>(
+        self: &Arc<Self>,
+        operation: &'static str,
+        LookupInput { leave, name, reply, partition, since }: LookupInput<'_>,
+        read: impl Future<Output = Result<T, Rejection>> + Send + 'static,
+    ) {
+        let who = LaneKey::of(Role::Worker, name.principal.as_str());
+        let gate = Arc::clone(self);
+        self.read_threads.spawn(async move {
+            let _leave = leave;
+            let client = &gate.lookups;
+            let asked =
+                PartitionCall { client, ..gate.of_worker(operation, &reply, partition, since) };
+            let refused = match gate.parts.turn(who, SETTLES).await {
+                Ok(turn) => {
+                    let read = async { gate.answer(&asked, false, read.await).await };
+                    match read_in_turn(&turn, &asked, READ_MAX, Box::pin(read)).await {
+                        Some(()) => return,
+                        None => tenure_scheduler::overloaded(),
+                    }
+                }
+                Err(refused) => refused,
+            };
+            gate.answer(&asked, true, Err::<(), _>(refused)).await;
+        });
+    }
+
     /// The request of a worker, as a call on a partition.
     fn of_worker<'a>(
         &'a self,
@@ -315,7 +334,8 @@ impl Gate {
         since: Instant,
     ) -> PartitionCall<'a> {
         let client = &self.control;
-        PartitionCall { client, reply, partition, operation, may_wait: false, since }
+        let sent = AtomicUsize::new(0);
+        PartitionCall { client, reply, partition, operation, may_wait: false, since, sent }
     }
 
     fn refuse_if_asked(self: &Arc<Self>, reply: Option<String>, refused: Rejection) {
@@ -331,6 +351,15 @@ impl Gate {
             say_answer(&gate.control, &reply, &Answer::<()>::from(Err(refused))).await;
         });
     }
+}
+
+/// A read of a worker as it came, with its permit.
+struct LookupInput<'a> {
+    leave: OwnedSemaphorePermit,
+    name: &'a WorkerName,
+    reply: String,
+    partition: u32,
+    since: Instant,
 }
 
 fn send_report(

@@ -26,5 +26,6 @@ mod scope;
 #[path = "../../../cluster/tests/real/servers.rs"]
 #[allow(dead_code)] // Other tests use more of it.
 mod servers;
+mod shares;
 mod verbs;
 mod workers;

@@ -193,8 +193,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         check_tool(&self.caller, Q::TOOL)?;
         query.check(&self.scheduler.node.config.limits)?;
         let (node, asked) = (Arc::clone(&self.scheduler.node), query.clone());
+        let most = self.max_bytes.unwrap_or(usize::MAX).min(self.sent_max);
         let read = move |view: &View<'_>, caller: &Caller, known: &Known<'_>| {
-            asked.read(view, caller, known, &node.config.limits)
+            asked.read_within(view, caller, known, &node.config.limits, most)
         };
         let answer = self.look(task, read).await??;
         Ok(self.fit(answer, |answer| query.shorten(answer)))
@@ -287,7 +288,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             return Ok(None);
         }
         let node = &self.scheduler.node;
-        let Some(mut held) = node.held.hold(key, until) else { return Ok(None) };
+        let who = &self.caller.agent;
+        let Some(mut held) = node.held.hold(who, key, until) else { return Ok(None) };
         let is_there = if after == 0 && until == ReadUntil::Settled {
             // The Task may be about to be made, and to ask for it would wait for that.
             node.journal.ended(key).await.is_some()

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tenure_ports::journal::TaskKey;
 
+use super::shared::SharedTask;
 use super::{Begin, Msg};
 
 /// A Task on this node, from when it is read or made until it is over or the node leaves it.
@@ -22,6 +23,7 @@ pub(crate) struct Address(Arc<Stay>);
 struct Stay {
     key: TaskKey,
     place: Mutex<ActorState>,
+    shared: SharedTask,
 }
 
 enum ActorState {
@@ -37,6 +39,12 @@ enum ActorState {
 pub(crate) trait Resting: Any + Send {
     /// Gets a free actor for the Task. None if the node is stopping.
     fn lend(&self) -> Option<ActorRef<ActorMessage>>;
+
+    /// Takes the Task from where readers find it. Answers whether nobody reads it just now.
+    fn try_fetch(&mut self, address: &Address) -> bool;
+
+    /// Puts the Task where readers find it.
+    fn share(&mut self, address: &Address);
 }
 
 /// A message to an actor of Tasks.
@@ -69,13 +77,18 @@ impl Address {
     /// Has a free actor serve a Task. None if the actor has ended.
     pub(crate) fn begin(actor: ActorRef<ActorMessage>, key: TaskKey, begin: Begin) -> Option<Self> {
         let place = Mutex::new(ActorState::Busy { actor: actor.clone(), unread: 0 });
-        let address = Self(Arc::new(Stay { key, place }));
+        let address = Self(Arc::new(Stay { key, place, shared: SharedTask::default() }));
         actor.cast(ActorMessage::Begin(address.clone(), begin)).ok()?;
         Some(address)
     }
 
     pub(crate) fn key(&self) -> &TaskKey {
         &self.0.key
+    }
+
+    /// Where readers find the Task.
+    pub(crate) fn shared(&self) -> &SharedTask {
+        &self.0.shared
     }
 
     /// Whether this is the same stay.
@@ -152,6 +165,7 @@ impl Address {
         let is_unread = matches!(place, ActorState::Busy { unread, .. } if *unread > 0);
         if !is_unread {
             *place = ActorState::Over;
+            self.0.shared.empty();
         }
         !is_unread
     }
@@ -159,16 +173,22 @@ impl Address {
     /// Ends the Task's stay on this node, whatever messages there are.
     pub(crate) fn close(&self) {
         *self.0.place.lock() = ActorState::Over;
+        self.0.shared.empty();
     }
 
-    /// Applies `look` to a Task that rests. The Task goes on resting if `look` answers true.
-    /// Answers whether the Task was resting.
+    /// Applies `look` to a Task that rests and that nobody reads. The Task goes on resting if `look`
+    /// answers true. Answers whether it did so.
     pub(crate) fn at_rest<S: Resting>(&self, look: impl FnOnce(&mut S) -> bool) -> bool {
         let place = &mut *self.0.place.lock();
         let ActorState::Resting(state) = place else { return false };
         let state: &mut dyn Any = &mut **state;
         let Some(state) = state.downcast_mut::<S>() else { return false };
-        if !look(state) {
+        if !state.try_fetch(self) {
+            return false;
+        }
+        let stays = look(state);
+        state.share(self);
+        if !stays {
             *place = ActorState::Over;
         }
         true

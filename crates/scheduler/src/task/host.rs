@@ -10,7 +10,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use super::address::{ActorMessage, Address, Resting};
-use super::{ActorTask, Begin, Msg, Waiting};
+use super::{ActorTask, Begin, Life, Msg, Waiting};
 use crate::node::NodeShared;
 
 /// The ractor actor; its state is [`ActorHost`].
@@ -58,11 +58,28 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         match letter {
             ActorMessage::For(address, msg) => match &mut host.serves {
                 Some((own, state)) if own.is(&address) => {
-                    let done = state.handle(own, msg).await;
-                    done.map_err(|why| ActorFailure { task: own.key().clone(), why })?;
-                    if own.note_read() || state.is_left {
+                    match msg {
+                        Msg::Lend(to) => {
+                            state.share(own);
+                            state.lend(own, to);
+                        }
+                        msg => {
+                            state.fetch(own).await;
+                            let done = state.handle(own, msg).await;
+                            done.map_err(|why| ActorFailure { task: own.key().clone(), why })?;
+                        }
+                    }
+                    let is_idle = own.note_read();
+                    let is_wanted = own.shared().is_wanted();
+                    if is_idle || state.is_left {
+                        if own.shared().is_over() {
+                            state.fetch(own).await;
+                        }
                         host.retire(&myself);
                         host.rest(&myself);
+                    }
+                    if is_idle || is_wanted {
+                        host.share();
                     }
                 }
                 _ => host.forward(address.key(), msg),
@@ -74,6 +91,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             ActorMessage::Begin(address, begin) => {
                 Box::pin(host.begin(address, begin)).await;
                 host.rest(&myself);
+                host.share();
             }
         }
         Ok(())
@@ -124,17 +142,25 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
         let Some((address, state)) = self.serves.take_if(|(_, state)| state.may_rest()) else {
             return;
         };
-        let key = state.key.clone();
+        let (key, mut state) = (state.key.clone(), state);
+        state.share(&address);
         match address.rest(state) {
             Ok(()) => self.node.take_back(&key, myself),
             Err(state) => self.serves = Some((address, state)),
         }
     }
 
+    /// Puts the Task where readers find it.
+    fn share(&mut self) {
+        if let Some((address, state)) = &mut self.serves {
+            state.share(address);
+        }
+    }
+
     /// Sends a message for a Task that was left to the Task's new address.
     fn forward(&self, key: &TaskKey, msg: Msg) {
         match msg {
-            Msg::Ask(_) | Msg::Read(_) | Msg::WaitForEnd(_) => {
+            Msg::Ask(_) | Msg::Read(_) | Msg::Lend(_) | Msg::WaitForEnd(_) => {
                 if let Ok(successor) = self.node.task(key, Begin::Open) {
                     // If that one is gone too, the caller gets an error.
                     let _ = successor.cast(msg);
@@ -190,6 +216,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Msg::ParentCloses(end) => self.gather(myself, Waiting::ParentCloses(end)),
             Msg::Adopt(child) => self.gather(myself, Waiting::Adopt(child)),
             Msg::Read(reader) => self.read(reader),
+            Msg::Lend(to) => self.lend(myself, to),
             Msg::Asked(run, worker) => self.note_asked(myself, run, &worker),
             Msg::Seen(who, held) => self.note_seen(&who, &held),
             Msg::Silence => self.end_silence(myself),
@@ -205,5 +232,18 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 impl<J: Journal, L: Leases> Resting for ActorTask<J, L> {
     fn lend(&self) -> Option<ActorRef<ActorMessage>> {
         self.node.lend(&self.key).ok()
+    }
+
+    fn try_fetch(&mut self, address: &Address) -> bool {
+        if self.is_shared {
+            let Some(taken) = address.shared().try_take(false) else { return false };
+            self.is_shared = false;
+            self.life = taken.map_or(Life::New, Life::Known);
+        }
+        true
+    }
+
+    fn share(&mut self, address: &Address) {
+        ActorTask::share(self, address);
     }
 }

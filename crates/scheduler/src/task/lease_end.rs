@@ -62,6 +62,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let Life::Known(task) = &self.life else { return false };
         let lease_ms = task.attempt(attempt).map_or(0, |attempt| attempt.lease_ms);
         let since_end = self.over.get(&attempt).map_or(Duration::ZERO, Instant::elapsed);
-        self.node.saw_gap_within(Duration::from_millis(lease_ms) + since_end)
+        let since = Duration::from_millis(lease_ms) + since_end;
+        self.node.saw_gap_within(since) || self.node.was_unasked_within(&self.key, since)
     }
 }

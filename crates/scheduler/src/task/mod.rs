@@ -15,6 +15,7 @@ mod leave;
 mod offers;
 pub(crate) mod open;
 mod settle;
+pub(crate) mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -45,6 +46,7 @@ use crate::node::NodeShared;
 use crate::pool::{CreditPermit, Credits, Worker};
 use crate::rounds::UnderWay;
 use address::Address;
+use shared::LentTask;
 
 /// A function of the last durable state of a Task. Only the Task's actor sees any other state, so
 /// that nothing is answered or shown before it is durable (law 3).
@@ -78,6 +80,8 @@ pub(crate) enum Msg {
     Adopt(TaskId),
     /// Read the Task.
     Read(ReadFn),
+    /// Lend the Task to a reader, who reads it on another thread.
+    Lend(oneshot::Sender<Result<LentTask, Rejection>>),
     /// This worker has asked under this Run.
     Asked(RunId, Arc<Worker>),
     /// This worker's heartbeat says how far these Attempts have seen the Task's `input_refs`.
@@ -110,6 +114,7 @@ impl fmt::Debug for Msg {
             Self::ParentCloses(_) => "ParentCloses",
             Self::Adopt(_) => "Adopt",
             Self::Read(_) => "Read",
+            Self::Lend(_) => "Lend",
             Self::Asked(..) => "Asked",
             Self::Seen(..) => "Seen",
             Self::Silence => "Silence",
@@ -185,6 +190,8 @@ pub(crate) struct ActorTask<J, L> {
     /// does not change.
     holds_edition_2: bool,
     life: Life,
+    /// Whether the Task is where readers find it, and not in `life`.
+    is_shared: bool,
     waiting: VecDeque<Waiting>,
     flush_is_due: bool,
     flight: Option<Flight>,
@@ -270,6 +277,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             waits: WaitShare::of(&node.waits),
             key,
             life: Life::New,
+            is_shared: false,
             waiting: VecDeque::new(),
             flush_is_due: false,
             flight: None,
@@ -320,6 +328,46 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Life::Known(task) if !self.is_being_created() => reader(Ok(&task.durable())),
             Life::Unreadable(rejection) => reader(Err(rejection)),
             Life::New | Life::Known(_) => reader(Err(&crate::node::not_found(&self.key))),
+        }
+    }
+
+    /// Lends the Task to a reader, unless the reader has gone.
+    fn lend(&self, myself: &Address, to: oneshot::Sender<Result<LentTask, Rejection>>) {
+        if to.is_closed() {
+            return;
+        }
+        let lent = match &self.life {
+            _ if !self.is_owned() => Err(crate::node::not_owner(&self.key)),
+            _ if self.is_shared => Ok(LentTask::of(myself)),
+            Life::Unreadable(rejection) => Err(rejection.clone()),
+            Life::New | Life::Known(_) => Err(crate::node::not_found(&self.key)),
+        };
+        let _ = to.send(lent); // As above.
+    }
+
+    /// Takes the Task back from where readers find it, before the actor does anything with it.
+    async fn fetch(&mut self, myself: &Address) {
+        if std::mem::take(&mut self.is_shared)
+            && let Some(task) = myself.shared().take().await
+        {
+            self.life = Life::Known(task);
+        }
+    }
+
+    /// Puts the Task where readers find it, if it is durable.
+    fn share(&mut self, myself: &Address) {
+        if self.is_shared {
+            return;
+        }
+        match std::mem::replace(&mut self.life, Life::New) {
+            Life::Known(task) if !self.is_being_created() => {
+                myself.shared().put(task, self.epoch);
+                self.is_shared = true;
+            }
+            life => {
+                self.life = life;
+                myself.shared().empty();
+            }
         }
     }
 
@@ -383,7 +431,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     /// Whether the Task needs no actor now: the next message gets it one.
     fn may_rest(&self) -> bool {
-        matches!(self.life, Life::Known(_)) && self.flight.is_none() && self.waiting.is_empty()
+        let is_known = self.is_shared || matches!(self.life, Life::Known(_));
+        is_known && self.flight.is_none() && self.waiting.is_empty()
     }
 
     /// Ends the stay of a Task that was left, or that is over and has no unread message. Answers
@@ -396,6 +445,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         let idle = self.flight.is_none() && self.waiting.is_empty();
         let over = match &self.life {
+            _ if self.is_shared => false, // If it were over, the actor would have taken it.
             Life::Known(task) => task.is_terminal(),
             Life::Unreadable(_) | Life::New => !self.pauses,
         };

@@ -1,9 +1,98 @@
-//! What a Task says of Attempts whose holders renew their leases.
+//! Heartbeats: what a Task says of Attempts whose holders renew their leases.
+//!
+//! A heartbeat looks at the durable state of the Task where it lies, and never waits for its actor. So no reader and no
+//! command of that Task can cost a worker its leases (LEASE-14).
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tenure_core::command::run_end::nothing_held;
 use tenure_core::id::{AgentId, Millis};
 use tenure_core::view::View;
-use tenure_ports::bus::{Holding, Pulse};
+use tenure_ports::bus::{Delivery, Holding, Pulse};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::Lease;
+use tenure_ports::observer::LeaseCall;
+use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::worker::LateInput;
+
+use super::WorkerLink;
+
+/// How long a heartbeat waits for a Task that is being read from its log.
+const PULSE: Duration = Duration::from_secs(2);
+
+impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// Renews leases, and answers for each how many milliseconds it lasts from now.
+    ///
+    /// While the store of leases does not answer, no node can find that a lease has ended. So they
+    /// count as renewed, and are made sure of when the store answers again (mechanisms 6).
+    pub async fn pulses(&self, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
+        let node = &self.scheduler.node;
+        let mut by_task: BTreeMap<&TaskKey, Vec<usize>> = BTreeMap::new();
+        for (at, held) in holdings.iter().enumerate() {
+            by_task.entry(&held.task).or_default().push(at);
+        }
+        let mut pulses = vec![(Pulse::Unknown, 0); holdings.len()];
+        let mut leases = Vec::new();
+        let asked = by_task.into_iter().map(async |(task, places)| {
+            let asked: Vec<_> = places.iter().map(|&at| holdings[at].clone()).collect();
+            // A Task that cannot be asked now must not cost the others their leases.
+            let judged = tokio::time::timeout(PULSE, self.judged(task, asked)).await;
+            if judged.is_err() {
+                node.note_unasked(task); // Nor its holders theirs.
+            }
+            (places, judged.ok().flatten())
+        });
+        for (places, judged) in join_all(asked).await {
+            let Some(judged) = judged else { continue };
+            for (at, (pulse, duration_ms)) in places.into_iter().zip(judged) {
+                if matches!(pulse, Pulse::Renewed { .. }) {
+                    let held = &holdings[at];
+                    let (task, attempt_id) = (held.task.clone(), held.attempt_id);
+                    leases.push(Lease { task, attempt_id, duration_ms });
+                }
+                pulses[at] = (pulse, duration_ms);
+            }
+        }
+        let (count, renew) = (leases.len(), node.leases.renew(leases));
+        if let Err(error) = node.watch_leases(LeaseCall::Renew, count, renew).await {
+            node.note_leases_failed(LeaseCall::Renew, &error);
+        }
+        pulses
+    }
+
+    /// What a Task says of Attempts; none if it cannot be asked. For a Task that has ended the
+    /// index answers, so that its log is not read: workers also renew what they have just reported.
+    async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
+        let node = &self.scheduler.node;
+        let address = node.directory.get(task);
+        if address.is_none()
+            && let Ok(Some(entry)) = node.journal.entry(task).await
+            && let Some(end) = entry.ended
+        {
+            let lost = |_| (Pulse::Lost(nothing_held(end.status())), 0);
+            return Some(asked.iter().map(lost).collect());
+        }
+        let who = self.worker.id.clone();
+        let seen: Vec<Holding> =
+            asked.iter().filter(|held| held.input_seen.is_some()).cloned().collect();
+        if !seen.is_empty() {
+            self.scheduler.note_seen(task, who.clone(), seen);
+        }
+        let now = node.clock.now();
+        let look =
+            move |task: &View<'_>| (judge(task, &who, &asked, now), unseen(task, &who, &asked));
+        let (judged, unseen) = match address {
+            Some(address) => address.shared().look(Some(node.journal.epoch(task)?), look).await?,
+            None => self.scheduler.read(task, look).await.ok()?,
+        };
+        for input in unseen {
+            node.signal(&self.worker.id, Delivery::Input(input.into()));
+        }
+        Some(judged)
+    }
+}
 
 /// Judges by the durable state: whatever an append in flight may end, or ask for, has not happened,
 /// as it may fail or take long.

@@ -23,6 +23,7 @@ mod outages;
 mod ownership;
 mod pool;
 mod races;
+mod reads;
 mod rest;
 mod runs;
 mod runtime;

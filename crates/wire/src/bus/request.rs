@@ -70,6 +70,10 @@ pub struct RequestHead {
     /// The longest answer that the caller accepts, in bytes (CTRL-06).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
+    /// For how long the caller waits for the answer, in milliseconds: a query is given up then. Absent: it does not
+    /// say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ms: Option<u64>,
     /// W3C traceparent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<SmolStr>,

@@ -15,6 +15,8 @@ pub(crate) const HEADER_BYTES: usize = 64 << 10;
 const LAST: &str = "last";
 /// The shortest beginning of an id that may stand for it.
 const PREFIX_MIN: usize = 4;
+/// A name of this length is a whole id, such as a UUID.
+const WHOLE_MIN: usize = 36;
 
 /// The Task that `name` stands for among these, if it is not itself the name of one.
 ///
@@ -46,6 +48,12 @@ pub(crate) fn newest(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>,
 /// Whether the name is `last`, which means the newest Task unless a Task has this name.
 pub(crate) fn is_last(name: &TaskKey) -> bool {
     name.task_id.as_str() == LAST
+}
+
+/// Whether the name may be short for the id of a Task that has ended. If not, only live Tasks are looked at, for a
+/// suggestion: a list of all Tasks has a cluster read its streams.
+fn may_stand_for_another(name: &TaskKey) -> bool {
+    is_last(name) || (PREFIX_MIN..WHOLE_MIN).contains(&name.task_id.as_str().len())
 }
 
 fn beginning(name: &TaskKey, entries: &[Entry]) -> Option<TaskKey> {
@@ -94,7 +102,7 @@ pub(crate) async fn find<P: ClientPort>(
 ) -> Result<TaskKey, Failure> {
     match client.port().log(&name.task_id, u64::MAX).await {
         Err(refused) if refused.code == Code::TaskNotFound => {
-            let known = client.list(true).await?;
+            let known = client.list(may_stand_for_another(&name)).await?;
             meant(&name, &known)?.ok_or_else(|| {
                 let refused = Failure::from(refused);
                 let names = of_session(&name, &known.entries).map(|e| e.key.task_id.as_str());

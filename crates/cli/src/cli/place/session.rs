@@ -234,7 +234,9 @@ impl CallerSession {
     }
 
     async fn nearest_task(&self, no: &Rejection) -> Option<String> {
-        let known = ask!(self, client => client.list(true)).ok()?;
+        // For a suggestion no cluster is to read its streams.
+        let is_here = matches!(self.client, SessionClient::Here { .. });
+        let known = ask!(self, client => client.list(is_here)).ok()?;
         let names = known.entries.iter().map(|entry| entry.key.task_id.as_str());
         did_you_mean(no.details.get("task_id")?.as_str()?, names)
     }

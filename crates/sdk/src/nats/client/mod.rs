@@ -143,13 +143,20 @@ impl ClientShared {
         task: &TaskId,
         query: Q,
     ) -> Result<Q::Output, Rejection> {
-        let request = self.limited(Request::new(Some(task.clone()), None, query));
+        let request = self.within(self.limited(Request::new(Some(task.clone()), None, query)));
         self.ask_owner(task, request.write()?.into()).await
     }
 
     /// The request with this client's limit for the length of the answer.
     fn limited(&self, mut request: Request) -> Request {
         request.head.max_bytes = self.max_bytes;
+        request
+    }
+
+    /// The request, which says for how long this client waits for its answer.
+    fn within(&self, mut request: Request) -> Request {
+        let within = self.connection.request_timeout().as_millis();
+        request.head.within_ms = Some(u64::try_from(within).unwrap_or(u64::MAX));
         request
     }
 
@@ -205,7 +212,7 @@ impl ClientShared {
         loop {
             let after = all.last().map(|entry| entry.key.task_id.clone());
             let list = List { after, include_terminal, ..List::default() };
-            let request = Request::new(None, None, list);
+            let request = self.within(Request::new(None, None, list));
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
             let is_last = !page.more || page.entries.is_empty();
@@ -260,7 +267,7 @@ impl ClientShared {
     async fn views_of(&self, partition: u32, input: &ViewsInput) -> Result<Snapshot, Rejection> {
         let (mut all, mut after) = (input.begin(), None);
         loop {
-            let request = Request::new(None, None, Views::page(input.clone(), after));
+            let request = self.within(Request::new(None, None, Views::page(input.clone(), after)));
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: ViewPage = self.ask(verb, body, self.connection.request_timeout()).await?;
             all.merge(page.snapshot);

@@ -159,7 +159,7 @@ impl ClientShared {
         loop {
             let limit = Some((most - all.tasks.len()).min(Limits::default().page_max));
             let list = ListInput { limit, offset, ..input.clone() };
-            let body = Request::new(None, None, list).write()?.into();
+            let body = self.within(Request::new(None, None, list)).write()?.into();
             let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
             let page: TaskPage = self.ask(verb, body, patience).await?;
             all.tasks.extend(page.tasks);
