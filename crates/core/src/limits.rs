@@ -32,6 +32,11 @@ pub struct Limits {
     pub lease_ms: u64,
     /// The shortest lease, also if a policy asks for less.
     pub lease_ms_min: u64,
+    /// The shortest lease that a policy may ask for: less acts as this (LEASE-02). A Step with a shorter one
+    /// would be given out and lost again many times a second.
+    pub heartbeat_ms_least: u64,
+    /// From the retry of this number on, a Step waits a second at least between two of them (RETRY-06).
+    pub fast_retries: u32,
     /// How many Attempts of a Step in a row may end with their host after they had started (RETRY-13).
     pub max_host_deaths: u32,
     /// How long closing waits for runs to stop (`agents.child_cancel_timeout_ms`), where no retry policy
@@ -60,6 +65,8 @@ impl Default for Limits {
             operations_max: 100_000,
             lease_ms: 30_000,
             lease_ms_min: 0,
+            heartbeat_ms_least: 1_000,
+            fast_retries: 20,
             max_host_deaths: 10,
             cancel_wait_ms: 10_000,
             run_ttl_ms: 300_000,
@@ -94,6 +101,12 @@ impl Limits {
     /// How long a lease lasts under a policy (LEASE-02).
     pub fn lease_ms_under(&self, policy: Option<&RetryPolicy>) -> u64 {
         let asked_for = policy.and_then(|policy| policy.heartbeat_ms);
+        let asked_for = asked_for.map(|ms| ms.max(self.heartbeat_ms_least));
         asked_for.unwrap_or(self.lease_ms).max(self.lease_ms_min)
+    }
+
+    /// The least wait before the retry of this number, counted from 1 (RETRY-06).
+    pub const fn retry_ms_least(&self, retry: u32) -> u64 {
+        if retry < self.fast_retries { 0 } else { 1_000 }
     }
 }

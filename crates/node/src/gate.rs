@@ -43,6 +43,7 @@ use crate::intake::WaitingBytes;
 use crate::lanes::{ReadBudgets, ReadLanes, ReadTurn};
 use crate::links::Links;
 use crate::published::PublishedMarks;
+use crate::rates::{OverRate, RateTable};
 use crate::read_threads::ReadThreads;
 use crate::refused::RefusedWorkers;
 
@@ -54,6 +55,9 @@ pub(crate) struct Gate {
     pub(crate) refused: RefusedWorkers,
     pub(crate) fence: Fence,
     pub(crate) control: Client,
+    /// Receives what workers send to partitions, so that however much that is, the server cuts no connection over
+    /// which workers renew their leases.
+    pub(crate) reports: Client,
     pub(crate) intake: Client,
     /// The connection of what workers read.
     pub(crate) lookups: Client,
@@ -91,6 +95,8 @@ pub(crate) struct Gate {
     pub(crate) reads_max: usize,
     /// Permits for heartbeats: reads must not cost workers their leases (mechanisms 16).
     pub(crate) heartbeats: Arc<Semaphore>,
+    /// What each principal has sent lately.
+    pub(crate) rates: RateTable,
     /// How many requests wanted their answer sent to somebody else than their sender.
     pub(crate) crafted: AtomicU64,
     /// The bytes of messages that wait to be handled.
@@ -112,6 +118,9 @@ impl Gate {
         }
         let reply = message.reply.as_ref().map(|reply| reply.to_string());
         let bytes = &message.payload;
+        if let Err(over) = self.count(&heard, bytes.len()) {
+            return self.refuse_over_rate(&heard, reply, over);
+        }
         match heard {
             ParsedSubject::Worker(name, verb) => match verb {
                 WorkerVerb::Hello => self.hello(&name, bytes).await,
@@ -138,6 +147,36 @@ impl Gate {
                 }
             },
         }
+    }
+
+    /// Counts a message among what its principal has sent.
+    fn count(&self, heard: &ParsedSubject, bytes: usize) -> Result<(), OverRate> {
+        let bytes = bytes + BYTES_AROUND;
+        match heard {
+            ParsedSubject::Worker(name, verb) => {
+                let is_heartbeat = matches!(verb, WorkerVerb::Heartbeat | WorkerVerb::Bye);
+                self.rates.message(Role::Worker, &name.principal, bytes, is_heartbeat)
+            }
+            ParsedSubject::Client(name, _) => {
+                self.rates.message(name.role, &name.principal, bytes, false)
+            }
+        }
+    }
+
+    /// Refuses a message without a look into it. The sender repeats it, also if it is not told.
+    fn refuse_over_rate(
+        self: &Arc<Self>,
+        heard: &ParsedSubject,
+        reply: Option<String>,
+        over: OverRate,
+    ) {
+        let Some(reply) = reply.filter(|_| over.is_told) else { return };
+        let gate = Arc::clone(self);
+        let is_worker = matches!(heard, ParsedSubject::Worker(..));
+        tokio::spawn(async move {
+            let client = if is_worker { &gate.control } else { &gate.intake };
+            say_answer(client, &reply, &Answer::<()>::from(Err(over.into()))).await;
+        });
     }
 
     /// Whether the answer, if one is wanted, would go to the sender (mechanisms 15). With any other
@@ -246,6 +285,9 @@ impl Gate {
     }
 }
 
+/// How many bytes each message counts as besides its own: an empty message costs something, too.
+const BYTES_AROUND: usize = 256;
+
 /// How long a caller may wait while its request is recorded: less than callers wait for an answer.
 const SETTLES: Duration = Duration::from_secs(4);
 
@@ -270,6 +312,19 @@ async fn read_in_turn<T>(
 async fn in_time<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
     timeout(SETTLES, done).await.unwrap_or_else(|_| {
         Err(Rejection::in_doubt("what becomes of it is not known yet; repeat it with the same id"))
+    })
+}
+
+/// How long a node waits with an answer for the end of a Task or of a Run. Callers ask again long before that, and a
+/// node does not learn that one has gone: after this time it holds nothing for those that do not ask again.
+const WAITS: Duration = Duration::from_secs(30);
+
+/// What becomes of a command that waits for an end.
+async fn while_asked<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
+    timeout(WAITS, done).await.unwrap_or_else(|_| {
+        Err(Rejection::in_doubt(
+            "what it waits for has not happened yet; repeat it with the same id",
+        ))
     })
 }
 

@@ -32,6 +32,7 @@ use crate::malformed::watch_malformed;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
 use crate::published::{self, PublishedMarks};
+use crate::rates::RateTable;
 use crate::read_threads::ReadThreads;
 use crate::refused::RefusedWorkers;
 use crate::settings::Settings;
@@ -76,7 +77,7 @@ impl Node {
     /// this waits for them; dropping the future gives up.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let (name, cluster) = (settings.cluster.key_prefix(), settings.cluster.clone());
-        let Servers { log, control, intake, lookups } = servers(&settings).await?;
+        let Servers { log, control, reports, intake, lookups } = servers(&settings).await?;
         let journal = journal(&settings, &log).await?;
         let leases = leases(&settings, &name, &journal).await?;
         let config = Config { blobs: Some(Arc::new(blobs(&settings, &log))), ..settings.config() };
@@ -117,6 +118,7 @@ impl Node {
             refused: RefusedWorkers::default(),
             fence: Fence { journal, keeper: Arc::clone(&keeper) },
             control,
+            reports,
             intake,
             lookups,
             read_threads: ReadThreads::start().map_err(StartError::Threads)?,
@@ -138,6 +140,7 @@ impl Node {
             reads_max: settings.reads_max,
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
+            rates: RateTable::new(settings.rates),
             crafted: AtomicU64::new(0),
             waiting: Arc::new(WaitingBytes::default()),
             announces: Notify::new(),
@@ -160,8 +163,12 @@ impl Node {
         let gone = listen(&gate.control, format!("{}.*", gate.links.gone())).await;
         let gone = gone.map_err(unreachable_at(&settings.nats.url))?;
         let (ask, asked) = channel(1);
-        let connections =
-            [("control", gate.control.clone()), ("intake", gate.intake.clone()), ("journal", log)];
+        let connections = [
+            ("control", gate.control.clone()),
+            ("reports", gate.reports.clone()),
+            ("intake", gate.intake.clone()),
+            ("journal", log),
+        ];
         let loops = [
             spawn(&ends, watch_malformed(connections)),
             spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
@@ -200,9 +207,11 @@ impl Node {
         move || {
             let served = gate.served.lock().clone();
             let partitions = Some(PartitionSample { total: gate.partitions, served });
-            let nats = [&gate.control, &gate.intake].into_iter().all(is_up);
+            let connections = [&gate.control, &gate.reports, &gate.intake, &gate.lookups];
+            let nats = connections.into_iter().all(is_up);
             let servers = Some(ServerSample { nats, redis: gate.scheduler.keeps_leases() });
             let mut sample = Sample { partitions, servers, ..gate.scheduler.sample() };
+            sample.live.over_rate = gate.rates.refused();
             for pool in &mut sample.pools {
                 pool.leaving = gate.links.leaving(&pool.pool);
             }

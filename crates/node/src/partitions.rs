@@ -108,7 +108,7 @@ impl Partitions {
         let root = gate.cluster.root();
         for verb in ["report", "claim"] {
             let subject = format!("{root}.worker.*.*.*.{verb}.{partition}");
-            attend(gate, listen(&gate.control, subject).await?, ends);
+            attend(gate, listen(&gate.reports, subject).await?, ends);
         }
         for verb in ["query", "look", "blob"] {
             let subject = format!("{root}.worker.*.*.*.{verb}.{partition}");

@@ -13,6 +13,8 @@ use tenure_wire::bus::subject::{ClusterName, Token};
 
 use crate::lanes::ReadLimits;
 
+use crate::rates::RateSettings;
+
 /// How a connection authenticates.
 #[derive(Clone, Default)]
 pub enum Login {
@@ -41,9 +43,10 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// How to reach NATS. A node has four connections, so that the server can tell apart the log, the
-/// messages to workers and the answers to callers; each may have its own rights. The fourth has what workers read, with
-/// the login of their messages: long answers there hold up no grant and no lease.
+/// How to reach NATS. A node has a connection for the log, one for the messages to workers and one for the answers to
+/// callers, so that the server can tell them apart; each may have its own rights. Two more have the login of the
+/// messages to workers: on one come their reports, on the other what they read, so that neither holds up a grant or a
+/// lease.
 #[derive(Clone)]
 pub struct Nats {
     /// Addresses of the servers, separated by commas.
@@ -68,7 +71,7 @@ impl std::fmt::Debug for Nats {
 }
 
 impl Nats {
-    /// One address, with its login for all three connections.
+    /// One address, with its login for all connections.
     pub fn at(url: impl Into<String>) -> Self {
         let (journal, control, intake) = Default::default();
         Self { url: url.into(), ca: None, journal, control, intake }
@@ -105,6 +108,8 @@ pub struct Settings {
     pub reads_max: usize,
     /// How much of this one principal has.
     pub reads: ReadLimits,
+    /// What each principal may send a second.
+    pub rates: RateSettings,
     /// What the node can do that an older one cannot (EVOLVE-02).
     pub features: Features,
     /// Settings of the scheduler.
@@ -136,6 +141,7 @@ impl Settings {
             links_max: 65_536,
             reads_max: 4_096,
             reads: ReadLimits::default(),
+            rates: RateSettings::default(),
             features: Features::of_program(),
             scheduler,
         }

@@ -112,6 +112,7 @@ pub(crate) fn unreachable_at(url: &str) -> impl Fn(ListenError) -> StartError {
 pub(crate) struct Servers {
     pub(crate) log: Client,
     pub(crate) control: Client,
+    pub(crate) reports: Client,
     pub(crate) intake: Client,
     pub(crate) lookups: Client,
 }
@@ -123,14 +124,16 @@ pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> 
         Ok(Servers {
             log: connected(settings, &nats.journal, "journal").await?,
             control: connected(settings, &nats.control, "control").await?,
+            reports: connected(settings, &nats.control, "reports").await?,
             intake: connected(settings, &nats.intake, "intake").await?,
             lookups: connected(settings, &nats.control, "lookups").await?,
         })
     });
     let servers = servers.await?;
     // Each connection may have come to another server.
-    let Servers { log, control, intake, lookups } = &servers;
-    let most = [log, control, intake, lookups].map(|client| client.server_info().max_payload);
+    let Servers { log, control, reports, intake, lookups } = &servers;
+    let all = [log, control, reports, intake, lookups];
+    let most = all.map(|client| client.server_info().max_payload);
     match most.into_iter().min().filter(|most| *most < MESSAGE_MAX) {
         Some(most) => Err(StartError::Payload { url: without_secrets(&nats.url), most }),
         None => Ok(servers),

@@ -125,6 +125,12 @@ pub trait Journal: Send + Sync + 'static {
         async { None }
     }
 
+    /// About how many bytes the log of a live Task has, without a look into it. `None` if there is none that the
+    /// adapter knows of, or if it counts no bytes.
+    fn log_bytes(&self, _: &TaskKey) -> Option<u64> {
+        None
+    }
+
     /// All Tasks of a session, or of all sessions, without reading their logs; in no order.
     fn entries(
         &self,

@@ -112,6 +112,29 @@ pub struct Sample {
     pub waits: Vec<(Obstacle, u64)>,
     /// Its pools.
     pub pools: Vec<PoolSample>,
+    /// What its live Tasks take of what they may.
+    pub live: LiveSample,
+}
+
+/// What the live Tasks of a scheduler take at one moment, and the most that they may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LiveSample {
+    /// How many there are.
+    pub tasks: u64,
+    /// How many there may be.
+    pub tasks_max: u64,
+    /// The bytes of their logs.
+    pub bytes: u64,
+    /// How many these may be.
+    pub bytes_max: u64,
+    /// The bytes of the logs of all Tasks in memory, with a little for each.
+    pub memory: u64,
+    /// How many these may be.
+    pub memory_max: u64,
+    /// How many times a Task could not be read, as there was no place for it in memory.
+    pub unplaced: u64,
+    /// How many messages and reports were refused, as their principals had sent too many.
+    pub over_rate: u64,
 }
 
 /// The partitions of a cluster at one moment, as one scheduler sees them.

@@ -11,9 +11,9 @@ use tenure_core::task::Made;
 use tenure_core::view::{View, WriteSummary};
 use tenure_core::{Command, Context, Rejection, Reply};
 use tenure_ports::bus::Recorded;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
 
+use crate::fair::FairPermit;
 use crate::handle::Lane;
 
 /// Who sends a command, and with which context.
@@ -146,7 +146,7 @@ pub(crate) struct TaskRequest {
     pub(crate) reply_to: ReplyTo,
     /// How the request is served. A worker's report is answered without a summary.
     pub(crate) lane: Lane,
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) permit: Option<FairPermit>,
 }
 
 impl fmt::Debug for TaskRequest {
@@ -164,5 +164,5 @@ pub(crate) struct HeldAnswer {
     pub(crate) caller: Caller,
     /// Whether the answer carries a summary, which a worker's report does not.
     pub(crate) is_summarised: bool,
-    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+    pub(crate) _permit: Option<FairPermit>,
 }

@@ -8,6 +8,7 @@ use tenure_core::id::PoolId;
 use tenure_ports::{BlobStore, Observer};
 
 use crate::clock::{Machine, ThisMachine};
+use crate::live::LiveTaskLimits;
 
 /// How many commands may be in flight before the scheduler answers `unavailable`. This bounds
 /// memory, not throughput.
@@ -53,6 +54,8 @@ pub struct Config {
     pub partitions: u32,
     /// The source of the time.
     pub machine: Arc<dyn Machine>,
+    /// Bounds of the Tasks that have not ended.
+    pub live: LiveTaskLimits,
     /// Stores what is too large for a log. Without it, values stay below the inline limit (VALUE-01).
     pub blobs: Option<Arc<dyn BlobStore>>,
     /// Gets what happens. Without one that costs nothing.
@@ -69,6 +72,7 @@ impl Config {
             embedded: true,
             partitions: 8,
             machine: Arc::new(ThisMachine::new()),
+            live: LiveTaskLimits::default(),
             blobs: None,
             observer: None,
         }

@@ -11,14 +11,15 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::id::{AgentId, AttemptId, Digest, DigestForm, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
-use tenure_core::{Code, Command, Rejection, RejectionKind};
+use tenure_core::{Caller, Code, Command, Rejection, RejectionKind};
 use tenure_ports::bus::Holding;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 
 use crate::ask::{Envelope, TaskOrder, TaskRequest, WriteAnswer};
 use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
+use crate::fair::{FairPermit, FairPermits};
 use crate::node::{Appended, NodeShared, stopped};
 use crate::partition::{NoMessage, NodeActor, PartitionActor};
 use crate::pool::Worker;
@@ -30,8 +31,8 @@ use crate::task::{ActorTask, Begin, Msg};
 pub struct Scheduler<J: Journal, L: Leases> {
     pub(crate) node: Arc<NodeShared<J, L>>,
     root: ActorRef<NoMessage>,
-    pub(crate) commands: Arc<Semaphore>,
-    pub(crate) reports: Arc<Semaphore>,
+    pub(crate) commands: FairPermits,
+    pub(crate) reports: FairPermits,
 }
 
 impl<J: Journal, L: Leases> Clone for Scheduler<J, L> {
@@ -39,8 +40,8 @@ impl<J: Journal, L: Leases> Clone for Scheduler<J, L> {
         Self {
             node: Arc::clone(&self.node),
             root: self.root.clone(),
-            commands: Arc::clone(&self.commands),
-            reports: Arc::clone(&self.reports),
+            commands: self.commands.clone(),
+            reports: self.reports.clone(),
         }
     }
 }
@@ -79,8 +80,11 @@ impl Lane {
 /// request: a look-up may wait for another node, and the permits bound how many wait.
 pub(crate) struct Permit {
     lane: Lane,
-    permit: OwnedSemaphorePermit,
+    permit: FairPermit,
 }
+
+/// How many Tasks are read at a time when a node takes over a partition, or starts.
+const OPENED_AT_ONCE: usize = 512;
 
 /// How many Tasks [`leave`](Scheduler::leave) leaves before it lets other work run.
 const LEFT_AT_ONCE: usize = 256;
@@ -110,6 +114,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         // A node whose lease scan has died would still own its partitions, and never find a worker
         // lost.
         end_with("the lease scan", crate::scan::scan_leases(&node));
+        end_with("the putting away of tasks", crate::task::stored::keep_within_memory(&node));
         if let Some(keeping) = crate::snapshots::store_snapshots(&node) {
             end_with("the storing of snapshots", keeping);
         }
@@ -119,8 +124,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(Self {
             node,
             root,
-            commands: Arc::new(Semaphore::new(COMMANDS_IN_FLIGHT)),
-            reports: Arc::new(Semaphore::new(REPORTS_IN_FLIGHT)),
+            commands: FairPermits::new(COMMANDS_IN_FLIGHT),
+            reports: FairPermits::new(REPORTS_IN_FLIGHT),
         })
     }
 
@@ -136,7 +141,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         policy: Policy,
     ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, Operator::TaskCreate)?;
-        self.create_in(self.permit(Lane::Creates)?, envelope, input.into(), policy).await
+        let permit = self.permit(Lane::Creates, &envelope.caller)?;
+        self.create_in(permit, envelope, input.into(), policy).await
     }
 
     pub(crate) async fn create_in(
@@ -155,6 +161,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let digest = crate::edge::create_digest(form, &envelope, &input)?;
         let entry = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?;
         let exists = entry.is_some();
+        if !exists {
+            let admitted = self.node.live.admit_task(&key.session_id);
+            self.node.note_refusal(&admitted);
+            admitted?;
+        }
         // A create of a Task that has ended records nothing: it is a repetition, or a conflict.
         if entry.is_none_or(|entry| entry.ended.is_none()) {
             self.check_blobs(&key, input.blobs()).await?;
@@ -182,7 +193,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let command: Box<Command> = command.into();
         check_tool(&envelope.caller, command.operation())?;
         check_session(&envelope.caller, &key.session_id)?;
-        let permit = self.permit(Lane::of(&command))?;
+        let permit = self.permit(Lane::of(&command), &envelope.caller)?;
         self.check_relations(key, &command).await?;
         let answer = self.send(permit, key, envelope, *command)?;
         answer.await.map_err(|_| ambiguous())?
@@ -202,16 +213,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 
     /// Takes capacity for a request.
-    pub(crate) fn permit(&self, lane: Lane) -> Result<Permit, Rejection> {
+    pub(crate) fn permit(&self, lane: Lane, caller: &Caller) -> Result<Permit, Rejection> {
         let (permits, kept) = match lane {
             Lane::Creates => (&self.commands, KEPT_FROM_CREATES),
             Lane::Commands => (&self.commands, 0),
             Lane::Cancels | Lane::Reports => (&self.reports, 0),
         };
-        let permit = match permits.available_permits() > kept {
-            true => Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded()),
-            false => Err(overloaded()),
-        };
+        let permit = permits.take(caller, kept).ok_or_else(overloaded);
         self.node.note_refusal(&permit);
         Ok(Permit { lane, permit: permit? })
     }
@@ -317,10 +325,24 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// The index cannot be read.
     pub async fn resume_all(&self) -> Result<usize, Rejection> {
         let live = self.node.journal.live().await.map_err(|e| unreadable(&e))?;
-        for key in &live {
-            self.node.task(key, Begin::Open)?;
-        }
-        Ok(live.len())
+        Ok(self.open_each(live))
+    }
+
+    /// Has Tasks read, some at a time: each is in memory while it is. Answers how many there are.
+    fn open_each(&self, keys: Vec<TaskKey>) -> usize {
+        let (count, node) = (keys.len(), Arc::downgrade(&self.node));
+        let turns = Arc::new(Semaphore::new(OPENED_AT_ONCE));
+        tokio::spawn(async move {
+            for key in keys {
+                let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+                let Some(node) = node.upgrade() else { return };
+                // Another node may own it by now.
+                let Ok(address) = node.task(&key, Begin::Open) else { continue };
+                let opened: ReadFn = Box::new(move |_| drop(turn));
+                let _ = address.cast(Msg::Read(opened)); // If the Task has left, it is nobody's turn.
+            }
+        });
+        count
     }
 
     /// This node took a partition: its live Tasks are read and go on, each by itself (OWN-06).
@@ -331,12 +353,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub async fn resume(&self, partition: u32) -> Result<usize, Rejection> {
         let live = self.node.journal.live().await.map_err(|e| unreadable(&e))?;
         let of = |key: &TaskKey| key.partition(self.node.config.partitions) == partition;
-        let mut count = 0;
-        for key in live.iter().filter(|key| of(key)) {
-            self.node.task(key, Begin::Open)?;
-            count += 1;
-        }
-        Ok(count)
+        Ok(self.open_each(live.into_iter().filter(of).collect()))
     }
 
     /// Leaves the Tasks of a partition that another node owns now, or that this node took anew, once

@@ -28,12 +28,13 @@ use crate::cache::TaskCache;
 use crate::client::reads::EncodedCommit;
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
-use crate::count::{Gauge, Hand, Hands, NodeCounters, WaitTotals};
+use crate::count::{Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
 use crate::follow::FollowedTask;
 use crate::gaps::TaskGaps;
 use crate::health::NodeHealth;
 use crate::held::HeldReads;
+use crate::live::LiveTasks;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
 use crate::renewed::RenewedAttempts;
@@ -41,6 +42,7 @@ use crate::rounds::AppendsInFlight;
 use crate::task::Begin;
 use crate::task::address::{ActorMessage, Address};
 use crate::task::host::TaskActor;
+use crate::task::waiters::WaiterCounts;
 
 /// A durable commit, for those who subscribed.
 #[derive(Debug, Clone)]
@@ -107,9 +109,10 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
     pub(crate) totals: NodeCounters,
+    pub(crate) live: Arc<LiveTasks>,
     pub(crate) waits: Arc<WaitTotals>,
     /// How many callers wait for the end of a Task or of a Run.
-    pub(crate) waiters: Gauge,
+    pub(crate) waiters: WaiterCounts,
     /// Readers of logs that wait for more.
     pub(crate) held: HeldReads,
     /// Whose Attempts were renewed here.
@@ -147,6 +150,7 @@ pub(crate) struct NodeShared<J, L> {
 
 impl<J: Journal, L: Leases> NodeShared<J, L> {
     pub(crate) fn new(journal: Arc<J>, leases: Arc<L>, config: Config) -> Self {
+        let live = LiveTasks::new(config.live);
         Self {
             journal,
             leases,
@@ -155,8 +159,9 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             config,
             directory: Directory::new(),
             totals: NodeCounters::default(),
+            live,
             waits: Arc::default(),
-            waiters: Gauge::default(),
+            waiters: WaiterCounts::default(),
             held: HeldReads::default(),
             renewed: RenewedAttempts::default(),
             rounds: AppendsInFlight::default(),

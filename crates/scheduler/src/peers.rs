@@ -92,7 +92,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let (known, link) = self.read(key, look).await?; // The parent may have ended meanwhile.
         if let Some(link) = link {
             let envelope = Envelope::new(Caller::system(key.session_id.clone()), None);
-            let recorded = self.send(self.permit(Lane::Commands)?, key, envelope, link)?;
+            let recorded =
+                self.send(self.permit(Lane::Commands, &envelope.caller)?, key, envelope, link)?;
             match recorded.await.map_err(|_| ambiguous())? {
                 Ok(_) => {}
                 // As the parent is now, it takes no child.

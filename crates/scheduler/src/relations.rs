@@ -35,7 +35,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
         let old = key(&envelope.caller.session_id, &how.retry_of);
-        let permit = self.permit(Lane::Creates)?;
+        let permit = self.permit(Lane::Creates, &envelope.caller)?;
         let made = key(&envelope.caller.session_id, &new);
         let rules = self.node.limits_of(&made).rules;
         let read = move |task: &View<'_>| task.retry_input(new, &how, rules);

@@ -16,9 +16,7 @@ use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
 use tenure_ports::{Journal, Leases, Observer};
 use tenure_wire::bus::operate::RetainedWork;
-use tokio::sync::Semaphore;
 
-use crate::config::{COMMANDS_IN_FLIGHT, REPORTS_IN_FLIGHT};
 use crate::handle::Scheduler;
 use crate::node::NodeShared;
 use crate::pool::WaitingStep;
@@ -30,7 +28,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
         let away = (!self.keeps_leases()).then_some(Obstacle::LeasesUnavailable);
         let waits = self.node.waits.now(away, &pools);
-        Sample { tasks, counts, waits, pools, ..Sample::default() }
+        let live = self.node.live.now();
+        Sample { tasks, counts, waits, pools, live, ..Sample::default() }
     }
 
     /// Whether the store of leases answered when it was last asked.
@@ -40,11 +39,10 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 
     /// What this node holds for work that is under way, as far as the scheduler itself knows.
     pub fn kept(&self) -> RetainedWork {
-        let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
         RetainedWork {
             waiters: self.node.waiters.now(),
-            commands: in_use(COMMANDS_IN_FLIGHT, &self.commands),
-            reports: in_use(REPORTS_IN_FLIGHT, &self.reports),
+            commands: self.commands.in_use() as u64,
+            reports: self.reports.in_use() as u64,
             signals: self.node.signals(),
             ..RetainedWork::default()
         }

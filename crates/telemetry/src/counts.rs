@@ -9,7 +9,7 @@ use opentelemetry::metrics::{
 };
 use parking_lot::Mutex;
 use tenure_core::Code;
-use tenure_ports::observer::{LinkEnd, PartitionSample, PoolSample, Sample};
+use tenure_ports::observer::{LinkEnd, LiveSample, PartitionSample, PoolSample, Sample};
 
 use crate::health::Signal;
 use crate::names::{self, Metric};
@@ -178,6 +178,11 @@ impl Gauges {
             })
             .build();
         self.gauge(meter, names::TASKS, |sample, _| Some(sample?.tasks));
+        self.gauge(meter, names::LIVE_TASKS, |sample, _| Some(sample?.live.tasks));
+        self.gauge(meter, names::LIVE_SIZE, |sample, _| Some(sample?.live.bytes));
+        self.gauge(meter, names::TASK_MEMORY, |sample, _| Some(sample?.live.memory));
+        self.gauge(meter, names::UNPLACED, |sample, _| Some(sample?.live.unplaced));
+        self.gauge(meter, names::OVER_RATE, |sample, _| Some(sample?.live.over_rate));
         self.gauge(meter, names::PARTITIONS, |sample, _| {
             Some(sample?.partitions.as_ref()?.served.len() as u64)
         });
@@ -269,6 +274,7 @@ fn gone(last: Sample) -> Sample {
         counts: last.counts,
         waits: last.waits.into_iter().map(|(why, _)| (why, 0)).collect(),
         pools: last.pools.into_iter().map(pool).collect(),
+        live: LiveSample::default(),
     }
 }
 
@@ -306,6 +312,7 @@ mod tests {
             counts: tenure_core::Counts { claims: 11, ..tenure_core::Counts::default() },
             waits: vec![(Obstacle::RunnableNow, 10)],
             pools: vec![pool.clone()],
+            live: LiveSample { tasks: 6, bytes: 7, ..LiveSample::default() },
         };
         let gauges = Gauges::default();
         let now = || gauges.now.lock().0.clone();
@@ -321,6 +328,7 @@ mod tests {
         let none = PartitionSample { total: 8, served: [].into() };
         assert_eq!((left.tasks, left.partitions, left.counts), (0, Some(none), sample.counts));
         assert_eq!(left.servers, None, "nobody tries to reach them any more");
+        assert_eq!(left.live, LiveSample::default());
         assert_eq!(left.waits, [(Obstacle::RunnableNow, 0)]);
         let none = PoolSample { pool: pool.pool, ended: pool.ended, ..left.pools[0].clone() };
         assert_eq!(left.pools, [none]);

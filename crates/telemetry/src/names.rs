@@ -134,6 +134,16 @@ metrics! {
         "How many steps of live tasks wait, and for what?";
     TASKS = "tenure.tasks.in_memory", Gauge, "{task}", [],
         "How many tasks does this scheduler keep?";
+    LIVE_TASKS = "tenure.tasks.live", Gauge, "{task}", [],
+        "How many tasks that have not ended does this scheduler have?";
+    LIVE_SIZE = "tenure.tasks.live.size", Gauge, "By", [],
+        "How long are the logs of these?";
+    TASK_MEMORY = "tenure.tasks.memory", Gauge, "By", [],
+        "How much of these logs is in memory?";
+    UNPLACED = "tenure.tasks.unplaced", Gauge, "{task}", [],
+        "How often was there no place in memory for a task?";
+    OVER_RATE = "tenure.rate.refusals", Gauge, "{message}", [],
+        "How much was refused, as one principal had sent too much?";
     PARTITIONS = "tenure.partitions.served", Gauge, "{partition}", [],
         "Which share of the cluster does this scheduler serve?";
     PARTITIONS_TOTAL = "tenure.partitions", Gauge, "{partition}", [],

@@ -302,6 +302,10 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.entry(key).await
     }
 
+    fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
+        self.inner.log_bytes(key)
+    }
+
     async fn ended(&self, key: &TaskKey) -> Option<EndedLog> {
         self.inner.ended(key).await
     }

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tenure_core::event::{Body, Commit};
+use tenure_core::event::{Body, Commit, Event};
 use tenure_core::id::{SessionId, WalName};
+use tenure_core::record::ValueBody;
 use tenure_ports::journal::{
     AppendError, EncodedSnapshot, EndedLog, Entry, Journal, ReadError, TaskKey,
 };
@@ -31,6 +32,7 @@ struct Logs {
 #[derive(Debug)]
 struct Log {
     commits: Vec<Arc<Commit>>,
+    bytes: u64,
     entry: Entry,
     kept: Option<EncodedSnapshot>,
 }
@@ -48,8 +50,25 @@ impl Log {
                 self.entry.archived |= matches!(event.body, Body::TaskArchived(_));
             }
         }
+        self.bytes += commits.iter().map(|commit| bytes_of(commit)).sum::<u64>();
         self.commits.extend(commits);
     }
+}
+
+/// About how many bytes a commit has: those of the inputs that it brings, and some for each event.
+fn bytes_of(commit: &Commit) -> u64 {
+    let inputs = |event: &Event| match &event.body {
+        Body::TaskCreated(created) => {
+            let inputs = created.task.steps.iter().filter_map(|step| step.input.as_ref());
+            let data = inputs.filter_map(|input| match &input.body {
+                ValueBody::Data(data) => Some(data.len() as u64),
+                ValueBody::Blob(_) | ValueBody::Ref(_) => None,
+            });
+            data.sum()
+        }
+        _ => 0,
+    };
+    commit.events.iter().map(|event| EVENT_BYTES + inputs(event)).sum()
 }
 
 /// Refuses commits that do not follow event `after` and each other.
@@ -104,7 +123,7 @@ impl Journal for MemoryJournal {
         if !logs.names.insert((key.session_id.clone(), wal_name.clone())) {
             return Err(AppendError::NameTaken);
         }
-        let mut log = Log { commits: Vec::new(), entry, kept: None };
+        let mut log = Log { commits: Vec::new(), bytes: 0, entry, kept: None };
         log.take(commits);
         logs.logs.insert(key.clone(), log);
         Ok(())
@@ -154,6 +173,10 @@ impl Journal for MemoryJournal {
         let log = logs.logs.get(key).filter(|log| !log.entry.damaged)?;
         let (version, wal_name) = (log.last_seq(), log.entry.wal_name.clone());
         Some(EndedLog { version, end: log.entry.ended?, wal_name, bytes: version * EVENT_BYTES })
+    }
+
+    fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
+        self.logs.lock().logs.get(key).map(|log| log.bytes)
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

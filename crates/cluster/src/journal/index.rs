@@ -168,6 +168,11 @@ impl Index {
         self.rows.get(key).filter(|row| row.ended.is_none()).map(|row| row.newest)
     }
 
+    /// How many bytes the log of a live Task has.
+    pub(super) fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
+        self.rows.get(key).filter(|row| row.ended.is_none()).map(|row| row.bytes)
+    }
+
     /// Where the newest commit of a Task is. A Task that ended long ago gets its row again. Fails
     /// if what was found of the Task is no longer so.
     pub(super) fn newest(

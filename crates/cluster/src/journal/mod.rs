@@ -423,6 +423,10 @@ impl Journal for JetStreamJournal {
         self.read_chain(key, first.saturating_sub(1), last, up_to(last, each)).await
     }
 
+    fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
+        self.of(key)?.index.read().log_bytes(key)
+    }
+
     fn wal_path(&self, key: &TaskKey, _: &WalName) -> Option<String> {
         let partition = key.partition(self.settings.partitions);
         Some(format!("{}/{partition}", self.settings.stream(partition)))

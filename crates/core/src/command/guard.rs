@@ -50,6 +50,11 @@ impl Task {
         }
     }
 
+    /// Whether the Task remembers a command with this id: then a request with it is a repetition (K6).
+    pub fn remembers(&self, id: &CommandId) -> bool {
+        self.commands.by_key(id).is_some()
+    }
+
     /// EVOLVE-04: in which form the Task compares the digest of a command with this id, or of a create
     /// (`is_create`): that of what it remembers of it, or of the creation that the command is a part of.
     pub fn digest_form(&self, id: Option<&CommandId>, is_create: bool) -> DigestForm {

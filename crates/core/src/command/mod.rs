@@ -301,6 +301,20 @@ impl Command {
         }
     }
 
+    /// Whether it adds to the Task, and is refused where there are too many bytes of Tasks (LIVE-01).
+    pub fn grows(&self) -> bool {
+        match self {
+            Self::TaskUpdate { .. }
+            | Self::DispatchWorker(_)
+            | Self::AppendTaskProgress(_)
+            | Self::TaskFact(_) => true,
+            Self::TaskUpdateStep(report) => {
+                matches!(report.status, None | Some(crate::status::StepStatus::Running))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it is a holder's command, which skips K9 and K10 (5.1).
     fn is_holders(&self, caller: &Caller) -> bool {
         match self {

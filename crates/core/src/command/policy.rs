@@ -67,7 +67,8 @@ impl Tx<'_, '_> {
             return None;
         }
         let random = self.cx.stamp.random.wrapping_add(u64::from(pos));
-        Some(after(self.now(), backoff_ms(&policy.backoff(), failures, random).max(floor_ms)))
+        let least_ms = self.cx.limits.retry_ms_least(failures).max(floor_ms);
+        Some(after(self.now(), backoff_ms(&policy.backoff(), failures, random).max(least_ms)))
     }
 
     /// POL-04 to POL-06: completes or fails an automatic Task, if it is time.

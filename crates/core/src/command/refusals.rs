@@ -43,6 +43,7 @@ impl Operator {
                 C::BlobMissing,
                 C::ValueTooLarge,
                 C::StorageUnavailable,
+                C::QuotaExceeded,
             ],
             Self::TaskUpdate => &[
                 C::TaskTerminal,
@@ -57,6 +58,7 @@ impl Operator {
                 C::BlobMissing,
                 C::ValueTooLarge,
                 C::StorageUnavailable,
+                C::QuotaExceeded,
             ],
             Self::TaskClaimStep => &[
                 C::TaskTerminal,
@@ -83,6 +85,7 @@ impl Operator {
                 C::BlobMissing,
                 C::ValueTooLarge,
                 C::StorageUnavailable,
+                C::QuotaExceeded,
             ],
             Self::TaskComplete => &[
                 C::TaskTerminal,
@@ -105,6 +108,7 @@ impl Operator {
                 C::StepOutOfScope,
                 C::StepAlreadyClaimed,
                 C::StepNotReady,
+                C::QuotaExceeded,
             ],
             Self::SubmitTask => &[
                 C::TaskTerminal,
@@ -137,6 +141,7 @@ impl Operator {
                 C::BlobMissing,
                 C::ValueTooLarge,
                 C::StorageUnavailable,
+                C::QuotaExceeded,
             ],
             Self::LinkTasks => &[C::TaskTerminal, C::TaskCancelling, C::DependencyCycle],
             Self::TaskCancel

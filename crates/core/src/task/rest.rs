@@ -51,6 +51,11 @@ impl RestPeriods {
         }
     }
 
+    /// Whether only the owner's memory knows how long it was by the steady line.
+    pub(super) fn is_shifted(&self) -> bool {
+        self.since_shift != 0 || self.shift != 0
+    }
+
     /// Counts from now on.
     pub(super) fn restart(&mut self, now: Millis) {
         let since = self.since.map(|_| now);

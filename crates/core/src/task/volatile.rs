@@ -151,6 +151,27 @@ impl Head {
 }
 
 impl Task {
+    /// Whether a replay of its log gives all that the owner's memory holds of it, so that the memory may let go of it.
+    pub fn is_all_in_log(&self) -> bool {
+        let Volatile { taken, gone, stopping, results, unacknowledged, input_seen, .. } =
+            &self.volatile;
+        let is_bare = taken.is_empty()
+            && gone.is_empty()
+            && stopping.is_empty()
+            && results.is_empty()
+            && unacknowledged.is_empty()
+            && input_seen.is_empty();
+        let head = &self.head;
+        let head_shifts =
+            [head.resumed_shift, head.drained_shift, head.required_done_shift, head.closing_shift];
+        let is_shifted = head_shifts.iter().any(|shift| *shift != 0)
+            || head.paused.is_shifted()
+            || head.resting.is_shifted()
+            || self.steps.iter().any(|step| step.state.shift != 0)
+            || self.runs.iter().any(|run| run.shift != 0);
+        is_bare && !is_shifted && !self.is_ahead() && self.open_attempts().next().is_none()
+    }
+
     /// Records that a Run with a Step has ended although the log does not say so (RUN-08).
     pub(crate) fn mark_gone(&mut self, run: Pos) {
         if self.volatile.gone.insert(run) {

@@ -435,7 +435,7 @@ fn nobody_is_granted_a_step_as_the_scheduler() {
 #[test]
 fn a_policys_heartbeat_is_the_lease_instead() {
     let limits = Limits { lease_ms: 5_000, ..Limits::default() };
-    let policy = RetryPolicy { heartbeat_ms: Some(700), ..RetryPolicy::default() };
+    let policy = RetryPolicy { heartbeat_ms: Some(1_700), ..RetryPolicy::default() };
     let mut steps = dag("a b");
     steps[1] = StepInput { retry_policy: Some(Arc::new(policy)), ..steps[1].clone() };
     let given = CreateTask { steps, ..create_input("a") };
@@ -443,10 +443,30 @@ fn a_policys_heartbeat_is_the_lease_instead() {
     let a = t.claim("a");
     assert_eq!(t.attempt_of(&a).lease_expires_at, t.now + 5_000);
     let b = t.claim("b");
-    assert_eq!(t.attempt_of(&b).lease_expires_at, t.now + 700);
+    assert_eq!(t.attempt_of(&b).lease_expires_at, t.now + 1_700);
     t.start(&b);
-    assert_eq!(t.attempt_of(&b).lease_expires_at, t.now + 700);
+    assert_eq!(t.attempt_of(&b).lease_expires_at, t.now + 1_700);
     assert_eq!(t.task_status(), TaskStatus::Running);
+}
+
+/// LEASE-02: a policy that asks for a lease of a millisecond gets one of a second: its Step would otherwise be given out
+/// and lost some hundred times a second. The lease of the cluster itself may be shorter.
+#[test]
+fn no_policy_makes_a_lease_that_nobody_can_renew() {
+    let limits = Limits { lease_ms: 400, ..Limits::default() };
+    let mut steps = dag("a b c");
+    for (at, heartbeat_ms) in [(1, 1), (2, 1_001)] {
+        let policy = RetryPolicy { heartbeat_ms: Some(heartbeat_ms), ..RetryPolicy::default() };
+        steps[at] = StepInput { retry_policy: Some(Arc::new(policy)), ..steps[at].clone() };
+    }
+    let given = CreateTask { steps, ..create_input("a") };
+    let mut t = Fixture::try_create(given, Policy::Manual, limits).unwrap();
+    for (step, lasts) in [("a", 400), ("b", 1_000), ("c", 1_001)] {
+        let held = t.claim(step);
+        assert_eq!(t.attempt_of(&held).lease_expires_at, t.now + lasts);
+        t.start(&held);
+        assert_eq!(t.attempt_of(&held).lease_expires_at, t.now + lasts, "a report renews it");
+    }
 }
 
 /// LEASE-02, P30: on a log with replicas a shorter lease acts as one of 15 s, whoever asks for it.

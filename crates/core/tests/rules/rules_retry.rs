@@ -187,6 +187,27 @@ fn the_wait_follows_the_formula() {
     assert!((665..685).contains(&mean), "{mean}");
 }
 
+/// RETRY-06: a Step that fails for ever and waits for nothing is tried a second apart from its twentieth retry on.
+#[test]
+fn a_step_that_always_fails_does_not_loop() {
+    let policy = json!({"max_attempts": "unlimited", "backoff": {"initial_ms": 0, "max_ms": 0}});
+    let mut t = with_policy("a", policy, Policy::Manual);
+    let mut waits = Vec::new();
+    for _ in 0..25 {
+        if let Some(not_before) = t.step("a").state.not_before {
+            t.due_at(not_before);
+        }
+        assert_eq!(t.status("a"), Ready);
+        let held = t.claim("a");
+        t.fail(&held, "broken");
+        let (status, not_before) = (t.status("a"), t.step("a").state.not_before);
+        let wait = not_before.filter(|_| status == Pending).map_or(0, |at| at - t.now);
+        waits.push(wait);
+    }
+    assert_eq!(waits[..19], [0; 19]);
+    assert_eq!(waits[19..], [1_000; 6]);
+}
+
 /// RETRY-06: the chosen moment is in the event, so that replay needs no random number.
 #[test]
 fn the_chosen_wait_is_in_the_event() {

@@ -168,6 +168,10 @@ impl<D: Disk> Journal for JsonlJournal<D> {
         answer.await.unwrap_or_else(|_| Err(ReadError::Failed("the read broke off".into())))
     }
 
+    fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
+        Some(self.shared.logs.catalog.get(key)?.facts.lock().len)
+    }
+
     fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
         let logs = &self.shared.logs;
         let slot = logs.catalog.get(key); // A log that was exported has the name of its Task (STORE-14).

@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use super::{
     Gate, PartitionCall, READ_MAX, SETTLES, in_time, read_in_time, read_in_turn, say_answer,
+    while_asked,
 };
 use crate::lanes::{LaneKey, ReadTurn};
 
@@ -80,7 +81,13 @@ impl Gate {
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let agent = name.agent().map_err(Rejection::from);
-            let prepared = agent.and_then(|agent| Ok((agent, request?)));
+            let prepared = agent.and_then(|agent| {
+                let request = request?;
+                if let Ask::Create(_) | Ask::RetryEnded(_) = &request.ask {
+                    gate.rates.create(name.role, &name.principal)?;
+                }
+                Ok((agent, request))
+            });
             let (agent, request) = match prepared {
                 Ok(prepared) => prepared,
                 Err(refused) => {
@@ -222,7 +229,7 @@ impl Call<'_> {
         let done = match task.and_then(|task| Ok((task, context(head)?))) {
             Ok((task, context)) => {
                 let done = Box::pin(self.link.carry_out(&task, context, what));
-                if self.asked.may_wait { done.await } else { in_time(done).await }
+                if self.asked.may_wait { while_asked(done).await } else { in_time(done).await }
             }
             Err(refused) => Err(refused),
         };

@@ -11,10 +11,11 @@ use tenure_core::view::View;
 use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
+use tenure_ports::observer::LiveSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
-    Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
-    RetainedWork, WaitFacts, WorkerFacts,
+    Drain, Drained, LeasePage, LeaseRow, ListLeases, LiveFacts, NodeFacts, Nodes, OpenAttempt,
+    PoolFacts, RetainedWork, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
@@ -89,6 +90,7 @@ impl Gate {
             tasks: Some(sample.tasks),
             counts: Some(sample.counts),
             waits: Some(waits.map(|(why, count)| (why.as_str().into(), count)).collect()),
+            live: Some(live_facts(sample.live, self.rates.refused())),
             kept: None,
         }
     }
@@ -216,6 +218,11 @@ fn page_of(rows: BTreeMap<AttemptId, LeaseRow>, after: Option<AttemptId>) -> Lea
 }
 
 /// As many workers and pools as fit into an answer, and whether there are others.
+fn live_facts(live: LiveSample, over_rate: u64) -> LiveFacts {
+    let LiveSample { tasks, tasks_max, bytes, bytes_max, memory, memory_max, unplaced, .. } = live;
+    LiveFacts { tasks, tasks_max, bytes, bytes_max, memory, memory_max, unplaced, over_rate }
+}
+
 fn cut(
     workers: Vec<WorkerFacts>,
     pools: Vec<PoolFacts>,

@@ -149,10 +149,13 @@ impl Gate {
         };
         let mut room = reports.room.and_then(|room| link.room(&room));
         let mut answers = Vec::with_capacity(reports.reports.len());
+        let bytes_each = bytes.len() / reports.reports.len().max(1);
         for report in reports.reports {
             let key =
                 TaskKey { session_id: report.session_id.clone(), task_id: report.task_id.clone() };
+            let counted = self.rates.report(&name.principal, &report, bytes_each);
             let checked = self.check_partition(&key, partition);
+            let checked = checked.and(counted.map_err(Rejection::from));
             answers.push(checked.map(|()| send_report(&link, key, report, room.take())));
         }
         if let Some(room) = room {

@@ -18,6 +18,7 @@ mod outputs;
 mod parents;
 mod protocol;
 mod random;
+mod rates;
 mod reads;
 mod reasons;
 mod rivals;

@@ -41,6 +41,10 @@ impl<J: Journal> Journal for Arc<J> {
         J::append_within_capacity(self, key, after, commits)
     }
 
+    fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
+        J::log_bytes(self, key)
+    }
+
     fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
         J::wal_path(self, key, wal_name)
     }

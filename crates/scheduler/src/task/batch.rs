@@ -17,9 +17,10 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
-use crate::ask::{Decided, HeldAnswer, TaskOrder, TaskRequest};
+use crate::ask::{Decided, Envelope, HeldAnswer, TaskOrder, TaskRequest};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
+use crate::live::LiveShare;
 use crate::pool::{CreditPermit, Credits, Left, Msg as PoolMsg, Worker};
 
 impl Flight {
@@ -84,7 +85,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     fn task(&self) -> Option<&Task> {
         match &self.life {
             Life::Known(task) => Some(task),
-            Life::New | Life::Unreadable(_) => None,
+            Life::New | Life::Stored(_) | Life::Unreadable(_) => None,
         }
     }
 
@@ -143,15 +144,17 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             let digest = crate::edge::digest_for(task, &envelope, &what, digest)?;
             Ok::<_, Rejection>(Cx { digest, ..cx })
         };
+        let admitted = self.admit(&envelope, &what);
         let decided = match (&mut self.life, &what) {
             (Life::Known(task), TaskOrder::Command(command)) => {
-                compared(task).and_then(|cx| task.decide(&cx, command))
+                admitted.and_then(|()| compared(task)).and_then(|cx| task.decide(&cx, command))
             }
             (Life::Known(task), TaskOrder::Create(create)) => {
                 let (input, defaults, parent) = &**create;
                 compared(task).and_then(|cx| task.recreated(&cx, input, defaults, parent.as_ref()))
             }
             (Life::Unreadable(rejection), _) => Err(rejection.clone()),
+            (Life::Stored(_), _) => Err(crate::handle::overloaded()), // It was to be read before.
             (Life::New, TaskOrder::Command(command)) => Err(match cx.caller.role {
                 Role::Worker => command.refused_without_task(&cx),
                 _ => crate::node::not_found(&self.key),
@@ -185,6 +188,20 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 HeldAnswer { result, waits, reply_to, caller, is_summarised, _permit: permit };
             flight.answers.push(held);
         }
+    }
+
+    /// LIVE-01: refuses a command that would add to the Task where there is too much of its session or of it. A
+    /// repetition adds nothing.
+    fn admit(&self, envelope: &Envelope, what: &TaskOrder) -> Result<(), Rejection> {
+        let (Life::Known(task), TaskOrder::Command(command)) = (&self.life, what) else {
+            return Ok(());
+        };
+        let is_repeated = || envelope.command_id().is_some_and(|id| task.remembers(id));
+        if !command.grows() || is_repeated() {
+            return Ok(());
+        }
+        let bytes = self.share.as_ref().map_or(0, LiveShare::bytes);
+        self.node.live.admit_growth(&self.key.session_id, bytes)
     }
 
     /// Decides a command of the scheduler itself. Answers whether it wrote anything.
@@ -316,7 +333,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             self.answer(held);
         }
         self.signal(); // Asking a Run to stop writes nothing.
-        self.answer_late(); // Nor does the end of a Run while its Task is being closed.
+        if !self.late.is_empty() {
+            self.answer_late(self.late.runs()); // Nor does the end of a Run while its Task is being closed.
+        }
     }
 
     /// Sends the commits to the log, and takes the leases of new Attempts at the same time.
@@ -360,7 +379,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     fn wal_name(&self) -> Option<tenure_core::id::WalName> {
         match &self.life {
             Life::Known(task) => Some(task.head().spec.wal_name.clone()),
-            Life::New | Life::Unreadable(_) => None,
+            Life::New | Life::Stored(_) | Life::Unreadable(_) => None,
         }
     }
 

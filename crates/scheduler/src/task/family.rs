@@ -18,6 +18,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
+use super::stored::StoredTask;
 use super::{ActorTask, Begin, Life, Msg};
 use crate::node::NodeShared;
 use crate::peers::FamilyNotice;
@@ -57,11 +58,19 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     pub(super) fn ask_parent(&self, myself: &Address) {
-        let Life::Known(task) = &self.life else { return };
-        let Some(parent) = &task.head().spec.parent_task_id else { return };
+        let (parent, outlives) = match &self.life {
+            Life::Known(task) => match &task.head().spec.parent_task_id {
+                Some(parent) => (parent, task.outlives_parent()),
+                None => return,
+            },
+            Life::Stored(StoredTask { parent: Some((parent, outlives)), .. }) => {
+                (parent, *outlives)
+            }
+            Life::Stored(_) | Life::New | Life::Unreadable(_) => return,
+        };
         let key = self.key_of(parent);
         if self.node.is_elsewhere(&key).is_some() {
-            let spared = self.spared.clone().filter(|_| task.outlives_parent());
+            let spared = self.spared.clone().filter(|_| outlives);
             tokio::spawn(ask_elsewhere(Arc::clone(&self.node), key, myself.clone(), spared));
             return;
         }

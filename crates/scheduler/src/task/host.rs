@@ -58,6 +58,9 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         match letter {
             ActorMessage::For(address, msg) => match &mut host.serves {
                 Some((own, state)) if own.is(&address) => {
+                    if state.lacks_task_for(&msg) {
+                        Box::pin(state.recall(own)).await; // Boxed, as below.
+                    }
                     match msg {
                         Msg::Lend(to) => {
                             state.share(own);
@@ -143,6 +146,7 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
             return;
         };
         let (key, mut state) = (state.key.clone(), state);
+        state.rested = Some(tokio::time::Instant::now());
         state.share(&address);
         match address.rest(state) {
             Ok(()) => self.node.take_back(&key, myself),

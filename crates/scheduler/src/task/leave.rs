@@ -37,7 +37,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let _ = ask.reply_to.send(Err(not_owner(&self.key))); // The caller may have gone.
             }
         }
-        for (held, _) in std::mem::take(&mut self.late) {
+        for held in self.late.take_all() {
             let _ = held.reply_to.send(Err(moved())); // As above.
         }
         self.watchers.clear();
@@ -45,6 +45,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.pauses = true;
         self.offer(myself);
         self.life = Life::New;
+        self.share = None;
         self.waits.tell(Waits::default());
         self.is_left = true;
         self.node.directory.remove(&self.key, myself);

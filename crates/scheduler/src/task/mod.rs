@@ -16,6 +16,8 @@ mod offers;
 pub(crate) mod open;
 mod settle;
 pub(crate) mod shared;
+pub(crate) mod stored;
+pub(crate) mod waiters;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -42,11 +44,14 @@ use tokio::time::Instant as Moment;
 
 use crate::ask::{Decided, HeldAnswer, TaskRequest};
 use crate::count::{InHand, One, WaitShare};
+use crate::live::LiveShare;
 use crate::node::NodeShared;
 use crate::pool::{CreditPermit, Credits, Worker};
 use crate::rounds::UnderWay;
 use address::Address;
 use shared::LentTask;
+use stored::StoredTask;
+use waiters::LateAnswers;
 
 /// A function of the last durable state of a Task. Only the Task's actor sees any other state, so
 /// that nothing is answered or shown before it is durable (law 3).
@@ -167,6 +172,8 @@ pub(crate) enum Life {
     New,
     /// Its state is known.
     Known(Box<Task>),
+    /// It rests, and is not in memory.
+    Stored(StoredTask),
     /// Its log cannot be read: this answers every request (RECOVER-04).
     Unreadable(Rejection),
 }
@@ -205,7 +212,7 @@ pub(crate) struct ActorTask<J, L> {
     /// Leases that were over at the last scan, and since when.
     over: BTreeMap<AttemptId, Instant>,
     /// Answers that wait for the end of the Task or of a Run.
-    late: Vec<(HeldAnswer, One)>,
+    late: LateAnswers,
     watchers: Vec<(oneshot::Sender<()>, One)>,
     /// What its Steps wait for, as the node counts it.
     waits: WaitShare,
@@ -236,6 +243,10 @@ pub(crate) struct ActorTask<J, L> {
     lead: Millis,
     /// Left to another node.
     is_left: bool,
+    /// What it adds to the live Tasks of the node.
+    share: Option<LiveShare>,
+    /// Since when it rests, if it does.
+    rested: Option<Moment>,
     /// Bytes of its log, if the Task had ended when it was read.
     ended_bytes: Option<u64>,
 }
@@ -285,7 +296,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             held: IdMap::default(),
             notify_again: Vec::new(),
             over: BTreeMap::new(),
-            late: Vec::new(),
+            late: LateAnswers::default(),
             watchers: Vec::new(),
             told: Vec::new(),
             inputs_pushed: 0,
@@ -300,6 +311,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             spared_until: 0,
             lead: node.clock.lead(Millis::MIN),
             is_left: false,
+            share: None,
+            rested: None,
             ended_bytes: None,
             node,
         }
@@ -327,6 +340,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             _ if !self.is_owned() => reader(Err(&crate::node::not_owner(&self.key))),
             Life::Known(task) if !self.is_being_created() => reader(Ok(&task.durable())),
             Life::Unreadable(rejection) => reader(Err(rejection)),
+            Life::Stored(_) => reader(Err(&crate::handle::overloaded())), // It was to be read before.
             Life::New | Life::Known(_) => reader(Err(&crate::node::not_found(&self.key))),
         }
     }
@@ -340,6 +354,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             _ if !self.is_owned() => Err(crate::node::not_owner(&self.key)),
             _ if self.is_shared => Ok(LentTask::of(myself)),
             Life::Unreadable(rejection) => Err(rejection.clone()),
+            Life::Stored(_) => Err(crate::handle::overloaded()), // As above.
             Life::New | Life::Known(_) => Err(crate::node::not_found(&self.key)),
         };
         let _ = to.send(lent); // As above.
@@ -381,7 +396,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let _ = watcher.send(()); // The watcher may have gone.
             }
             Life::Unreadable(_) => {}
-            Life::New | Life::Known(_) => self.watchers.push((watcher, self.node.waiters.one())),
+            Life::New | Life::Known(_) | Life::Stored(_) => {
+                self.watchers.push((watcher, self.node.waiters.one()))
+            }
         }
     }
 
@@ -401,9 +418,15 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     pub(crate) fn set_timer(&mut self, myself: &Address) {
         self.spare_steps(self.node.steps_spared_until());
         let (clock, lead) = (&self.node.clock, self.lead);
-        let Life::Known(task) = &mut self.life else { return };
-        task.note_steady_ahead(clock.steady_ahead(lead));
-        let due = task.next_due().filter(|_| !self.pauses);
+        let due = match &mut self.life {
+            Life::Known(task) => {
+                task.note_steady_ahead(clock.steady_ahead(lead));
+                task.next_due()
+            }
+            Life::Stored(stored) => stored.due,
+            Life::New | Life::Unreadable(_) => return,
+        };
+        let due = due.filter(|_| !self.pauses);
         let due = due.map(|at| clock.instant_of(at.saturating_sub(lead)));
         if self.timer.as_ref().map(|(at, _)| *at) == due {
             return;
@@ -431,7 +454,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     /// Whether the Task needs no actor now: the next message gets it one.
     fn may_rest(&self) -> bool {
-        let is_known = self.is_shared || matches!(self.life, Life::Known(_));
+        let is_known = self.is_shared || matches!(self.life, Life::Known(_) | Life::Stored(_));
         is_known && self.flight.is_none() && self.waiting.is_empty()
     }
 
@@ -447,6 +470,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let over = match &self.life {
             _ if self.is_shared => false, // If it were over, the actor would have taken it.
             Life::Known(task) => task.is_terminal(),
+            Life::Stored(_) => false,
             Life::Unreadable(_) | Life::New => !self.pauses,
         };
         let ends = idle && over && myself.end();

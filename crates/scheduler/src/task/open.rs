@@ -31,42 +31,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Steps their time limits for as long as leases: workers may have many reports to send
     /// (mechanisms 6).
     pub(super) async fn open(&mut self, myself: &Address) {
-        let ended = self.node.journal.ended(&self.key).await;
-        self.ended_bytes = ended.as_ref().map(|ended| ended.bytes);
-        if let Some(ended) = ended
-            && let Some(task) = self.node.ended.take(&self.key)
-            && task.version() == ended.version
-        {
-            self.waits.tell(task.waits());
-            self.life = Life::Known(task);
-            return;
-        }
-        // If a panic ended the actor, its supervisor would read the log again at once, and so on.
-        let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
-        self.life = match read.unwrap_or_else(|_| Err(ReadError::Failed("a defect".into()))) {
-            Ok(task) => Life::Known(Box::new(task)),
-            Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,
-            Err(error) => {
-                let again = match error {
-                    ReadError::Unavailable(_) => Some((self.failed_reads + 1).min(SILENT_MAX)),
-                    ReadError::Damaged { .. } => None,
-                    _ => Some(self.failed_reads + 1).filter(|times| *times <= UNREAD_MAX),
-                };
-                match error {
-                    ReadError::Unavailable(_) => {
-                        tracing::debug!(task = %self.key, %error, "the log does not answer");
-                    }
-                    _ => tracing::error!(task = %self.key, %error, "the task's log cannot be read"),
-                }
-                if let Some(times) = again {
-                    self.failed_reads = times; // The trouble may pass.
-                    self.pause(myself);
-                }
-                Life::Unreadable(unreadable(&error))
-            }
-        };
+        self.read_log(myself).await;
         let Life::Known(task) = &self.life else { return };
-        self.failed_reads = 0;
         self.lead = self.node.clock.lead(task.updated_at());
         self.waits.tell(task.waits());
         if task.is_terminal() {
@@ -95,6 +61,71 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.watch_parent(myself);
         self.offer(myself);
         self.flush_soon(myself);
+    }
+
+    /// Reads the log, once there is a place in memory for the Task, and changes nothing else.
+    pub(super) async fn read_log(&mut self, myself: &Address) {
+        let ended = self.node.journal.ended(&self.key).await;
+        self.ended_bytes = ended.as_ref().map(|ended| ended.bytes);
+        if let Some(ended) = ended
+            && let Some(task) = self.node.ended.take(&self.key)
+            && task.version() == ended.version
+        {
+            self.life = Life::Known(task);
+            return;
+        }
+        let bytes = self.ended_bytes.or_else(|| self.node.journal.log_bytes(&self.key));
+        let place = match bytes {
+            Some(bytes) => self.node.live.place(bytes).await.map(Some),
+            None => Ok(None), // There may be no such Task.
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(why) => {
+                self.failed_reads = (self.failed_reads + 1).min(SILENT_MAX); // It passes.
+                self.pause(myself);
+                self.life = Life::Unreadable(unplaced(&why));
+                return;
+            }
+        };
+        // If a panic ended the actor, its supervisor would read the log again at once, and so on.
+        let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
+        self.life = match read.unwrap_or_else(|_| Err(ReadError::Failed("a defect".into()))) {
+            Ok(task) => Life::Known(Box::new(task)),
+            Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,
+            Err(error) => {
+                let again = match error {
+                    ReadError::Unavailable(_) => Some((self.failed_reads + 1).min(SILENT_MAX)),
+                    ReadError::Damaged { .. } => None,
+                    _ => Some(self.failed_reads + 1).filter(|times| *times <= UNREAD_MAX),
+                };
+                match error {
+                    ReadError::Unavailable(_) => {
+                        tracing::debug!(task = %self.key, %error, "the log does not answer");
+                    }
+                    _ => tracing::error!(task = %self.key, %error, "the task's log cannot be read"),
+                }
+                if let Some(times) = again {
+                    self.failed_reads = times; // The trouble may pass.
+                    self.pause(myself);
+                }
+                Life::Unreadable(unreadable(&error))
+            }
+        };
+        let Life::Known(task) = &self.life else { return };
+        self.failed_reads = 0;
+        if task.is_terminal() {
+            self.share = None;
+            return;
+        }
+        match (&mut self.share, place) {
+            (Some(share), Some(place)) => share.bring_back(place),
+            (Some(_), None) => {}
+            (None, place) => {
+                let (session, bytes) = (&self.key.session_id, bytes.unwrap_or(0));
+                self.share = Some(self.node.live.count(session, bytes, place));
+            }
+        }
     }
 }
 
@@ -218,6 +249,12 @@ pub fn unreadable(error: &ReadError) -> Rejection {
                 .of_kind(RejectionKind::ReplayFailed)
         }
     }
+}
+
+/// There is no place in memory for the Task just now, and the request had no effect.
+fn unplaced(why: &str) -> Rejection {
+    let refused = Rejection::new(Code::Unavailable, why);
+    refused.of_kind(RejectionKind::Overloaded).with("retry_after_ms", 1_000)
 }
 
 /// The log does not answer, and the request had no effect: the caller may ask again in a moment.

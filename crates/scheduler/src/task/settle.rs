@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ractor::ActorProcessingErr;
 use tenure_core::command::Wait;
-use tenure_core::event::LeaseEnd;
+use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AgentId, AttemptId};
 use tenure_core::status::{EndReason, Outcome as AttemptEnd};
 use tenure_core::suspension::Went;
@@ -21,6 +21,7 @@ use tenure_wire::bus::worker::LateInput;
 
 use super::address::Address;
 use super::open::log_away;
+use super::waiters::no_place;
 use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
 use crate::ask::{Decided, HeldAnswer, WriteAnswer};
 use crate::count::InHand;
@@ -141,6 +142,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         flight.told.drain(..).for_each(|event| self.node.tell(|| Some(event)));
         self.node.note_expired(&flight.commits, &mut self.over);
         self.waits.tell(task.waits());
+        self.count_live();
         let grants = std::mem::take(&mut flight.grants);
         if leased {
             self.hand_out(grants);
@@ -154,6 +156,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             self.watch_parent(myself);
         }
         self.end_attempts(&flight);
+        let ended_runs = self.runs_ended_by(&flight);
         if let Some((ask, result)) = flight.creation.map(|creation| *creation) {
             self.node.note_refusal(&result);
             let answer = self.as_of_now(result, &ask.envelope.caller, true);
@@ -165,8 +168,27 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.return_credits(myself, flight.unused);
         self.signal();
         self.push_inputs();
-        self.answer_late();
+        self.answer_late(ended_runs);
         self.offer(myself);
+    }
+
+    /// The Runs that an append may have ended, if anybody waits for the end of one.
+    fn runs_ended_by(&self, flight: &Flight) -> Vec<Pos> {
+        let Life::Known(task) = &self.life else { return Vec::new() };
+        if self.late.is_empty() {
+            return Vec::new();
+        }
+        if task.head().cancel_requested.is_some() {
+            return self.late.runs(); // A Run may end then although no event says so (RUN-08).
+        }
+        let view = task.durable();
+        let of_attempts = flight.ended.iter().filter_map(|id| Some(task.attempt(*id)?.run_id));
+        let events = flight.commits.iter().flat_map(|commit| &commit.events);
+        let ended = events.filter_map(|event| match &event.body {
+            Body::RunEnded(ended) => Some(ended.run_id),
+            _ => None,
+        });
+        of_attempts.chain(ended).filter_map(|run| view.find_run(run)).collect()
     }
 
     /// Sends grants to their workers.
@@ -301,10 +323,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     pub(super) fn answer(&mut self, held: HeldAnswer) {
         self.node.note_refusal(&held.result);
         match held.waits {
-            // A caller that waits for long gives its permit back, so as not to keep others out.
             Some(wait) if !self.has_happened(wait) => {
-                self.late.retain(|(late, _)| !late.reply_to.is_closed());
-                self.late.push((HeldAnswer { _permit: None, ..held }, self.node.waiters.one()));
+                if let Err(held) = self.late.hold(held, wait, &self.node.waiters) {
+                    let _ = held.reply_to.send(Err(no_place())); // As below.
+                }
             }
             _ => {
                 let result = self.as_of_now(held.result, &held.caller, held.is_summarised);
@@ -333,17 +355,25 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     fn has_happened(&self, wait: Wait) -> bool {
-        let Life::Known(task) = &self.life else { return true };
+        let task = match &self.life {
+            Life::Known(task) => task,
+            Life::Stored(_) => return false,
+            Life::New | Life::Unreadable(_) => return true,
+        };
         match wait {
             Wait::TaskEnd => task.durable().status().is_terminal(),
             Wait::RunEnd(run) => task.durable().run_has_ended(run),
         }
     }
 
-    pub(super) fn answer_late(&mut self) {
+    /// Answers those that waited for the end of the Task, or for the end of one of these Runs.
+    pub(super) fn answer_late(&mut self, runs: impl IntoIterator<Item = Pos>) {
         if !self.late.is_empty() {
-            for (held, _) in std::mem::take(&mut self.late) {
-                self.answer(held);
+            if self.has_happened(Wait::TaskEnd) {
+                self.late.take_all().into_iter().for_each(|held| self.answer(held));
+            }
+            for run in runs {
+                self.late.take_of_run(run).into_iter().for_each(|held| self.answer(held));
             }
         }
         if !self.watchers.is_empty() && self.has_happened(Wait::TaskEnd) {

@@ -19,6 +19,7 @@ mod family;
 mod history;
 mod isolation;
 mod leases;
+mod live;
 mod outages;
 mod ownership;
 mod pool;

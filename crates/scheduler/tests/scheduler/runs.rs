@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::command::{Dispatch, RunAndWhy};
+use tenure_core::command::{Dispatch, RunAndWhy, Why};
 use tenure_core::id::{AgentId, CommandId, PoolId, RunId};
 use tenure_core::status::{EndReason, Policy, RunState, StepStatus, TaskStatus};
 use tenure_core::view::{RunEnd, RunOffer};
@@ -256,4 +256,36 @@ async fn a_run_waits_for_the_worker_its_steps_are_assigned_to() {
     let offered = offer(&mut to_bee).await;
     assert_eq!(offered.run_id, run);
     bee.claim(&offered, &step_id("a"), &command_id("c")).await.unwrap();
+}
+
+/// LIVE-04, CTRL-11: one command that waits, repeated without end, holds so many answers and no more; the others are
+/// told to ask again. The Task goes on meanwhile, and when the Run has ended all that still wait are answered.
+#[tokio::test(start_paused = true)]
+async fn repetitions_of_a_waiting_command_are_bounded() {
+    const REPEATS: usize = 3_000;
+    const HELD: usize = 256;
+    let node = node().await;
+    let key = manual(&node, "t", "a").await;
+    let around = envelope();
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..REPEATS {
+        let (node, key, around) = (node.clone(), key.clone(), around.clone());
+        asked.spawn(async move { node.command(&key, around, dispatch(None, true)).await });
+    }
+    let mut refused = 0;
+    while refused < REPEATS - HELD {
+        let answer = asked.join_next().await.unwrap().unwrap();
+        let told = answer.unwrap_err();
+        assert!(told.is_ambiguous() && told.code == Code::Unavailable, "{told}");
+        refused += 1;
+    }
+    assert_eq!((node.kept().waiters, node.kept().commands), (HELD as u64, 0));
+    let before = node.read(&key, |task| task.runs().count()).await.unwrap();
+    assert_eq!(before, 1, "it was carried out once");
+    node.command(&key, envelope(), Command::PauseTask(Why::default())).await.unwrap();
+    cancel(&node, &key).await.unwrap();
+    while let Some(answer) = asked.join_next().await {
+        assert_eq!(answer.unwrap().unwrap().status, TaskStatus::Cancelled);
+    }
+    assert_eq!(node.kept().waiters, 0);
 }

@@ -106,7 +106,7 @@ async fn a_blocking_handler_keeps_its_lease() {
         .unwrap();
     let options = tenure_sdk::worker::Options::new(std::num::NonZeroUsize::MIN);
     let _pool = tenure_sdk::worker::WorkerPool::start(link, inbox, handlers, options);
-    let short = RetryPolicy { heartbeat_ms: Some(300), ..RetryPolicy::default() };
+    let short = RetryPolicy { heartbeat_ms: Some(1_000), ..RetryPolicy::default() };
     let key = create(&node, with_policy(dag("t", "a"), short)).await.unwrap();
     node.wait_for_end(&key).await.unwrap();
     assert!(!events(&node, &key).await.contains(&"task_step_lease_expired"));

@@ -62,7 +62,11 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
             let mut pauses = resend();
             loop {
                 match sent.await {
-                    Err(no) if no.code == Code::Unavailable && !pauses.are_longest() => {
+                    // A node that has had too much of this principal takes the report later.
+                    Err(no)
+                        if no.code == Code::Unavailable
+                            && (!pauses.are_longest() || no.details.contains_key("rate")) =>
+                    {
                         tokio::time::sleep(pauses.after(&no)).await;
                     }
                     answer => {

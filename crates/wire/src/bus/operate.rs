@@ -61,9 +61,34 @@ pub struct NodeFacts {
     /// of no Step; absent: the node does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<BTreeMap<SmolStr, u64>>,
+    /// What its live Tasks take of what they may; absent: the node does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveFacts>,
     /// What it holds for work, if the caller asked for it; absent: the node does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<RetainedWork>,
+}
+
+/// What the live Tasks of a node take of what they may, and what the node has refused for want of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LiveFacts {
+    /// Tasks that have not ended.
+    pub tasks: u64,
+    /// How many there may be.
+    pub tasks_max: u64,
+    /// The bytes of their logs.
+    pub bytes: u64,
+    /// How many these may be.
+    pub bytes_max: u64,
+    /// The bytes of the logs of all Tasks in memory, with a little for each.
+    pub memory: u64,
+    /// How many these may be.
+    pub memory_max: u64,
+    /// How many times a Task could not be read, as there was no place for it in memory.
+    pub unplaced: u64,
+    /// How many messages and reports were refused, as their principals had sent too many.
+    pub over_rate: u64,
 }
 
 /// What a node holds for work that is under way, of all sessions. When every Task has ended and

@@ -54,6 +54,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         tasks: None,
         counts: None,
         waits: None,
+        live: None,
         kept: None,
     };
     let counts =

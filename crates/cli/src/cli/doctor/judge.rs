@@ -56,6 +56,7 @@ pub(super) fn nodes(
     findings.extend(lacking(&heard.answers));
     findings.extend(refused(&heard));
     findings.extend(suspended(&heard));
+    findings.extend(heard.answers.iter().filter_map(room));
     for node in &heard.answers {
         if let Some(at) = node.at {
             let nearest = at.clamp(*within.start(), *within.end().max(within.start()));
@@ -104,6 +105,39 @@ fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> O
         let found = format!("{}, by Redis another's", found.join("; "));
         Finding::caution(check, found, advice)
     })
+}
+
+/// What the live Tasks of a node take of what they may.
+fn room(node: &NodeFacts) -> Option<Finding> {
+    const CHECK: &str = "nodes.room";
+    let live = node.live?;
+    let is_near = |used: u64, most: u64| used > most / 10 * 8;
+    let mib = |bytes: u64| bytes >> 20;
+    let found = format!(
+        "{} has {} of {} live tasks, with {} of {} MiB of logs, and {} of {} MiB in memory; {} found no place there, \
+         and {} messages were over the rate of a principal",
+        node.node,
+        live.tasks,
+        live.tasks_max,
+        mib(live.bytes),
+        mib(live.bytes_max),
+        mib(live.memory),
+        mib(live.memory_max),
+        live.unplaced,
+        live.over_rate,
+    );
+    if is_near(live.tasks, live.tasks_max)
+        || is_near(live.bytes, live.bytes_max)
+        || live.unplaced > 0
+    {
+        let advice = "end what nobody needs, start another node, or raise --live-tasks, --live-bytes or --memory";
+        return Some(Finding::caution(CHECK, found, advice));
+    }
+    if live.over_rate > 0 {
+        let advice = "the node's log names the principal: have it send less, or raise the --rate that the log names";
+        return Some(Finding::caution(CHECK, found, advice));
+    }
+    Some(Finding::good(CHECK, found))
 }
 
 /// Nodes that cannot read what the logs of the cluster may hold (EVOLVE-02).
@@ -178,6 +212,7 @@ fn fit(check: &'static str, session: &SessionId, report: &lease::LeaseAudit) -> 
 mod tests {
     use tenure_core::features::{EDITION_2, Features};
     use tenure_node::doctor::Verdict;
+    use tenure_wire::bus::operate::LiveFacts;
 
     use super::*;
     use crate::cli::answer::Exit;
@@ -240,6 +275,27 @@ mod tests {
         let old = NodeFacts { lacks, ..node("n1", vec![], None) };
         let found = judged(vec![node("n0", vec![0], None), old], vec![]);
         assert_eq!(found[1], (Verdict::Bad, "n1 cannot read edition-2".into()));
+    }
+
+    /// LIVE-01, LIVE-02, LIVE-03: a node that is near its bounds, or has refused for them, is named.
+    #[test]
+    fn a_node_near_its_bounds_is_told() {
+        let of = |live: LiveFacts| {
+            let near = NodeFacts { live: Some(live), ..node("n1", vec![0], None) };
+            judged(vec![near], vec![])[1].clone()
+        };
+        let live = LiveFacts { tasks: 79, tasks_max: 100, bytes_max: 100, ..LiveFacts::default() };
+        assert_eq!(of(live).0, Verdict::Good);
+        for near in [
+            LiveFacts { tasks: 81, ..live },
+            LiveFacts { bytes: 81, ..live },
+            LiveFacts { unplaced: 1, ..live },
+            LiveFacts { over_rate: 1, ..live },
+        ] {
+            let (verdict, found) = of(near);
+            assert_eq!(verdict, Verdict::Caution, "{found}");
+            assert!(found.starts_with("n1 has "), "{found}");
+        }
     }
 
     #[test]

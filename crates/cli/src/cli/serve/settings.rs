@@ -16,6 +16,7 @@ use tenure_wire::bus::subject::{ClusterName, Token};
 mod exposed;
 
 pub(crate) use self::exposed::ExposedSettings;
+use self::bounds::GivenBounds;
 use super::http::NodeHttp;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::gateway::{GrpcArgs, HttpArgs};
@@ -127,6 +128,10 @@ struct GivenSettings {
     /// Bytes that the large values of a session may take [default: 10737418240]
     #[arg(long, value_name = "BYTES", env = "TENURE_BLOB_QUOTA")]
     blob_quota: Option<u64>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    bounds: GivenBounds,
 
     /// How long a worker may be silent before its steps go to another, in milliseconds
     /// [default: 30000]
@@ -306,6 +311,7 @@ impl GivenSettings {
             replicas: self.replicas.or(other.replicas),
             max_bytes: self.max_bytes.or(other.max_bytes),
             blob_quota: self.blob_quota.or(other.blob_quota),
+            bounds: self.bounds.or(&other.bounds),
             lease_ms: self.lease_ms.or(other.lease_ms),
             ownership_ms: self.ownership_ms.or(other.ownership_ms),
             cancel_wait_ms: self.cancel_wait_ms.or(other.cancel_wait_ms),
@@ -398,6 +404,7 @@ impl GivenSettings {
         }
         settings.max_bytes = self.max_bytes;
         settings.blob_quota = self.blob_quota.unwrap_or(settings.blob_quota);
+        self.bounds.apply(&mut settings)?;
         let limits = &mut settings.scheduler.limits;
         if let Some(ms) = self.lease_ms {
             limits.lease_ms = within("lease-ms", ms, LEASE_MS_MIN..=86_400_000)?;
@@ -463,6 +470,8 @@ fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Res
 fn usage(option: &str, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Usage, format!("--{option}: {why}"))
 }
+
+mod bounds;
 
 #[cfg(test)]
 mod tests;

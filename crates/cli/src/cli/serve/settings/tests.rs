@@ -17,6 +17,11 @@ fn numbers_are_taken_at_their_limits_and_refused_over_them() {
         ("run_ttl_ms", 1_000, 604_800_000),
         ("steps_max", 1, 100_000),
         ("board_tokens", 100, 100_000),
+        ("session_tasks", 1, 1 << 50),
+        ("live_bytes", 1 << 20, 1 << 50),
+        ("memory", 16 << 20, 1 << 50),
+        ("rate_traffic", 64 << 10, 1 << 50),
+        ("rate_reports", 1, 1 << 50),
     ] {
         for good in [least, most] {
             read(&format!("{name} = {good}")).unwrap();
@@ -68,6 +73,7 @@ fn the_file_that_is_shipped_shows_every_setting_with_its_default() {
     let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership, of.blob_quota);
     assert_eq!(numbers(&all), numbers(&default));
     assert_eq!(all.scheduler.limits, default.scheduler.limits);
+    assert_eq!((all.scheduler.live, all.rates), (default.scheduler.live, default.rates));
     assert_eq!(all.cluster, default.cluster);
     assert!(all.node.to_string().starts_with("node-"), "{}", all.node);
 }
@@ -79,6 +85,10 @@ fn what_is_set_is_what_the_scheduler_gets() {
     assert_eq!((limits.cancel_wait_ms, limits.run_ttl_ms), (200, 5_000));
     assert_eq!((limits.steps_max, limits.board_tokens), (7, 300));
     assert!(toml::from_str::<GivenSettings>("bored_tokens = 1").is_err());
+    let bounds = read("session_bytes = 2000000\nlive_tasks = 9\nrate_creates = 8\nrate_report_bytes = 2048");
+    let bounds = bounds.unwrap();
+    assert_eq!((bounds.scheduler.live.session_bytes, bounds.scheduler.live.tasks), (2_000_000, 9));
+    assert_eq!((bounds.rates.creates, bounds.rates.report_bytes), (8, 2_048));
 }
 
 /// The HTTP API is there with an address alone, and has what the same options of `tenure gateway` say.

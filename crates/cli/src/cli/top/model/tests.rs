@@ -27,6 +27,7 @@ fn silence(why: &str) -> Rejection {
 /// A node that owns everything, and has counted so many claims.
 fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
     NodeFacts {
+        live: None,
         node: name.into(),
         partitions: 2,
         owned: vec![0, 1],

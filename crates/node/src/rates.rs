@@ -1,0 +1,359 @@
+//! How much a second each principal may send to a node, so that one cannot take the node, its log or its connections
+//! from the others.
+//!
+//! Each rate is a bucket of tokens: it fills at the rate up to some seconds' worth, and a message passes while the
+//! bucket is not empty, even if it takes more than is left. What does not pass is refused as `unavailable`, with the
+//! time after which it passes, and whoever sent it repeats it: nothing is lost. A refusal costs the node a look at the
+//! subject, not at the message. Refusals have a bucket too: beyond it a message gets no answer, as one that was lost,
+//! and is repeated all the same.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::command::StepReport;
+use tenure_core::status::{Role, StepStatus};
+use tenure_core::{Code, Rejection, RejectionKind};
+use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::worker::{Report, Word};
+use tokio::time::Instant;
+
+/// For how many seconds of its rate a principal may send at once.
+const BURST_S: u64 = 2;
+
+/// How many refusals a second a principal gets.
+const REFUSALS: u64 = 100;
+
+/// How many principals a node remembers with what they have sent lately. A principal more takes the place of those
+/// that have sent nothing for [`BURST_S`].
+const PRINCIPALS_MAX: usize = 16_384;
+
+/// The shortest pause that a refusal asks for, and the longest.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(8));
+
+/// What one principal may send to a node each second, on average over some seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateSettings {
+    /// Bytes of messages, of whatever kind.
+    pub traffic: u64,
+    /// Tasks that it creates.
+    pub creates: u64,
+    /// Reports of a worker that end no Step: progress, and Steps and Runs that it gives back.
+    pub reports: u64,
+    /// Bytes of such reports, as each stands in the log for good.
+    pub report_bytes: u64,
+}
+
+impl Default for RateSettings {
+    /// Several times what one principal needs to keep a node of two processors busy.
+    fn default() -> Self {
+        Self { traffic: 64 << 20, creates: 50_000, reports: 5_000, report_bytes: 8 << 20 }
+    }
+}
+
+/// A bucket of tokens.
+#[derive(Debug, Clone, Copy)]
+struct TokenBucket {
+    /// How many are in it; negative where a message took more than were left.
+    left: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    fn full(rate: u64, now: Instant) -> Self {
+        Self { left: burst(rate), at: now }
+    }
+
+    fn fill(&mut self, rate: u64, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (passed.mul_add(as_f64(rate), self.left)).min(burst(rate));
+        self.at = now;
+    }
+
+    /// Takes so many tokens. Answers how long until there are some, if there are none.
+    fn take(&mut self, rate: u64, tokens: u64, now: Instant) -> Result<(), Duration> {
+        self.fill(rate, now);
+        if self.left > 0.0 {
+            self.left -= as_f64(tokens);
+            return Ok(());
+        }
+        let seconds = (1.0 - self.left) / as_f64(rate.max(1));
+        Err(Duration::try_from_secs_f64(seconds).unwrap_or(RETRY_AFTER.1))
+    }
+
+    fn is_full(&self, rate: u64, now: Instant) -> bool {
+        let mut then = *self;
+        then.fill(rate, now);
+        then.left >= burst(rate)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // Of rates and lengths: nobody counts 2^53 bytes a second.
+fn as_f64(tokens: u64) -> f64 {
+    tokens as f64
+}
+
+fn burst(rate: u64) -> f64 {
+    as_f64(rate.saturating_mul(BURST_S)).max(1.0)
+}
+
+/// What a principal has sent lately.
+#[derive(Debug)]
+struct PrincipalRates {
+    traffic: TokenBucket,
+    /// Heartbeats, apart from all else: a worker that sends too much must still be able to keep what it holds.
+    beats: TokenBucket,
+    creates: TokenBucket,
+    reports: TokenBucket,
+    report_bytes: TokenBucket,
+    refusals: TokenBucket,
+}
+
+/// What all principals have sent to a node lately.
+#[derive(Debug)]
+pub(crate) struct RateTable {
+    settings: RateSettings,
+    all: Mutex<HashMap<(Role, Token), PrincipalRates>>,
+    /// How many messages and reports were refused.
+    refused: AtomicU64,
+}
+
+/// Why something does not pass: how long until it does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OverRate {
+    what: &'static str,
+    option: &'static str,
+    rate: u64,
+    wait: Duration,
+    /// Whether the sender is told.
+    pub(crate) is_told: bool,
+}
+
+impl RateTable {
+    pub(crate) fn new(settings: RateSettings) -> Self {
+        Self { settings, all: Mutex::default(), refused: AtomicU64::new(0) }
+    }
+
+    /// Counts a message of so many bytes.
+    pub(crate) fn message(
+        &self,
+        role: Role,
+        who: &Token,
+        bytes: usize,
+        is_heartbeat: bool,
+    ) -> Result<(), OverRate> {
+        let rate = self.settings.traffic;
+        self.charge(role, who, |sent, now| {
+            let bucket = if is_heartbeat { &mut sent.beats } else { &mut sent.traffic };
+            bucket
+                .take(rate, bytes as u64, now)
+                .map_err(|wait| ("bytes", "rate-traffic", rate, wait))
+        })
+    }
+
+    /// Counts the creation of a Task.
+    pub(crate) fn create(&self, role: Role, who: &Token) -> Result<(), OverRate> {
+        let rate = self.settings.creates;
+        self.charge(role, who, |sent, now| {
+            sent.creates.take(rate, 1, now).map_err(|wait| ("tasks", "rate-creates", rate, wait))
+        })
+    }
+
+    /// Counts a report of a worker, whose message has so many bytes for each report. A result of a Step always
+    /// passes: there is one for each Step that the worker was given.
+    pub(crate) fn report(
+        &self,
+        who: &Token,
+        report: &Report,
+        bytes: usize,
+    ) -> Result<(), OverRate> {
+        if ends_step(&report.word) {
+            return Ok(());
+        }
+        let RateSettings { reports, report_bytes, .. } = self.settings;
+        self.charge(Role::Worker, who, |sent, now| {
+            let one = sent.reports.take(reports, 1, now);
+            one.map_err(|wait| ("reports that end no step", "rate-reports", reports, wait))?;
+            let bytes = sent.report_bytes.take(report_bytes, bytes as u64, now);
+            bytes.map_err(|wait| {
+                ("bytes of reports that end no step", "rate-report-bytes", report_bytes, wait)
+            })
+        })
+    }
+
+    /// How many messages and reports were refused since the node began.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn charge(
+        &self,
+        role: Role,
+        who: &Token,
+        take: impl FnOnce(
+            &mut PrincipalRates,
+            Instant,
+        ) -> Result<(), (&'static str, &'static str, u64, Duration)>,
+    ) -> Result<(), OverRate> {
+        if role == Role::System {
+            return Ok(()); // Nodes ask each other only what they need.
+        }
+        let now = Instant::now();
+        let mut all = self.all.lock();
+        let key = (role, who.clone());
+        if !all.contains_key(&key) && all.len() >= PRINCIPALS_MAX {
+            all.retain(|_, sent| !sent.is_idle(&self.settings, now));
+        }
+        let sent = all.entry(key).or_insert_with(|| PrincipalRates::full(&self.settings, now));
+        let Err((what, option, rate, wait)) = take(sent, now) else { return Ok(()) };
+        let is_told = sent.refusals.take(REFUSALS, 1, now).is_ok();
+        drop(all);
+        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if refused.is_power_of_two() {
+            tracing::warn!(
+                principal = who.as_str(),
+                what,
+                rate,
+                refused,
+                "a principal is over its rate"
+            );
+        }
+        let wait = wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1);
+        Err(OverRate { what, option, rate, wait, is_told })
+    }
+}
+
+impl PrincipalRates {
+    fn full(settings: &RateSettings, now: Instant) -> Self {
+        Self {
+            traffic: TokenBucket::full(settings.traffic, now),
+            beats: TokenBucket::full(settings.traffic, now),
+            creates: TokenBucket::full(settings.creates, now),
+            reports: TokenBucket::full(settings.reports, now),
+            report_bytes: TokenBucket::full(settings.report_bytes, now),
+            refusals: TokenBucket::full(REFUSALS, now),
+        }
+    }
+
+    /// Whether nothing of it need be remembered.
+    fn is_idle(&self, settings: &RateSettings, now: Instant) -> bool {
+        self.traffic.is_full(settings.traffic, now)
+            && self.beats.is_full(settings.traffic, now)
+            && self.creates.is_full(settings.creates, now)
+            && self.reports.is_full(settings.reports, now)
+            && self.report_bytes.is_full(settings.report_bytes, now)
+    }
+}
+
+impl From<OverRate> for Rejection {
+    fn from(OverRate { what, option, rate, wait, .. }: OverRate) -> Self {
+        let message = format!(
+            "a node takes {rate} {what} a second from one principal, and this one has sent more: repeat it later, send \
+             less, or have the nodes take more (--{option})"
+        );
+        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let refused = Self::new(Code::Unavailable, message).of_kind(RejectionKind::Overloaded);
+        refused.with("rate", rate).with("retry_after_ms", ms)
+    }
+}
+
+/// Whether a report is the result of a Step or of a Run.
+fn ends_step(word: &Word) -> bool {
+    match word {
+        Word::TaskUpdateStep(StepReport { status, .. }) => matches!(
+            status,
+            Some(
+                StepStatus::Completed
+                    | StepStatus::Failed
+                    | StepStatus::Blocked
+                    | StepStatus::Cancelled
+            )
+        ),
+        Word::EndRun { .. } => true,
+        Word::DeclineRun { .. } | Word::ReleaseStep { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tenure_core::command::RunOutcome;
+    use tenure_core::id::{RunId, SessionId, TaskId};
+
+    use super::*;
+
+    const FEW: RateSettings =
+        RateSettings { traffic: 1_000, creates: 10, reports: 10, report_bytes: 1_000 };
+
+    fn name(of: &str) -> Token {
+        Token::new(of).unwrap()
+    }
+
+    fn report(word: Word) -> Report {
+        let (session_id, task_id) = (SessionId::new("s").unwrap(), TaskId::new("t").unwrap());
+        Report { session_id, task_id, run_id: RunId(uuid::Uuid::nil()), word }
+    }
+
+    fn passed(rates: &RateTable, who: &str, tries: usize) -> usize {
+        (0..tries).filter(|_| rates.create(Role::Orchestrator, &name(who)).is_ok()).count()
+    }
+
+    /// LIVE-03: what one principal sends costs that principal. Others have all of their rate meanwhile, and it
+    /// has its own again when the time has passed that the refusal names.
+    #[tokio::test(start_paused = true)]
+    async fn a_principal_has_its_rate_and_no_more() {
+        let rates = RateTable::new(FEW);
+        assert_eq!(passed(&rates, "eve", 1_000), 20);
+        assert_eq!(passed(&rates, "bob", 10), 10);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(passed(&rates, "eve", 1_000), 10);
+        assert_eq!(rates.refused(), 1_970);
+        let over = rates.create(Role::Orchestrator, &name("eve")).unwrap_err();
+        let refused = Rejection::from(over);
+        assert!(refused.code.is_retryable() && !refused.is_ambiguous(), "{refused}");
+        assert!(refused.message.contains("--rate-creates"), "{refused}");
+        let ms = refused.details["retry_after_ms"].as_u64().unwrap();
+        tokio::time::advance(Duration::from_millis(ms)).await;
+        assert_eq!(passed(&rates, "eve", 1), 1);
+    }
+
+    /// A message that is longer than all that may come at once passes when nothing else has, and is paid for later.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_message_passes_and_is_paid_for() {
+        let rates = RateTable::new(FEW);
+        let send = |bytes| rates.message(Role::Worker, &name("eve"), bytes, false).is_ok();
+        assert!(send(12_000) && !send(1), "it is ten thousand over");
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(!send(1));
+        assert!(rates.message(Role::Worker, &name("eve"), 100, true).is_ok(), "a heartbeat passes");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(send(1));
+    }
+
+    /// LIVE-03: progress is limited, and the result of a Step never is.
+    #[tokio::test(start_paused = true)]
+    async fn results_always_pass() {
+        let rates = RateTable::new(FEW);
+        let progress = report(Word::DeclineRun { reason: None });
+        let sent = |report: &Report| rates.report(&name("eve"), report, 10).is_ok();
+        assert_eq!((0..1_000).filter(|_| sent(&progress)).count(), 20);
+        let over = (0..200).map(|_| rates.report(&name("eve"), &progress, 10).unwrap_err());
+        assert!(over.into_iter().any(|over| !over.is_told), "refusals have a rate too");
+        let result = report(Word::EndRun { outcome: RunOutcome::Finished, result: None });
+        assert_eq!((0..1_000).filter(|_| sent(&result)).count(), 1_000);
+    }
+
+    /// The node forgets principals that have sent nothing lately.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded() {
+        let rates = RateTable::new(FEW);
+        for n in 0..PRINCIPALS_MAX {
+            rates.create(Role::Orchestrator, &name(&format!("p{n}"))).unwrap();
+        }
+        tokio::time::advance(Duration::from_secs(BURST_S)).await;
+        rates.create(Role::Orchestrator, &name("another")).unwrap();
+        assert_eq!(rates.all.lock().len(), 1);
+    }
+}

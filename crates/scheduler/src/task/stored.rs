@@ -1,0 +1,179 @@
+//! A Task that rests and has left memory: its log has all of it, and the first message that concerns it has it read
+//! again. What this node alone knows of it stays: its place in the lines of pools, its timer, and who waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::Task;
+use tenure_core::id::{Millis, TaskId};
+use tenure_ports::{Journal, Leases};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::address::Address;
+use super::{ActorTask, Life, Msg};
+use crate::node::NodeShared;
+
+/// The longest pause between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The pause after a look that found nothing, and the longest after several.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// How many Tasks are looked at before other work may run.
+const LOOKED_AT_ONCE: usize = 256;
+
+/// What stays in memory of a Task that was put away.
+#[derive(Debug)]
+pub(crate) struct StoredTask {
+    /// When something is due, on its own steady line.
+    pub(super) due: Option<Millis>,
+    /// Its parent, and whether it outlives the end of that.
+    pub(super) parent: Option<(TaskId, bool)>,
+}
+
+impl StoredTask {
+    fn of(task: &Task) -> Self {
+        let parent = task.head().spec.parent_task_id.clone();
+        Self { due: task.next_due(), parent: parent.map(|id| (id, task.outlives_parent())) }
+    }
+}
+
+/// A Task that rests in memory, as a candidate to be put away.
+struct Candidate {
+    rested: Instant,
+    bytes: u64,
+    address: Address,
+}
+
+/// Puts Tasks away whenever more of them are in memory than may be.
+pub(crate) fn keep_within_memory<J: Journal, L: Leases>(
+    node: &Arc<NodeShared<J, L>>,
+) -> JoinHandle<()> {
+    let (live, node) = (Arc::clone(&node.live), Arc::downgrade(node));
+    tokio::spawn(async move {
+        let mut pause = AGAIN.0;
+        loop {
+            let _ = timeout(LOOK, live.pressed()).await; // The node may have gone.
+            let Some(node) = node.upgrade() else { return };
+            let (before, surplus) = (live.now().memory, live.surplus());
+            if surplus == 0 {
+                continue;
+            }
+            put_away_oldest(&node, surplus).await;
+            drop(node);
+            if live.now().memory < before {
+                pause = AGAIN.0;
+                continue;
+            }
+            tokio::time::sleep(pause).await; // All of them are at work, and a look costs time.
+            pause = (pause * 2).min(AGAIN.1);
+        }
+    })
+}
+
+/// Puts away Tasks of so many bytes: those that have rested longest.
+async fn put_away_oldest<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>, surplus: u64) {
+    let mut candidates = Vec::new();
+    for (at, address) in node.directory.all().into_iter().enumerate() {
+        if at % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let mut found = None;
+        address.at_rest(|state: &mut ActorTask<J, L>| {
+            found = state.rested_bytes();
+            true
+        });
+        candidates.extend(found.map(|(rested, bytes)| Candidate { rested, bytes, address }));
+    }
+    candidates.sort_unstable_by_key(|candidate| candidate.rested);
+    let mut left = surplus;
+    for Candidate { bytes, address, .. } in candidates {
+        if left == 0 {
+            break;
+        }
+        let mut gone = None;
+        address.at_rest(|state: &mut ActorTask<J, L>| {
+            gone = state.put_away();
+            true
+        });
+        if let Some(task) = gone {
+            node.journal.release(address.key());
+            drop(task); // Without a lock: it may be large.
+            left = left.saturating_sub(bytes);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl<J: Journal, L: Leases> ActorTask<J, L> {
+    /// Since when it has rested, and how many bytes it takes, if it is in memory.
+    fn rested_bytes(&self) -> Option<(Instant, u64)> {
+        let bytes = self.share.as_ref().map_or(0, |share| share.in_memory());
+        (bytes > 0).then_some((self.rested?, bytes))
+    }
+
+    /// Lets go of the Task, if its log has all of it and nobody is at work on it.
+    fn put_away(&mut self) -> Option<Box<Task>> {
+        let Life::Known(task) = &self.life else { return None };
+        let is_idle = self.flight.is_none() && self.waiting.is_empty() && self.undone.is_empty();
+        if !is_idle || self.pauses || !self.held.is_empty() || !task.is_all_in_log() {
+            return None;
+        }
+        let stored = Life::Stored(StoredTask::of(task));
+        let Life::Known(task) = std::mem::replace(&mut self.life, stored) else { return None };
+        if let Some(share) = &mut self.share {
+            share.put_away();
+        }
+        Some(task)
+    }
+
+    /// Whether the Task was put away and a message concerns it.
+    pub(super) fn lacks_task_for(&self, msg: &Msg) -> bool {
+        matches!(self.life, Life::Stored(_)) && needs_task(msg)
+    }
+
+    /// Reads a Task that was put away.
+    pub(super) async fn recall(&mut self, myself: &Address) {
+        self.read_log(myself).await;
+        if let Life::Known(_) = self.life {
+            self.set_timer(myself);
+        }
+    }
+
+    /// Notes how long its log is, and that it is over where it is.
+    pub(super) fn count_live(&mut self) {
+        let Life::Known(task) = &self.life else { return };
+        if task.is_terminal() {
+            self.share = None;
+            return;
+        }
+        let bytes = self.node.journal.log_bytes(&self.key).unwrap_or(0);
+        match &mut self.share {
+            Some(share) => share.note_bytes(bytes),
+            None => self.share = Some(self.node.live.count(&self.key.session_id, bytes, None)),
+        }
+    }
+}
+
+/// Whether a message concerns the Task itself.
+fn needs_task(msg: &Msg) -> bool {
+    match msg {
+        Msg::AskParent | Msg::Later | Msg::Leave(_) | Msg::Raise | Msg::Ensure => false,
+        Msg::Ask(_)
+        | Msg::Credits(_)
+        | Msg::Unacknowledged(_)
+        | Msg::Over(_)
+        | Msg::Landed(_)
+        | Msg::Flush
+        | Msg::Timer(_)
+        | Msg::Again
+        | Msg::ParentCloses(_)
+        | Msg::Adopt(_)
+        | Msg::Read(_)
+        | Msg::Asked(..)
+        | Msg::Seen(..)
+        | Msg::Silence
+        | Msg::WaitForEnd(_) => true,
+    }
+}
