@@ -8,6 +8,7 @@ use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
 use tenure_core::features::Features;
 use tenure_core::id::PoolId;
+use tenure_core::sessions::WorkerSessions;
 use tenure_wire::bus::subject::{ClusterName, Token, WorkerName};
 use tenure_wire::bus::worker::{Capacity, Deliveries, Hello};
 use tenure_wire::bus::{V, decode, encode};
@@ -47,6 +48,7 @@ impl Crowd {
         let hello = encode(&Hello {
             v: V,
             handlers: None,
+            sessions: WorkerSessions::ALL,
             worker_build: None,
             worker_host: None,
             features: Features::default(),

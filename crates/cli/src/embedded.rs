@@ -23,7 +23,8 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{AgentId, BadId, CommandId, HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
+use tenure_core::sessions::Abilities;
 use tenure_core::status::Role;
 use tenure_core::{Caller, Context, Rejection};
 use tenure_local::{
@@ -153,7 +154,8 @@ impl Embedded {
         handlers: Handlers,
         options: WorkerOptions,
     ) -> Result<LocalWorkers, Error> {
-        self.hire(pool, None, handlers, options)
+        let sessions = options.sessions.clone();
+        self.hire(pool, Abilities { handlers: None, sessions }, handlers, options)
     }
 
     /// As [`work_in`](Self::work_in), for workers that leave Steps whose handler they do not have to other
@@ -167,20 +169,20 @@ impl Embedded {
         handlers: Handlers,
         options: WorkerOptions,
     ) -> Result<LocalWorkers, Error> {
-        let can_run = handlers.names().cloned().collect();
-        self.hire(pool, Some(can_run), handlers, options)
+        let abilities = options.abilities(&handlers);
+        self.hire(pool, abilities, handlers, options)
     }
 
     fn hire(
         &self,
         pool: PoolId,
-        can_run: Option<Vec<HandlerName>>,
+        abilities: Abilities,
         handlers: Handlers,
         options: WorkerOptions,
     ) -> Result<LocalWorkers, Error> {
         // Unique to this boot: so workers of earlier boots are known to be dead (LEASE-15).
         let id = AgentId::new(format!("local-{}", Uuid::now_v7()))?;
-        let (link, deliveries) = self.scheduler.join(id, pool, can_run)?;
+        let (link, deliveries) = self.scheduler.join(id, pool, abilities)?;
         Ok(WorkerPool::start(link, deliveries, handlers, options))
     }
 

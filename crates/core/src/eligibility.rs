@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::id::{AgentId, HandlerName, Millis, PoolId, StepId};
+use crate::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId};
 use crate::read::{StepRef, View};
 use crate::record::StepSpec;
 use crate::rules::Rules;
@@ -50,6 +50,8 @@ names! {
         NeedsDispatch = "needs_dispatch",
         /// Its pool has no worker that may claim it.
         NoWorkerInPool = "no_worker_in_pool",
+        /// No worker of its pool serves its session.
+        NoWorkerServesSession = "no_worker_serves_session",
         /// No worker of its pool has its handler.
         NoWorkerWithHandler = "no_worker_with_handler",
         /// The given Run may not claim it, or not any more.
@@ -99,6 +101,8 @@ pub struct Wanted<'a> {
     pub pool: &'a PoolId,
     /// The handler that the worker must have.
     pub handler: &'a HandlerName,
+    /// The session that the worker must serve (DISP-20).
+    pub session: &'a SessionId,
     /// The principal that its worker must be of.
     principal: Option<&'a AgentId>,
     /// Workers that it must be, all of them: in Tasks of rules 1 the assignees of Task and Step, and the
@@ -107,9 +111,9 @@ pub struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// The requirement for any worker of a pool that has a handler.
-    pub const fn any(pool: &'a PoolId, handler: &'a HandlerName) -> Self {
-        Self { pool, handler, principal: None, only: [None; 3] }
+    /// The requirement for any worker of a pool that has a handler and serves a session.
+    pub const fn any(pool: &'a PoolId, handler: &'a HandlerName, session: &'a SessionId) -> Self {
+        Self { pool, handler, session, principal: None, only: [None; 3] }
     }
 
     /// What this Step requires (CLAIM-13).
@@ -119,7 +123,8 @@ impl<'a> Wanted<'a> {
             Rules::First => [head.spec.assignee.as_ref(), spec.assignee.as_ref(), None],
             Rules::Second => [None; 3],
         };
-        Self { principal, only, ..Self::any(&spec.worker_pool_id, &spec.handler) }
+        let session = &head.spec.session_id;
+        Self { principal, only, ..Self::any(&spec.worker_pool_id, &spec.handler, session) }
     }
 
     /// The same requirement, and that it be this worker.
@@ -156,7 +161,9 @@ pub fn has_handler(handlers: Option<&[HandlerName]>, wanted: &HandlerName) -> bo
 pub struct WorkerCounts {
     /// Workers in the pool.
     pub workers: u32,
-    /// Those of them that have its handler.
+    /// Those of them that serve its session.
+    pub serving: u32,
+    /// Those of these that have its handler.
     pub able: u32,
     /// Steps that these would take now.
     pub free: u32,
@@ -165,18 +172,21 @@ pub struct WorkerCounts {
 impl WorkerCounts {
     /// The obstacle that the pool is for a ready Step, if it is one.
     pub const fn obstacle(self) -> Option<Obstacle> {
-        match (self.workers, self.able, self.free) {
-            (0, _, _) => Some(Obstacle::NoWorkerInPool),
-            (_, 0, _) => Some(Obstacle::NoWorkerWithHandler),
-            (_, _, 0) => Some(Obstacle::PoolSaturated),
+        match (self.workers, self.serving, self.able, self.free) {
+            (0, _, _, _) => Some(Obstacle::NoWorkerInPool),
+            (_, 0, _, _) => Some(Obstacle::NoWorkerServesSession),
+            (_, _, 0, _) => Some(Obstacle::NoWorkerWithHandler),
+            (_, _, _, 0) => Some(Obstacle::PoolSaturated),
             _ => None,
         }
     }
 
-    /// Counts one more worker that may take the Step.
-    pub fn add(&mut self, is_able: bool, free: u64) {
+    /// Counts one more worker that may take the Step: whether it serves the session, and whether it has the
+    /// handler.
+    pub fn add(&mut self, serves: bool, has_handler: bool, free: u64) {
         self.workers = self.workers.saturating_add(1);
-        if is_able {
+        self.serving = self.serving.saturating_add(u32::from(serves));
+        if serves && has_handler {
             self.able = self.able.saturating_add(1);
             self.free = self.free.saturating_add(u32::try_from(free).unwrap_or(u32::MAX));
         }

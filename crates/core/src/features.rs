@@ -18,6 +18,9 @@ pub const INPUT: &str = "input";
 /// A worker takes the delivery `read_output`: it serves what its commands write (ART-09).
 pub const OUTPUT: &str = "output";
 
+/// A node gives a worker only Steps and Runs of the sessions that the worker serves (DISP-20).
+pub const SESSIONS: &str = "sessions";
+
 /// Names of features, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -28,7 +31,7 @@ impl Features {
     /// commas between them, is read when the program is compiled.
     pub fn of_program() -> Self {
         let hidden = Self::read(option_env!("TENURE_HIDDEN_FEATURES").unwrap_or_default());
-        Self::of([EDITION_2, INPUT, OUTPUT].into_iter().filter(|name| !hidden.has(name)))
+        Self::of([EDITION_2, INPUT, OUTPUT, SESSIONS].into_iter().filter(|name| !hidden.has(name)))
     }
 
     /// Those of these that concern what a log holds: all nodes of a cluster must have them before one writes

@@ -36,6 +36,7 @@ pub mod retry_policy;
 mod rows;
 pub mod rules;
 pub mod runtime;
+pub mod sessions;
 pub mod status;
 pub mod suspension;
 pub mod table;

@@ -185,10 +185,10 @@ impl Links {
                 return Err(full);
             }
         };
-        let handlers = said.as_ref().and_then(|hello| hello.handlers.clone());
+        let abilities = said.as_ref().map(Hello::abilities).unwrap_or_default();
         let origin = said.as_ref().and_then(Hello::origin).map(Arc::new);
         let (id, pool) = (name.agent()?, name.pool.clone());
-        let (port, inbox) = self.scheduler.join_from(id, pool, handlers, origin)?;
+        let (port, inbox) = self.scheduler.join_from(id, pool, abilities, origin)?;
         *opened += 1;
         leaving.remove(name);
         let mut state = LinkState { window: Window::new(), heard: Instant::now(), leave: None };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::sessions::SessionPattern;
 use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_wire::bus::operate::PoolFacts;
@@ -180,6 +181,8 @@ pub struct PoolSample {
     pub running: u64,
     /// Attempts of its workers that ended since the scheduler started.
     pub ended: u64,
+    /// The sessions that its workers serve (DISP-20); none: all, or there is no worker.
+    pub sessions: Option<Vec<SessionPattern>>,
 }
 
 impl From<PoolSample> for PoolFacts {
@@ -194,6 +197,7 @@ impl From<PoolSample> for PoolFacts {
             running: Some(pool.running),
             ended: Some(pool.ended),
             longest: None,
+            sessions: pool.sessions,
         }
     }
 }

@@ -413,7 +413,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let facts = self.node.pool_if_open(pool).map(|pool| pool.workers_and_free());
         let (workers, free) = facts.unwrap_or_default();
         let [workers, free] = [workers, free].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        tenure_core::eligibility::WorkerCounts { workers, able: workers, free }
+        tenure_core::eligibility::WorkerCounts { workers, serving: workers, able: workers, free }
     }
 
     /// The store of leases.

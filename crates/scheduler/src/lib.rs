@@ -29,6 +29,7 @@ mod node;
 mod partition;
 mod peers;
 mod pool;
+mod pool_names;
 mod relations;
 mod renewed;
 mod rounds;

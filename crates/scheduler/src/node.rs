@@ -1,6 +1,8 @@
 //! What all actors of a node share: its ports, pools, Tasks, workers and settings. The handle and
 //! every actor hold one [`NodeShared`].
 
+mod pools;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +19,6 @@ use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::PoolSample;
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -36,7 +37,8 @@ use crate::health::NodeHealth;
 use crate::held::HeldReads;
 use crate::live::LiveTasks;
 use crate::peers::Peers;
-use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
+use crate::pool::{Pool, WaitingStep, Worker};
+use crate::pool_names::PoolNames;
 use crate::renewed::RenewedAttempts;
 use crate::rounds::AppendsInFlight;
 use crate::task::Begin;
@@ -133,6 +135,8 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) taken_blobs: BlobsTaken,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
+    /// The pools that live Tasks name.
+    pub(crate) pool_names: Arc<PoolNames>,
     workers: RwLock<Workers>,
     partitions: Mutex<PartitionTable>,
     supervisor: Mutex<Option<ActorCell>>,
@@ -174,6 +178,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             taken_blobs: BlobsTaken::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
+            pool_names: Arc::default(),
             workers: RwLock::default(),
             partitions: Mutex::default(),
             supervisor: Mutex::default(),
@@ -251,42 +256,6 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    pub(crate) fn pool_if_open(&self, id: &PoolId) -> Option<Arc<Pool>> {
-        self.pools.read().get(id).map(Arc::clone)
-    }
-
-    /// The pool, opened if need be.
-    fn pool(&self, id: &PoolId) -> Result<Arc<Pool>, Rejection> {
-        if let Some(pool) = self.pool_if_open(id) {
-            return Ok(pool);
-        }
-        let mut pools = self.pools.write();
-        if let Some(pool) = pools.get(id) {
-            return Ok(Arc::clone(pool));
-        }
-        let supervisor = self.supervisor.lock().clone().ok_or_else(|| stopped("the node"))?;
-        let _runtime = self.runtime.enter();
-        let pool = Arc::new(Pool::new(id.clone()));
-        let (actor, _) =
-            ActorRuntime::spawn_linked_instant(None, PoolActor, Arc::clone(&pool), supervisor)
-                .map_err(|error| stopped(&error.to_string()))?;
-        pool.served_by(actor);
-        pools.insert(id.clone(), Arc::clone(&pool));
-        Ok(pool)
-    }
-
-    pub(crate) fn hungry_pools(&self) -> Vec<(PoolId, u64)> {
-        let pools = self.pools.read();
-        let hungry = pools.iter().filter_map(|(id, pool)| Some((id.clone(), pool.hunger()?)));
-        hungry.collect()
-    }
-
-    /// All pools at this moment.
-    pub(crate) fn sample_pools(&self, now: Millis) -> Vec<PoolSample> {
-        let pools = self.pools.read();
-        pools.values().map(|pool| pool.sample(now)).collect()
-    }
-
     /// The workers that may take a Step.
     pub(crate) fn workers_for(&self, wanted: Wanted<'_>) -> WorkerCounts {
         self.pool_if_open(wanted.pool).map_or_else(WorkerCounts::default, |pool| pool.facts(wanted))
@@ -303,12 +272,13 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// The work that a worker of a pool has in hand: one record for all links of a boot, opened if
     /// need be.
     pub(crate) fn hand(&self, worker: &AgentId, pool: &PoolId) -> Result<Arc<Hand>, Rejection> {
-        let turnover = Arc::clone(self.pool(pool)?.turnover());
+        // While the record has the pool's counts, the pool is not idle.
+        let turnover = self.with_pool(pool, |pool| Arc::clone(pool.turnover()))?;
         Ok(self.hands.lock().of(worker, pool, turnover))
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
-        let pool = self.pool(&worker.pool)?;
+        self.with_pool(&worker.pool, |pool| pool.join(Arc::clone(&worker)))??;
         {
             let mut workers = self.workers.write();
             workers.joined.insert(worker.id.clone(), Arc::clone(&worker));
@@ -316,7 +286,6 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
                 let _ = worker.inbox.unbounded_send(what); // The worker may be gone again.
             }
         }
-        pool.join(worker);
         Ok(())
     }
 
@@ -382,13 +351,6 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
 
     pub(crate) fn knows(&self, worker: &AgentId) -> bool {
         self.workers.read().joined.contains_key(worker)
-    }
-
-    /// Sends a message to a pool, which is opened if need be.
-    pub(crate) fn tell_pool(&self, id: &PoolId, msg: PoolMsg) {
-        if let Ok(pool) = self.pool(id) {
-            pool.tell(msg);
-        }
     }
 
     /// Where the log of a Task is.

@@ -48,6 +48,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -
             }
             node.forget_signals();
             node.forget_gaps();
+            node.close_idle_pools();
             node.ended.sweep();
             node.told.sweep();
             node.long.sweep();

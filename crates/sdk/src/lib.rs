@@ -33,6 +33,7 @@ mod pages;
 mod patience;
 mod pauses;
 mod roll;
+pub mod secrets;
 pub mod worker;
 
 pub use tenure_core::{Code, Command, Rejection, command, event, id, patch, record, status, view};

@@ -30,7 +30,8 @@ pub(super) struct ActionDefaults {
 /// Settings that processes take from `defaults` if their Step has none.
 #[derive(Debug, Default)]
 pub(super) struct ExecDefaults {
-    pub(super) env: BTreeMap<String, String>,
+    /// Texts, and references to secrets.
+    pub(super) env: BTreeMap<String, Value>,
     pub(super) cwd: Option<String>,
     pub(super) timeout_ms: Option<u64>,
 }
@@ -97,7 +98,7 @@ fn exec(
 ) -> Option<Action> {
     // All fields are read before the first mistake counts.
     let program = program(step, action);
-    let own_env = step.text_map("env").unwrap_or_default();
+    let own_env = step.values("env").unwrap_or_default();
     let own_cwd = step.text(&["cwd"]).map(|(cwd, _)| cwd);
     let mut input = Map::new();
     input.insert(action.into(), program?);
@@ -125,7 +126,7 @@ fn program(step: &Fields<'_, '_>, action: &'static str) -> Option<Value> {
             let expected = "a list such as `[program, argument]`; a shell line is `run`";
             return step.cx.wrong_type(node, &path, expected);
         }
-        _ => step.texts(&[action])?.into_iter().map(|(word, _)| word).collect(),
+        _ => step.words(action)?.into(),
     };
     let first = program.as_str().or_else(|| program.get(0)?.as_str()).unwrap_or_default();
     if first.trim().is_empty() {

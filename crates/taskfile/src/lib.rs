@@ -30,6 +30,7 @@ mod plan;
 mod report;
 mod retry;
 mod schema;
+mod secret;
 mod source;
 mod step;
 mod syntax;

@@ -72,8 +72,8 @@ struct Defaults {
     handler: Option<Id>,
     /// Pool of workers.
     pool: Option<Id>,
-    /// Environment of processes; a step adds to it.
-    env: Option<BTreeMap<String, Text>>,
+    /// Environment of processes; a step adds to it. A value may be a secret of the worker.
+    env: Option<BTreeMap<String, TextOrSecret>>,
     /// Folder of processes.
     cwd: Option<Text>,
     /// Longest time of one attempt.
@@ -116,8 +116,8 @@ struct Step {
     inputs_from: Option<OneOrMany>,
     /// A command line for the shell.
     run: Option<Text>,
-    /// A program and its arguments, without a shell.
-    command: Option<Vec<Text>>,
+    /// A program and its arguments, without a shell. An argument may be a secret of the worker.
+    command: Option<Vec<TextOrSecret>>,
     /// The worker's handler that runs the step.
     handler: Option<Id>,
     /// Input of the handler: any JSON.
@@ -126,8 +126,8 @@ struct Step {
     sleep: Option<Duration>,
     /// Do nothing; joins other steps.
     noop: Option<Or<bool>>,
-    /// Environment of the process, over that of `defaults`.
-    env: Option<BTreeMap<String, Text>>,
+    /// Environment of the process, over that of `defaults`. A value may be a secret of the worker.
+    env: Option<BTreeMap<String, TextOrSecret>>,
     /// Folder of the process.
     cwd: Option<Text>,
     /// Longest time of one attempt.
@@ -232,6 +232,23 @@ enum DoubtMode {
 enum Steps {
     List(#[schemars(length(min = 1))] Vec<Step>),
     Map(#[schemars(extend("minProperties" = 1))] BTreeMap<String, Option<Step>>),
+}
+
+/// A text, or a secret of the worker.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum TextOrSecret {
+    Text(Text),
+    Secret(SecretReference),
+}
+
+/// What stands for a secret: the worker that runs the step puts its value there.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct SecretReference {
+    /// The name of the secret.
+    #[schemars(regex(pattern = "^[a-zA-Z0-9_][a-zA-Z0-9_.-]*$|\\$\\{\\{"), length(max = 128))]
+    secret: String,
 }
 
 /// One text, or several.

@@ -120,7 +120,7 @@ impl StepDefaults {
         self.action.handler = fields.id(&["handler"]).map(|(id, _)| id);
         self.pool = fields.id(&["pool"]).map(|(id, _)| id);
         self.action.exec = ExecDefaults {
-            env: fields.text_map("env").unwrap_or_default(),
+            env: fields.values("env").unwrap_or_default(),
             cwd: fields.text(&["cwd"]).map(|(cwd, _)| cwd),
             timeout_ms: timeout,
         };

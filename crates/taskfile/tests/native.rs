@@ -355,3 +355,38 @@ fn yaml_words_are_typed_as_in_yaml_1_2() {
     });
     assert_eq!(Value::Object(plan(yaml).metadata), expected);
 }
+
+/// A secret is a name in the plan, as the worker has the value; only where a process has one.
+#[test]
+fn a_value_may_be_left_to_the_worker() {
+    let both = step("{command: [curl, {secret: url}, plain], env: {TOKEN: {secret: a.b}, N: 7}}");
+    let input = json!({
+        "command": ["curl", {"secret": "url"}, "plain"],
+        "env": {"TOKEN": {"secret": "a.b"}, "N": "7"},
+    });
+    assert_eq!(both.input, Some(input));
+    let all = plan(
+        "defaults: {env: {A: {secret: a}, B: b}}\nsteps: {x: {run: x, env: {B: {secret: b}}}}",
+    );
+    let env = json!({"A": {"secret": "a"}, "B": {"secret": "b"}});
+    assert_eq!(all.steps[0].input.as_ref().unwrap()["env"], env);
+    let named = with_vars(
+        "vars: {token: null}\nsteps: {x: {run: x, env: {A: {secret: \"${{ vars.token }}\"}}}}",
+        &[("token", "db")],
+    );
+    assert_eq!(
+        named.unwrap().steps[0].input.as_ref().unwrap()["env"]["A"],
+        json!({"secret": "db"})
+    );
+    for (wrong, told) in [
+        ("{run: x, env: {A: {secret: ../a}}}", "is not the name of a secret"),
+        ("{run: x, env: {A: {secret: a, more: b}}}", "expected a text"),
+        ("{run: x, env: {A: {secrets: a}}}", "expected a text"),
+        ("{command: [{secret: a}, b]}", "expected a text"),
+        ("{run: {secret: a}}", "expected a text"),
+    ] {
+        let yaml = format!("steps:\n  a: {wrong}\n");
+        let error = parse(yaml.as_bytes(), "t.yaml", &ReadOptions::default()).unwrap_err();
+        assert!(error.to_string().contains(told), "{wrong}: {error}");
+    }
+}

@@ -304,6 +304,7 @@ mod tests {
             oldest: Duration::from_secs(7),
             running: 4,
             ended: 5,
+            sessions: None,
         };
         let sample = Sample {
             tasks: 6,

@@ -17,6 +17,7 @@ use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::features::Features;
 use tenure_core::id::{AttemptId, Ref, RunId};
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
@@ -95,6 +96,7 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         &Hello {
             v: V,
             handlers: Some(vec!["noop".parse().unwrap()]),
+            sessions: WorkerSessions::ALL,
             worker_host: None,
             worker_build: None,
             features: Features::default(),
@@ -103,13 +105,36 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let (worker_host, worker_build) = (Some("rack-7".into()), Some("tenure 0.1.0".into()));
     golden(
         "hello-origin",
-        &Hello { v: V, handlers: None, worker_host, worker_build, features: Features::default() },
+        &Hello {
+            v: V,
+            handlers: None,
+            sessions: WorkerSessions::ALL,
+            worker_host,
+            worker_build,
+            features: Features::default(),
+        },
+    );
+    let (handlers, worker_host, worker_build) = Default::default();
+    let (sessions, features) = (WorkerSessions::read("main,ci-*").unwrap(), Features::default());
+    golden(
+        "hello-sessions",
+        &Hello { v: V, handlers, sessions, worker_host, worker_build, features },
     );
     golden("room", &room());
     golden("room-lost", &Capacity { lost: 2, ..room() });
     let (handlers, worker_host, worker_build) = Default::default();
     let features = Features::read("edition-2,input");
-    golden("hello-features", &Hello { v: V, handlers, worker_host, worker_build, features });
+    golden(
+        "hello-features",
+        &Hello {
+            v: V,
+            handlers,
+            sessions: WorkerSessions::ALL,
+            worker_host,
+            worker_build,
+            features,
+        },
+    );
     let input_refs = vec![Ref::new("urn:late").unwrap()];
     let input = Some(Box::new(LateInput { attempt_id: attempt(), after: 2, input_refs }));
     golden("delivery-input", &Delivery { input, ..Delivery::default() });
@@ -306,6 +331,7 @@ fn unknown_fields_are_passed_over() {
         Hello {
             v: V,
             handlers: None,
+            sessions: WorkerSessions::ALL,
             worker_host: None,
             worker_build: None,
             features: Features::default()
@@ -385,6 +411,7 @@ fn what_is_not_understood_is_refused_with_a_reason() {
         let mut bytes = encode(&Hello {
             v: V,
             handlers: None,
+            sessions: WorkerSessions::ALL,
             worker_host: None,
             worker_build: None,
             features: Features::default(),

@@ -32,6 +32,7 @@ mod run;
 mod runs;
 mod runtime;
 mod schema;
+mod secrets;
 mod serve;
 mod session;
 mod show;

@@ -1,21 +1,26 @@
-//! The option of a worker that says which servers of tools its steps may call.
+//! The options of a worker that say which servers of tools its steps may call, and where its secrets are.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use tenure_core::Rejection;
 use tenure_sdk::mcp::ToolServers;
+use tenure_sdk::secrets::SecretSources;
 use tenure_sdk::worker::Handlers;
 
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::secrets::SecretArgs;
 use crate::cli::toml_file::read_toml;
 
-/// Which servers of tools may be called.
+/// Which servers of tools may be called, and which secrets named.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ToolArgs {
     /// File with the servers of tools that steps may call over MCP, in TOML: a table [servers.NAME] for each
     #[arg(long, value_name = "FILE", env = "TENURE_MCP_SERVERS")]
     mcp_servers: Option<PathBuf>,
+
+    #[command(flatten)]
+    secrets: SecretArgs,
 }
 
 impl ToolArgs {
@@ -29,7 +34,13 @@ impl ToolArgs {
             Failure::new(Exit::Usage, message)
                 .help("a table [servers.NAME] for each, with command = [\"PROGRAM\", \"ARG\"] or url = \"URL\"")
         })?;
-        Ok(Some(servers))
+        let servers: ToolServers = servers;
+        Ok(Some(servers.with_secrets(&self.secrets())))
+    }
+
+    /// Where the secrets are that steps and servers of tools may name.
+    pub(crate) fn secrets(&self) -> SecretSources {
+        self.secrets.sources()
     }
 
     /// The file, if there is one.

@@ -23,6 +23,7 @@ pub mod lifecycle;
 mod name;
 mod operator;
 pub mod policy;
+pub mod pools;
 pub mod progress;
 mod recreate;
 pub mod references;

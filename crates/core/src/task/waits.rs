@@ -31,6 +31,7 @@ impl Waits {
         Obstacle::LogUnavailable,
         Obstacle::LeasesUnavailable,
         Obstacle::NoWorkerInPool,
+        Obstacle::NoWorkerServesSession,
         Obstacle::NoWorkerWithHandler,
         Obstacle::PoolSaturated,
     ];

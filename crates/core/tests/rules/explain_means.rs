@@ -29,7 +29,7 @@ pub(crate) fn means(workers: &dyn Fn(Wanted<'_>) -> WorkerCounts) -> Means<'_> {
 
 /// As many workers, of which so many have the handler, with so much room.
 pub(crate) fn workers(workers: u32, able: u32, free: u32) -> impl Fn(Wanted<'_>) -> WorkerCounts {
-    move |_| WorkerCounts { workers, able, free }
+    move |_| WorkerCounts { workers, serving: workers, able, free }
 }
 
 /// VIEW-17: the pool's workers are a reason where no Run is named: none there, none that has the handler,
@@ -101,7 +101,7 @@ fn workers_count_that_may_claim_the_step() {
         move |wanted: Wanted<'_>| {
             let mut facts = WorkerCounts::default();
             if wanted.admits(&agent_id(who)) {
-                facts.add(false, 3);
+                facts.add(true, false, 3);
             }
             facts
         }

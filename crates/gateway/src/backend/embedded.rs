@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tenure_core::id::{AgentId, HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::id::{AgentId, PoolId, SessionId, TaskId};
+use tenure_core::sessions::Abilities;
 use tenure_core::task::Attempt;
 use tenure_core::view::View;
 use tenure_core::{Code, Rejection};
@@ -146,10 +147,10 @@ impl<J: Journal, L: Leases> Backend for EmbeddedBackend<J, L> {
         who: &Identity,
         pool: PoolId,
         boot: Token,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: Abilities,
     ) -> Result<Joined<Self::Worker>, Rejection> {
         let name = WorkerName { pool, principal: who.principal.clone(), boot };
-        self.scheduler.join(name.agent()?, name.pool, handlers)
+        self.scheduler.join(name.agent()?, name.pool, abilities)
     }
 
     async fn ready(&self) -> Result<(), Rejection> {

@@ -12,7 +12,8 @@ mod recent;
 use std::future::Future;
 
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::id::{HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::id::{PoolId, SessionId, TaskId};
+use tenure_core::sessions::Abilities;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort;
@@ -99,7 +100,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
         who: &Identity,
         pool: PoolId,
         boot: Token,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: Abilities,
     ) -> impl Future<Output = Result<Joined<Self::Worker>, Rejection>> + Send;
 
     /// Whether requests would be answered now.

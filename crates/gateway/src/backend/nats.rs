@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::id::{HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::id::{PoolId, SessionId, TaskId};
+use tenure_core::sessions::Abilities;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
@@ -139,7 +140,7 @@ impl Backend for NatsBackend {
         who: &Identity,
         pool: PoolId,
         boot: Token,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: Abilities,
     ) -> Result<Joined<NatsWorker>, Rejection> {
         let name = WorkerName { pool, principal: who.principal.clone(), boot };
         let open =
@@ -148,7 +149,7 @@ impl Backend for NatsBackend {
         // another one: a worker that joins anew has nothing of its former link, perhaps of another gateway,
         // and that link hears that it is over.
         let build = format!("gateway-{}", tenure_sdk::nats::boot());
-        let joined = NatsWorker::join_for_now(within(open).await?, &name, handlers, &build);
+        let joined = NatsWorker::join_for_now(within(open).await?, &name, abilities, &build);
         joined.await.map_err(not_as_caller)
     }
 

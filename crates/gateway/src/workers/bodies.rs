@@ -10,6 +10,7 @@ use tenure_core::Rejection;
 use tenure_core::id::{
     AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId, TaskId,
 };
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::view::{Look, RunOffer};
 use tenure_ports::bus::{Credit, Holding};
 use tenure_ports::journal::TaskKey;
@@ -36,6 +37,9 @@ pub(crate) struct JoinBody {
     #[serde(default)]
     #[schemars(length(max = HANDLERS_MAX))]
     pub(super) handlers: Option<Vec<HandlerName>>,
+    /// The sessions that it serves, such as `["ci-*", "main"]`: names in which `*` stands for any text. Absent: all.
+    #[serde(default)]
+    pub(super) sessions: WorkerSessions,
     /// A name unlike that of any other process of this caller: 1 to 64 characters a-z, A-Z, 0-9, - or
     /// _. A worker that joins again under the same boot goes on with what it has in hand. Absent: the
     /// gateway makes one.
@@ -294,8 +298,16 @@ mod tests {
 
     #[test]
     fn a_worker_joins_with_fields_that_are_known() {
-        let JoinBody { concurrency, handlers, boot } = read_all(&body(json!({}))).unwrap();
-        assert_eq!((concurrency, handlers, boot), (1, None, None));
+        let JoinBody { concurrency, handlers, sessions, boot } =
+            read_all(&body(json!({}))).unwrap();
+        assert_eq!((concurrency, handlers, sessions.is_all(), boot), (1, None, true, None));
+        for sessions in [json!([]), json!(["A"]), json!("ci-*"), json!(vec!["a"; 65])] {
+            let wrong = read_all::<JoinBody>(&body(json!({ "sessions": sessions }))).unwrap_err();
+            assert!(
+                field(wrong).as_str().is_some_and(|it| it.starts_with("sessions")),
+                "{sessions}"
+            );
+        }
         let misspelt = read_all::<JoinBody>(&body(json!({ "handler": ["echo"] }))).unwrap_err();
         assert_eq!(field(misspelt), "handler");
         let wrong = json!({ "handlers": ["echo", "sendEmail"] });

@@ -10,6 +10,7 @@ use smol_str::SmolStr;
 use tenure_core::command::GiveBack;
 use tenure_core::id::CommandId;
 use tenure_core::patch::ReasonInput;
+use tenure_core::sessions::Abilities;
 use tenure_core::view::RunOffer;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Recorded, WorkerPort};
@@ -39,7 +40,7 @@ pub(super) async fn join<B: Backend>(
     at: AtPool,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    let JoinBody { concurrency, handlers, boot } = read_all(&body)?;
+    let JoinBody { concurrency, handlers, sessions, boot } = read_all(&body)?;
     check_concurrency(concurrency)?;
     let count = handlers.as_ref().map_or(0, Vec::len);
     if count > HANDLERS_MAX {
@@ -47,7 +48,8 @@ pub(super) async fn join<B: Backend>(
     }
     let boot = boot.map_or_else(new_boot, |boot| Token::new(&boot));
     let boot = boot.map_err(|bad| Rejection::invalid("boot", bad.to_string()))?;
-    let joining = JoiningWorker { pool: at.pool.clone(), boot, handlers, concurrency };
+    let (pool, abilities) = (at.pool.clone(), Abilities { handlers, sessions });
+    let joining = JoiningWorker { pool, boot, abilities, concurrency };
     let joined = gateway.workers.join(&gateway.backend, at.who(), joining).await?;
     let (link, is_new) = joined;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };

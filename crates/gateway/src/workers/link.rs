@@ -14,8 +14,9 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
-use tenure_core::id::{AttemptId, CommandId, HandlerName, PoolId, RunId, StepId};
+use tenure_core::id::{AttemptId, CommandId, PoolId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::sessions::Abilities;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
@@ -57,7 +58,7 @@ pub(super) struct HttpLink<W> {
     /// The name by which its client speaks of it: nobody else can guess it.
     pub(super) id: String,
     pub(super) owner: LinkOwner,
-    pub(super) handlers: Option<Vec<HandlerName>>,
+    pub(super) abilities: Abilities,
     port: W,
     account: Mutex<LinkAccount>,
     /// Notified when a request for deliveries may have an answer.
@@ -111,16 +112,11 @@ impl<W> HttpLink<W> {
 
 impl<W: WorkerPort> HttpLink<W> {
     /// The link of a worker that has joined.
-    pub(super) fn new(
-        owner: LinkOwner,
-        handlers: Option<Vec<HandlerName>>,
-        port: W,
-        concurrency: usize,
-    ) -> Self {
+    pub(super) fn new(owner: LinkOwner, abilities: Abilities, port: W, concurrency: usize) -> Self {
         let id = Uuid::new_v4().simple().to_string(); // 122 random bits.
         let account = Mutex::new(LinkAccount::new(concurrency, Instant::now()));
         let (news, changed) = (Notify::new(), Notify::new());
-        Self { id, owner, handlers, port, account, news, changed }
+        Self { id, owner, abilities, port, account, news, changed }
     }
 
     /// The port of the worker.

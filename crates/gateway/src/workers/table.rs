@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tenure_core::id::{HandlerName, PoolId};
+use tenure_core::id::PoolId;
+use tenure_core::sessions::Abilities;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tenure_ports::supervise::spawn;
@@ -31,7 +32,7 @@ pub(crate) const LINKS_OF_ONE_MAX: usize = 1_024;
 pub(super) struct JoiningWorker {
     pub(super) pool: PoolId,
     pub(super) boot: Token,
-    pub(super) handlers: Option<Vec<HandlerName>>,
+    pub(super) abilities: Abilities,
     pub(super) concurrency: usize,
 }
 
@@ -140,7 +141,7 @@ impl<B: Backend> HttpWorkers<B> {
     }
 
     /// Joins a pool. A worker that joins again under the same boot gets the link that it has, unless
-    /// it has other handlers now. Answers whether the link is new.
+    /// it has other handlers or serves other sessions now. Answers whether the link is new.
     ///
     /// # Errors
     /// `unavailable`: the scheduler cannot be reached, or there are too many links.
@@ -150,12 +151,12 @@ impl<B: Backend> HttpWorkers<B> {
         who: &Identity,
         joining: JoiningWorker,
     ) -> Result<(Arc<HttpLink<B::Worker>>, bool), Rejection> {
-        let JoiningWorker { pool, boot, handlers, concurrency } = joining;
+        let JoiningWorker { pool, boot, abilities, concurrency } = joining;
         let (principal, role) = (who.principal.clone(), who.role);
         let owner = LinkOwner { principal, role, pool: pool.clone(), boot: boot.clone() };
         let there = self.links.lock().of(&owner);
         if let Some(link) = there {
-            if link.handlers == handlers {
+            if link.abilities == abilities {
                 link.join_again(concurrency);
                 return Ok((link, false));
             }
@@ -164,9 +165,9 @@ impl<B: Backend> HttpWorkers<B> {
         self.links.lock().check_place(&owner)?;
         // Whoever may work in the pool works as a worker, whatever else it may do.
         let worker = Identity { role: Role::Worker, ..who.clone() };
-        let joined = backend.join(&worker, pool, boot, handlers.clone());
+        let joined = backend.join(&worker, pool, boot, abilities.clone());
         let (port, deliveries) = in_time(joined).await?;
-        let link = Arc::new(HttpLink::new(owner, handlers, port, concurrency));
+        let link = Arc::new(HttpLink::new(owner, abilities, port, concurrency));
         let before = {
             let mut links = self.links.lock();
             links.check_place(&link.owner)?; // Others may have joined meanwhile.
@@ -223,7 +224,7 @@ mod tests {
             pool: PoolId::new("default").unwrap(),
             boot: Token::new(format!("b{number}")).unwrap(),
         };
-        Arc::new(HttpLink::new(owner, None, PortDouble::default(), 1))
+        Arc::new(HttpLink::new(owner, Abilities::default(), PortDouble::default(), 1))
     }
 
     #[tokio::test]

@@ -3,6 +3,8 @@
 use hyper::{Method, StatusCode};
 use serde_json::json;
 use tenure_core::status::TaskStatus;
+use tenure_gateway::Backend as _;
+use tenure_gateway::identity::Identity;
 use tenure_sdk::client::{Step, Task};
 
 use crate::hall::{Hall, worker};
@@ -79,6 +81,32 @@ async fn a_worker_gets_only_steps_for_its_handlers() {
     let other = Step::new("b").handler("other");
     hall.client.create(Task::new("a task").step(other)).await.unwrap();
     assert_eq!(hand.granted().await["step"]["step_id"], "b");
+}
+
+/// DISP-20: a worker gets Steps of the sessions that it serves alone, and its pool says which these are. Another list
+/// is another link.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_gets_only_steps_of_the_sessions_that_it_serves() {
+    let hall = Hall::open().await;
+    let to = hall.gateway(worker("ant")).await;
+    let body = |sessions: serde_json::Value| json!({ "boot": "b1", "sessions": sessions });
+    let join = async |body: serde_json::Value| {
+        send(Exchange::new(to, Method::POST, WORKERS).json(&body)).await
+    };
+    let hand = Hand::join(to, body(json!(["other", "ci-*"]))).await;
+    assert_eq!(join(body(json!(["ci-*", "other"]))).await.status, StatusCode::OK, "the same");
+    let task = create(&hall, &["a"]).await;
+    assert!(hand.fetch_after(0, "300ms").await.is_empty());
+    let why = hall.client.explain(&task, "a".parse().unwrap()).await.unwrap();
+    assert_eq!(why.headline.as_str(), "no_worker_serves_session");
+    let answers = hall.backend.nodes(&Identity::local(), &"main".parse().unwrap()).await;
+    let pools = answers.unwrap().nodes.remove(0).pools;
+    let named: Vec<String> = pools[0].sessions.iter().flatten().map(ToString::to_string).collect();
+    assert_eq!(named, ["ci-*", "other"]);
+    assert_eq!(join(body(json!(["*"]))).await.status, StatusCode::CREATED, "it serves all now");
+    let mut all = Hand::join(to, json!({ "boot": "b2" })).await;
+    assert_eq!(all.granted().await["step"]["step_id"], "a");
+    assert_eq!(join(body(json!(["Main"]))).await.field(), "sessions[0]");
 }
 
 #[tokio::test(flavor = "multi_thread")]

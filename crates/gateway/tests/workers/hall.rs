@@ -13,7 +13,8 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tenure_core::Rejection;
-use tenure_core::id::{AgentId, HandlerName, PoolId, SessionId, TaskId};
+use tenure_core::id::{AgentId, PoolId, SessionId, TaskId};
+use tenure_core::sessions::Abilities;
 use tenure_core::status::Role;
 use tenure_core::view::TaskView;
 use tenure_gateway::identity::{Allowed, Identity};
@@ -95,9 +96,9 @@ impl Backend for Drained {
         who: &Identity,
         pool: PoolId,
         boot: Token,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: Abilities,
     ) -> Result<(Self::Worker, UnboundedReceiver<Delivery>), Rejection> {
-        let (port, from_scheduler) = self.inner.join(who, pool, boot, handlers).await?;
+        let (port, from_scheduler) = self.inner.join(who, pool, boot, abilities).await?;
         let (by_test, from_test) = unbounded();
         let (to_worker, deliveries) = unbounded();
         self.joined.lock().push(by_test);

@@ -14,8 +14,8 @@ use tenure_ports::leases::Lease;
 use tenure_ports::observer::LiveSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
-    Drain, Drained, LeasePage, LeaseRow, ListLeases, LiveFacts, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, RetainedWork, WaitFacts, WorkerFacts,
+    Drain, Drained, LeasePage, LeaseRow, ListLeases, LiveFacts, NodeFacts, Nodes, NodesAfter,
+    OpenAttempt, PoolFacts, RetainedWork, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
@@ -39,11 +39,11 @@ impl Gate {
     /// caller's session.
     pub(super) async fn nodes(&self, name: &ClientName, bytes: &[u8], reply: &str) {
         let facts = match decode::<Nodes>(bytes) {
-            Ok(Nodes { audit: false, .. }) => Ok(self.facts(&name.session, false)),
-            Ok(Nodes { audit: true, .. }) => {
-                let kept = self.kept();
-                kept.map(|kept| NodeFacts { kept: Some(kept), ..self.facts(&name.session, true) })
-            }
+            Ok(Nodes { audit: false, after, .. }) => Ok(self.facts(&name.session, false, after)),
+            Ok(Nodes { audit: true, after, .. }) => self.kept().map(|kept| {
+                let facts = self.facts(&name.session, true, after);
+                NodeFacts { kept: Some(kept), ..facts }
+            }),
             Err(bad) => Err(bad.into()),
         };
         say_answer(&self.intake, reply, &Answer::from(facts)).await;
@@ -65,7 +65,7 @@ impl Gate {
         })
     }
 
-    fn facts(&self, session: &SessionId, is_audit: bool) -> NodeFacts {
+    fn facts(&self, session: &SessionId, is_audit: bool, after: Option<NodesAfter>) -> NodeFacts {
         let (sample, now) = (self.scheduler.sample(), self.scheduler.now());
         let mut longest: BTreeMap<PoolId, WaitingStep> =
             self.scheduler.longest_waits(session).into_iter().collect();
@@ -75,7 +75,7 @@ impl Gate {
             PoolFacts { longest, ..pool.into() }
         });
         let waits = sample.waits.into_iter().filter(|(_, count)| *count > 0);
-        let (workers, pools, more) = cut(self.links.facts(is_audit), pools.collect());
+        let (workers, pools, next) = cut(self.links.facts(is_audit), pools.collect(), after);
         NodeFacts {
             node: self.node.as_str().into(),
             partitions: self.partitions,
@@ -84,7 +84,8 @@ impl Gate {
             lacks: self.fence.keeper.lacking(),
             workers,
             refused: self.refused.facts(),
-            more,
+            more: next.is_some(),
+            next,
             pools,
             at: Some(now),
             tasks: Some(sample.tasks),
@@ -217,21 +218,30 @@ fn page_of(rows: BTreeMap<AttemptId, LeaseRow>, after: Option<AttemptId>) -> Lea
     LeasePage { more: leases.len() < count, leases }
 }
 
-/// As many workers and pools as fit into an answer, and whether there are others.
 fn live_facts(live: LiveSample, over_rate: u64) -> LiveFacts {
     let LiveSample { tasks, tasks_max, bytes, bytes_max, memory, memory_max, unplaced, .. } = live;
     LiveFacts { tasks, tasks_max, bytes, bytes_max, memory, memory_max, unplaced, over_rate }
 }
 
+/// As many workers and pools as fit into an answer, in the order of their names, and where the others begin.
 fn cut(
-    workers: Vec<WorkerFacts>,
-    pools: Vec<PoolFacts>,
-) -> (Vec<WorkerFacts>, Vec<PoolFacts>, bool) {
-    let count = workers.len() + pools.len();
+    mut workers: Vec<WorkerFacts>,
+    mut pools: Vec<PoolFacts>,
+    after: Option<NodesAfter>,
+) -> (Vec<WorkerFacts>, Vec<PoolFacts>, Option<NodesAfter>) {
+    workers.sort_by_key(WorkerFacts::place);
+    pools.sort_by(|one, other| one.pool.cmp(&other.pool));
+    if let Some(NodesAfter { worker, pool }) = after {
+        workers.retain(|it| worker.as_ref().is_some_and(|after| it.place() > *after));
+        pools.retain(|it| pool.as_ref().is_some_and(|after| it.pool > *after));
+    }
+    let counts = (workers.len(), pools.len());
     let workers = first_of(workers.into_iter(), WORKERS_MAX);
     let pools = first_of(pools.into_iter(), POOLS_MAX);
-    let more = workers.len() + pools.len() < count;
-    (workers, pools, more)
+    let worker = workers.last().filter(|_| workers.len() < counts.0).map(WorkerFacts::place);
+    let pool = pools.last().filter(|_| pools.len() < counts.1).map(|it| it.pool.clone());
+    let more = worker.is_some() || pool.is_some();
+    (workers, pools, more.then_some(NodesAfter { worker, pool }))
 }
 
 fn row_of(lease: Lease) -> LeaseRow {
@@ -275,6 +285,7 @@ fn fits(which: &Drain, worker: &WorkerName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::sessions::WorkerSessions;
     use tenure_wire::bus::subject::Token;
     use tenure_wire::bus::{MESSAGE_MAX, V, encode};
     use uuid::Uuid;
@@ -338,10 +349,10 @@ mod tests {
         assert_eq!(page_of(all, after), LeasePage { leases: Vec::new(), more: false });
     }
 
-    /// There is no next page of workers and pools: the answer says that some are left out, and is
-    /// short enough to be sent.
+    /// An answer about workers and pools is short enough to be sent, and says where the next page begins; all pages
+    /// together have each worker and each pool once.
     #[test]
-    fn an_answer_about_workers_and_pools_says_that_it_was_cut() {
+    fn workers_and_pools_come_page_by_page() {
         let worker = |n: usize| WorkerFacts {
             pool: format!("p{n:0>62}").parse().unwrap(),
             principal: format!("w{n:0>62}").into(),
@@ -350,6 +361,8 @@ mod tests {
             unheard: 0,
             silent_ms: 0,
             draining: false,
+            sessions: WorkerSessions::ALL,
+            commands: false,
             suspended: None,
             holds: Some(0),
             sent: None,
@@ -368,17 +381,35 @@ mod tests {
                 step_id: format!("s{n:0>62}").parse().unwrap(),
                 ready_ms: 1,
             }),
+            sessions: None,
         };
-        let of = |workers, pools| {
-            let (workers, pools, more) =
-                cut((0..workers).map(worker).collect(), (0..pools).map(pool).collect());
+        let of = |workers, pools, after| {
+            let (workers, pools, next) = cut(
+                (0..workers).rev().map(worker).collect(),
+                (0..pools).map(pool).collect(),
+                after,
+            );
             let bytes = encode(&workers).unwrap().len() + encode(&pools).unwrap().len();
             assert!(bytes < MESSAGE_MAX * 3 / 4, "{bytes}");
-            (workers.len(), pools.len(), more)
+            (workers, pools, next)
         };
-        assert_eq!(of(100, POOLS_MAX), (100, POOLS_MAX, false));
-        assert_eq!(of(100, POOLS_MAX + 1), (100, POOLS_MAX, true));
-        let (workers, pools, more) = of(WORKERS_MAX, 1);
+        let count = |workers, pools| {
+            let (workers, pools, next) = of(workers, pools, None);
+            (workers.len(), pools.len(), next.is_some())
+        };
+        assert_eq!(count(100, POOLS_MAX), (100, POOLS_MAX, false));
+        assert_eq!(count(100, POOLS_MAX + 1), (100, POOLS_MAX, true));
+        let (workers, pools, more) = count(WORKERS_MAX, 1);
         assert!(workers < WORKERS_MAX && pools == 1 && more, "{workers}: by bytes");
+        let (mut workers, mut pools, mut after) = (Vec::new(), Vec::new(), None);
+        loop {
+            let (some_workers, some_pools, next) = of(9_000, 1_000, after);
+            workers.extend(some_workers.iter().map(WorkerFacts::place));
+            pools.extend(some_pools.into_iter().map(|it| it.pool));
+            let Some(next) = next else { break };
+            after = Some(next);
+        }
+        assert_eq!((workers.len(), pools.len()), (9_000, 1_000));
+        assert!(workers.is_sorted() && pools.is_sorted());
     }
 }

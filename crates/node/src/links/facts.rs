@@ -25,7 +25,16 @@ impl Links {
     }
 }
 
+/// The name of the handler that runs commands (`crates/sdk`, `exec`).
+const EXEC: &str = "exec";
+
 impl NodeLink {
+    /// Whether the worker may be given Steps that name a command.
+    fn runs_commands(&self) -> bool {
+        let Some(said) = &self.said else { return false };
+        said.handlers.as_ref().is_none_or(|all| all.iter().any(|one| one.as_str() == EXEC))
+    }
+
     pub(super) fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {
         let free = self.port.free();
         let (sent, seen) = is_audit.then(|| self.port.sent_and_seen()).unzip();
@@ -41,6 +50,8 @@ impl NodeLink {
             unheard: state.window.unheard(),
             silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
             draining: state.leave.is_some(),
+            sessions: self.port.sessions().clone(),
+            commands: self.runs_commands(),
             suspended,
             holds: Some(self.port.holds()),
             sent,

@@ -12,6 +12,7 @@ use tenure_core::Rejection;
 use tenure_core::command::create::CreateTask;
 use tenure_core::features::Features;
 use tenure_core::id::SessionId;
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::status::Role;
 use tenure_core::view::WriteSummary;
 use tenure_node::{Nats, Node, Settings};
@@ -262,7 +263,18 @@ impl Hand {
     pub(crate) async fn hello_with(&mut self, features: Features) {
         let (worker_host, worker_build) = (Some("rack-7".into()), Some("hand 2".into()));
         let handlers = None;
-        self.say("hello", &Hello { v: V, handlers, worker_host, worker_build, features }).await;
+        self.say(
+            "hello",
+            &Hello {
+                v: V,
+                handlers,
+                sessions: WorkerSessions::ALL,
+                worker_host,
+                worker_build,
+                features,
+            },
+        )
+        .await;
         let deliveries = self.next().await;
         (self.link, self.node) = (deliveries.link.to_string(), deliveries.node.to_string());
         (self.number, self.seen, self.got) = (0, 0, 0);

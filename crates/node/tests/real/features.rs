@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use tenure_core::features::{EDITION_2, Features, INPUT, OUTPUT};
+use tenure_core::features::{EDITION_2, Features, INPUT, OUTPUT, SESSIONS};
 use tenure_core::view::WriteSummary;
 use tenure_core::{Code, Command, Rejection};
 use tenure_node::Node;
@@ -114,11 +114,12 @@ async fn a_node_tells_its_features() {
     let servers = Servers::start();
     let _node = servers.node().await;
     let bob = Caller::new(&servers).await;
-    let all = Features::of([EDITION_2, INPUT, OUTPUT]);
+    let all = Features::of([EDITION_2, INPUT, OUTPUT, SESSIONS]);
     let welcome: Welcome =
         bob.say("hello", &Greeting { v: V, features: Features::default() }).await.unwrap();
     assert_eq!(welcome.features, all);
-    let facts: NodeFacts = bob.say("nodes", &Nodes { v: V, audit: false }).await.unwrap();
+    let facts: NodeFacts =
+        bob.say("nodes", &Nodes { v: V, audit: false, after: None }).await.unwrap();
     assert_eq!((facts.features, facts.lacks), (all, Features::default()));
 }
 

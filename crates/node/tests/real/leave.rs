@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure_core::Code;
 use tenure_core::features::Features;
+use tenure_core::sessions::WorkerSessions;
 use tenure_wire::bus::V;
 use tenure_wire::bus::operate::{Drain, Drained};
 use tenure_wire::bus::worker::{Delivery, Hello};
@@ -32,7 +33,14 @@ async fn a_worker_is_told_what_is_left_of_the_shortest_time() {
     alice.room(0).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (handlers, features) = (Some(vec!["noop".parse().unwrap()]), Features::default());
-    let hello = Hello { v: V, handlers, worker_host: None, worker_build: None, features };
+    let hello = Hello {
+        v: V,
+        handlers,
+        sessions: WorkerSessions::ALL,
+        worker_host: None,
+        worker_build: None,
+        features,
+    };
     alice.say("hello", &hello).await;
     let old = alice.link.clone();
     is_drain(&on_the_next_link(&mut alice, &old, 1).await, 40_000, 59_700);

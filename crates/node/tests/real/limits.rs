@@ -9,6 +9,7 @@ use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
 use tenure_core::features::Features;
 use tenure_core::record::{Value, ValueBody};
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::{
     ClaimResult, ListInput, QueryInput, StepPage, TaskView, View, WriteSummary,
@@ -142,6 +143,7 @@ async fn so_many_workers_have_a_link() {
     let hello = Hello {
         v: V,
         handlers: None,
+        sessions: WorkerSessions::ALL,
         worker_host: None,
         worker_build: None,
         features: Features::default(),
@@ -172,6 +174,7 @@ async fn one_principal_takes_no_more_than_its_share() {
         v: V,
         handlers: handlers
             .map(|count| (0..count).map(|at| format!("h{at}").parse().unwrap()).collect()),
+        sessions: WorkerSessions::ALL,
         worker_host: None,
         worker_build: None,
         features: Features::default(),

@@ -40,7 +40,7 @@ fn is_of(refused: &Rejection, field: &str, right: &str) {
 }
 
 async fn refused(bob: &Caller) -> Vec<RefusedFacts> {
-    bob.say::<NodeFacts>("nodes", &Nodes { v: V, audit: false }).await.unwrap().refused
+    bob.say::<NodeFacts>("nodes", &Nodes { v: V, audit: false, after: None }).await.unwrap().refused
 }
 
 /// CTRL-09: a worker whose hello or whose room cannot be taken would wait for work for ever. It is told what is
@@ -298,7 +298,8 @@ async fn takes_too_long(bob: &Caller, alice: &mut Hand) {
 /// Section "Links": another hello changes nothing, and what is counted goes with the name of the link.
 async fn silence(bob: &Caller, mut mute: Hand) {
     let gone = async || {
-        let facts: NodeFacts = bob.say("nodes", &Nodes { v: V, audit: false }).await.unwrap();
+        let facts: NodeFacts =
+            bob.say("nodes", &Nodes { v: V, audit: false, after: None }).await.unwrap();
         facts.workers.iter().all(|worker| worker.principal != "mute")
     };
     until(gone).await;
@@ -315,7 +316,8 @@ async fn silence(bob: &Caller, mut mute: Hand) {
     }
     mute.room(2).await;
     let free = async || {
-        let facts: NodeFacts = bob.say("nodes", &Nodes { v: V, audit: false }).await.unwrap();
+        let facts: NodeFacts =
+            bob.say("nodes", &Nodes { v: V, audit: false, after: None }).await.unwrap();
         facts.workers.iter().any(|worker| worker.principal == "mute" && worker.free == 2)
     };
     until(free).await;

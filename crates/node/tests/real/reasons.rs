@@ -16,6 +16,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Command, StepReport};
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, HandlerName, RunId};
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_core::view::{ExplainInput, ExplainTaskInput, Explanation, GetInput};
 use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases};
 use tenure_ports::ClientPort;
@@ -54,6 +55,13 @@ async fn every_reason_is_told_where_it_stands() {
     let client = NatsClient::join(connection, &bob.name).await.unwrap();
     let connection = Connection::open(&settings, name.inbox()).await.unwrap();
     let joined = NatsWorker::join(connection, &name, Some(handlers.clone())).await.unwrap();
+    // The only worker of its pool, which serves other sessions.
+    let pool = "ci".parse().unwrap();
+    let guest = WorkerName { pool, principal: token("v"), boot: token("b1") };
+    let sessions = WorkerSessions::read("ci-*").unwrap();
+    let of_others = Abilities { handlers: None, sessions };
+    let connection = Connection::open(&settings, guest.inbox()).await.unwrap();
+    let _guest = NatsWorker::join(connection, &guest, of_others.clone()).await.unwrap();
     let there = Place::of(client, joined, servers).tell().await;
 
     let dir = tempfile::tempdir().unwrap();
@@ -63,6 +71,7 @@ async fn every_reason_is_told_where_it_stands() {
     let leases = Arc::new(MemoryLeases::default());
     let alone = Scheduler::start(Arc::clone(&journal), leases, config).await.unwrap();
     let joined = alone.join(name.agent().unwrap(), name.pool.clone(), Some(handlers)).unwrap();
+    let _guest = alone.join(guest.agent().unwrap(), guest.pool.clone(), of_others).unwrap();
     let client = alone.client(bob.name.role, bob.name.agent().unwrap(), bob.name.session.clone());
     let here = Place::of(client, joined, journal).tell().await;
 
@@ -242,6 +251,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         let backoff = json!({"initial_ms": 60_000, "jitter": 0.0});
         let steps = [
             json!({"step_id": "train", "worker_pool_id": "gpu"}),
+            json!({"step_id": "lint", "worker_pool_id": "ci"}),
             json!({"step_id": "mail", "handler": "send"}),
             json!({"step_id": "pull", "retry_policy": {"max_attempts": 3, "backoff": backoff}}),
             json!({"step_id": "sort"}),
@@ -249,6 +259,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         ];
         self.create("auto", "auto", &steps, json!({})).await;
         self.expect_reason(Obstacle::NoWorkerInPool, "auto", "train").await;
+        self.expect_reason(Obstacle::NoWorkerServesSession, "auto", "lint").await;
         self.expect_reason(Obstacle::NoWorkerWithHandler, "auto", "mail").await;
         self.expect_reason(Obstacle::PoolSaturated, "auto", "merge").await;
         let (again, step) = self.take().await;

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use nix::sys::signal::Signal;
 use tenure_core::command::{Close, StepReport};
 use tenure_core::features::Features;
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{ClaimResult, View, WriteSummary};
 use tenure_core::{Code, Command};
@@ -349,6 +350,7 @@ async fn signals_go_on_with_the_next_link() {
             &Hello {
                 v: V,
                 handlers,
+                sessions: WorkerSessions::ALL,
                 worker_host: None,
                 worker_build: None,
                 features: Features::default(),
@@ -377,6 +379,7 @@ async fn a_worker_that_comes_again_is_still_to_leave() {
             &Hello {
                 v: V,
                 handlers: None,
+                sessions: WorkerSessions::ALL,
                 worker_host: None,
                 worker_build: None,
                 features: Features::default(),
@@ -400,6 +403,7 @@ async fn workers_that_come_together_are_told_together() {
     let said = encode(&Hello {
         v: V,
         handlers: None,
+        sessions: WorkerSessions::ALL,
         worker_host: None,
         worker_build: None,
         features: Features::default(),

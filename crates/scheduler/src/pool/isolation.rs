@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tenure_core::command::NextStepNeeds;
 use tenure_core::eligibility::has_handler;
+use tenure_core::id::SessionId;
 
 use super::members::LOOKED_AT;
 use super::{CreditPermit, Pool, Worker};
@@ -79,7 +80,11 @@ impl CreditPermit {
     /// A credit of another worker that suits the Step better, if one has capacity (DISP-18,
     /// LEASE-19). Among equal workers, those come first with which none of the Step's last Attempts
     /// ended badly.
-    pub(crate) fn instead(&self, next_step_needs: &NextStepNeeds) -> Option<Self> {
+    pub(crate) fn instead(
+        &self,
+        next_step_needs: &NextStepNeeds,
+        session: &SessionId,
+    ) -> Option<Self> {
         if next_step_needs.is_assigned {
             return None;
         }
@@ -114,7 +119,11 @@ impl CreditPermit {
         };
         let is_rare = next_step_needs.was_lost || is_back;
         let looked_at = if is_rare { usize::MAX } else { LOOKED_AT };
-        let worker = self.pool.state.lock().members.take_best(looked_at, key)?;
+        let worker = {
+            let members = &mut self.pool.state.lock().members;
+            let serving = members.serving(session);
+            members.take_best(looked_at, serving, key)?
+        };
         let mut other = Self::of(&self.pool, worker, 1);
         let has_place = next_step_needs.was_lost && other.take_isolation();
         (has_place || !next_step_needs.is_suspect).then_some(other)

@@ -1,21 +1,24 @@
 //! The workers of a pool and the capacity of each. Dispatching a Step costs the same however many
 //! workers there are: the pool does not look at workers without capacity.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tenure_core::eligibility::{Wanted, WorkerCounts, has_handler};
-use tenure_core::id::AgentId;
+use tenure_core::id::{AgentId, HandlerName, SessionId};
+use tenure_core::sessions::{SESSION_PATTERNS_MAX, SessionPattern};
 use tenure_ports::bus::Credit;
 use tenure_ports::map::IdMap;
 
 use super::Worker;
+use super::groups::{GroupSet, Groups, TooManyGroups};
+use super::turns::Supply;
 
 /// How many workers with capacity the pool checks for one that has no lost Step in hand.
 pub(super) const LOOKED_AT: usize = 64;
 
 /// A link of a worker: the same worker may join again before its older link has gone.
-type Seat = usize;
+pub(super) type Seat = usize;
 
 fn seat(worker: &Worker) -> Seat {
     // Unique while the worker is a member, as the member holds an `Arc` of it.
@@ -48,7 +51,9 @@ struct Member {
     credit: Credit,
     sent: u64,
     given: Allowance,
-    /// Whether it is in [`Members::available`].
+    /// The group of workers that serve the same sessions.
+    group: usize,
+    /// Whether it is in the line of its group.
     is_queued: bool,
 }
 
@@ -74,9 +79,8 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     all: IdMap<Seat, Member>,
-    /// Links that had capacity when they were last checked, in the order of their turns. One that
-    /// gets capacity comes first.
-    available: VecDeque<Seat>,
+    /// The same by the sessions that they serve.
+    groups: Groups,
     /// The capacity of all members.
     free: u128,
     /// Workers with a smaller allowance than [`Allowance::All`].
@@ -84,19 +88,49 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn join(&mut self, worker: Arc<Worker>) {
+    /// Adds a link. Answers whether no worker served just its sessions before.
+    pub(super) fn join(&mut self, worker: Arc<Worker>) -> Result<bool, TooManyGroups> {
+        let (group, is_new) = self.groups.join(&worker.sessions)?;
         let credit = Credit { free: 0, seen: 0, lost: 0, number: 0 };
         let given = self.bounded.get(&worker.id).copied().unwrap_or(Allowance::All);
-        let member = Member { credit, sent: 0, given, is_queued: false, worker };
+        let member = Member { credit, sent: 0, given, group, is_queued: false, worker };
         self.all.insert(seat(&member.worker), member);
+        Ok(is_new)
+    }
+
+    /// The groups that serve a session.
+    pub(super) fn serving(&self, session: &SessionId) -> GroupSet {
+        self.groups.serving(session)
+    }
+
+    /// The groups whose workers have capacity.
+    pub(super) const fn open(&self) -> GroupSet {
+        self.groups.open()
+    }
+
+    /// The groups that have workers.
+    pub(super) const fn manned(&self) -> GroupSet {
+        self.groups.manned()
+    }
+
+    /// The sessions that the workers serve; none if one of them serves all. At most so many as one worker
+    /// may name.
+    pub(super) fn sessions(&self) -> Option<Vec<SessionPattern>> {
+        let mut all = BTreeSet::new();
+        for served in self.groups.served() {
+            all.extend(served.patterns()?.iter().cloned());
+        }
+        (!all.is_empty()).then(|| all.into_iter().take(SESSION_PATTERNS_MAX).collect())
     }
 
     pub(super) fn leave(&mut self, worker: &Worker) {
         let Some(gone) = self.all.remove(&seat(worker)) else { return };
         self.free -= u128::from(gone.left());
+        self.groups.note_free(gone.group, gone.left(), 0);
+        self.groups.leave(gone.group);
         if gone.is_queued {
-            let gone = seat(worker);
-            self.available.retain(|seat| *seat != gone);
+            let (group, gone) = (gone.group, seat(worker));
+            self.groups.get_mut(group).available.retain(|seat| *seat != gone);
         }
     }
 
@@ -107,10 +141,11 @@ impl Members {
         change(member);
         let left = member.left();
         self.free = self.free - u128::from(before) + u128::from(left);
+        self.groups.note_free(member.group, before, left);
         if left > 0 && !std::mem::replace(&mut member.is_queued, true) {
             // A worker that has just sent its capacity is there; one that sent it long ago may not
             // be.
-            self.available.push_front(seat);
+            self.groups.get_mut(member.group).available.push_front(seat);
         }
     }
 
@@ -221,18 +256,28 @@ impl Members {
         usize::try_from(self.free).unwrap_or(usize::MAX)
     }
 
-    /// Takes a credit of the worker with the least key; among equal ones, of the first in turn.
-    /// Workers without a key do not suit. Checks at most `looked_at` of the workers with capacity.
+    /// The credits of these groups.
+    pub(super) fn free_in(&self, groups: GroupSet) -> usize {
+        usize::try_from(self.groups.free_in(groups)).unwrap_or(usize::MAX)
+    }
+
+    /// Takes a credit of the worker of these groups with the least key; among equal ones, of the first in
+    /// turn. Workers without a key do not suit. Checks at most `looked_at` of the workers with capacity.
     pub(super) fn take_best<K: Ord>(
         &mut self,
         looked_at: usize,
+        groups: GroupSet,
         key: impl Fn(&Worker) -> Option<K>,
     ) -> Option<Arc<Worker>> {
         let has_capacity = |seat: &Seat| self.all.get(seat).filter(|member| member.left() > 0);
-        let seats = self.available.iter().enumerate().take(looked_at);
-        let keys = seats.filter_map(|(at, seat)| Some((at, key(&has_capacity(seat)?.worker)?)));
-        let (at, _) = keys.min_by(|(_, a), (_, b)| a.cmp(b))?;
-        let seat = self.available.remove(at)?;
+        let seats = self.groups.of(groups.both(self.groups.open())).flat_map(|group| {
+            self.groups.get(group).available.iter().enumerate().map(move |at| (group, at))
+        });
+        let keys = seats.take(looked_at).filter_map(|(group, (at, seat))| {
+            Some(((group, at), key(&has_capacity(seat)?.worker)?))
+        });
+        let ((group, at), _) = keys.min_by(|(_, a), (_, b)| a.cmp(b))?;
+        let seat = self.groups.get_mut(group).available.remove(at)?;
         let worker = Arc::clone(&self.all.get(&seat)?.worker);
         self.take_from(seat, 1);
         Some(worker)
@@ -240,44 +285,57 @@ impl Members {
 
     /// The workers that may take a Step, by the same conditions as a claim.
     pub(super) fn facts(&self, wanted: Wanted<'_>) -> WorkerCounts {
+        let serving = self.serving(wanted.session);
         let mut facts = WorkerCounts::default();
         for member in self.all.values().filter(|member| wanted.admits(&member.worker.id)) {
-            let handlers = member.worker.handlers.as_deref();
-            facts.add(has_handler(handlers, wanted.handler), member.left());
+            add(&mut facts, member, serving, wanted.handler);
         }
         facts
     }
 
-    /// Takes up to `wanted` credits, of one worker after another. Of workers that have a lost Step
-    /// in hand it takes only what the others have no capacity for (LEASE-19).
+    /// The same for any Step of a handler whose session these groups serve.
+    pub(super) fn counts(&self, serving: GroupSet, handler: &HandlerName) -> WorkerCounts {
+        let mut facts = WorkerCounts::default();
+        self.all.values().for_each(|member| add(&mut facts, member, serving, handler));
+        facts
+    }
+
+    /// Takes up to `wanted` credits of these groups, of one worker after another. Of workers that have a
+    /// lost Step in hand it takes only what the others have no capacity for (LEASE-19).
     pub(super) fn take(
         &mut self,
         wanted: usize,
         unfit: &[AgentId],
+        groups: GroupSet,
     ) -> (usize, Vec<(Arc<Worker>, u64)>) {
         let mut out = Vec::new();
         let fits = |worker: &Worker| !unfit.contains(&worker.id);
         let better = |worker: &Worker| fits(worker) && is_without_lost(worker);
-        let left = self.take_of(wanted, LOOKED_AT, better, &mut out);
-        let left = self.take_of(left, usize::MAX, fits, &mut out);
+        let mut left = wanted;
+        for group in self.groups.of(groups.both(self.open())) {
+            left = self.take_of((left, group), LOOKED_AT, better, &mut out);
+        }
+        for group in self.groups.of(groups.both(self.open())) {
+            left = self.take_of((left, group), usize::MAX, fits, &mut out);
+        }
         (wanted - left, out)
     }
 
-    /// Takes credits of suitable workers among the first `looked_at`. Answers how many are still
-    /// wanted.
+    /// Takes credits of suitable workers among the first `looked_at` of a group. Answers how many are
+    /// still wanted.
     fn take_of(
         &mut self,
-        wanted: usize,
+        (wanted, group): (usize, usize),
         looked_at: usize,
         suits: impl Fn(&Worker) -> bool,
         out: &mut Vec<(Arc<Worker>, u64)>,
     ) -> usize {
         let mut left = wanted;
-        for _ in 0..self.available.len().min(looked_at) {
+        for _ in 0..self.groups.get(group).available.len().min(looked_at) {
             if left == 0 {
                 break;
             }
-            let Some(seat) = self.available.pop_front() else { break };
+            let Some(seat) = self.groups.get_mut(group).available.pop_front() else { break };
             let Some(member) = self.all.get(&seat) else { continue };
             let credits = match suits(&member.worker) {
                 true => member.left().min(left as u64),
@@ -298,15 +356,42 @@ impl Members {
         let Some(member) = self.all.get_mut(&seat) else { return };
         member.take(credits);
         self.free -= u128::from(credits);
+        self.groups.note_free(member.group, credits, 0);
         member.is_queued = member.left() > 0;
         if member.is_queued {
-            self.available.push_back(seat);
+            self.groups.get_mut(member.group).available.push_back(seat);
         }
         if credits > 0 && member.given == Allowance::Tried {
             let id = member.worker.id.clone();
             self.give(&id, Allowance::Tried); // On all its links.
         }
     }
+}
+
+impl Supply for Members {
+    type Taken = Vec<(Arc<Worker>, u64)>;
+
+    fn open(&self) -> GroupSet {
+        self.open()
+    }
+
+    fn serving(&self, session: &SessionId) -> GroupSet {
+        self.serving(session)
+    }
+
+    fn free_in(&self, groups: GroupSet) -> usize {
+        self.free_in(groups)
+    }
+
+    fn take(&mut self, wanted: usize, unfit: &[AgentId], groups: GroupSet) -> (usize, Self::Taken) {
+        self.take(wanted, unfit, groups)
+    }
+}
+
+/// Counts a worker for a Step whose session these groups serve.
+fn add(facts: &mut WorkerCounts, member: &Member, serving: GroupSet, handler: &HandlerName) {
+    let has = has_handler(member.worker.handlers.as_deref(), handler);
+    facts.add(serving.has(member.group), has, member.left());
 }
 
 /// Whether a worker has no Step in hand that was lost before.

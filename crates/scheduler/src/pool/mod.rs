@@ -6,28 +6,34 @@
 //! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
 //! turn: otherwise a Task with many ready Steps would get one credit at a time, as each comes back.
 
+mod groups;
+mod idle;
 mod isolation;
 mod members;
 mod suspended;
 mod turns;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tenure_core::Task;
+use tenure_core::Rejection;
 use tenure_core::eligibility::{Obstacle, Wanted, WorkerCounts};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_core::record::WorkerOrigin;
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::suspension::AttemptRecords;
+use tenure_core::{Code, Task};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
+use tokio::time::Instant;
 
+use self::groups::{GROUPS_MAX, GroupSet};
 pub(crate) use self::isolation::{IsolationPermit, Reservation};
 use self::members::Members;
 use self::turns::Turns;
@@ -46,6 +52,8 @@ pub struct Worker {
     pub(crate) origin: Option<Arc<WorkerOrigin>>,
     /// The handlers that the worker has; none: it can run every Step.
     pub handlers: Option<Vec<HandlerName>>,
+    /// The sessions that it serves (DISP-20).
+    pub sessions: WorkerSessions,
     /// Its inbox. It is unbounded, but never holds more than one grant or offer for each of the
     /// worker's credits, and the signals on the Attempts that these became.
     pub(crate) inbox: UnboundedSender<Delivery>,
@@ -64,11 +72,18 @@ pub struct WaitingStep {
     pub since: Millis,
 }
 
+/// How long a worker waits that came with one list of sessions too many.
+const FULL_AGAIN_MS: u64 = 2_000;
+
 #[derive(Debug)]
 struct PoolState {
     members: Members,
     turns: Turns,
     records: AttemptRecords,
+    /// Since when the pool has been idle, as far as it was looked at.
+    idle_since: Option<Instant>,
+    /// Whether it ever had a worker.
+    was_joined: bool,
 }
 
 /// A pool of one node.
@@ -78,6 +93,8 @@ pub(crate) struct Pool {
     state: Mutex<PoolState>,
     /// Its actor has been told to match, and has not done so yet.
     told: AtomicBool,
+    /// How many messages its actor has not handled yet.
+    untaken: AtomicU64,
     /// There are records of Attempts that failed. Without any, an Attempt that completes need not
     /// be noted (DISP-19).
     has_records: AtomicBool,
@@ -165,10 +182,12 @@ impl Drop for CreditPermit {
 impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
         let (members, records) = (Members::default(), AttemptRecords::default());
-        let state = PoolState { members, turns: Turns::new(), records };
+        let turns = Turns::new();
+        let state = PoolState { members, turns, records, idle_since: None, was_joined: false };
         let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
         let (state, actor) = (Mutex::new(state), OnceLock::new());
-        Self { id, state, told, has_records, actor, turnover: Arc::default() }
+        let (untaken, turnover) = Default::default();
+        Self { id, state, told, untaken, has_records, actor, turnover }
     }
 
     /// How many Attempts of the pool's workers are open and have ended.
@@ -182,24 +201,51 @@ impl Pool {
     }
 
     pub(crate) fn tell(&self, msg: Msg) {
-        if let Some(actor) = self.actor.get() {
-            let _ = actor.cast(msg); // The node may be stopping.
+        let Some(actor) = self.actor.get() else { return };
+        self.untaken.fetch_add(1, Ordering::AcqRel);
+        if actor.cast(msg).is_err() {
+            self.untaken.fetch_sub(1, Ordering::AcqRel); // The node is stopping, or the pool is closed.
         }
     }
 
     /// Has the actor match, if a Task waits and the actor has not been told yet.
     pub(crate) fn wake(&self) {
-        let is_awaited = self.state.lock().turns.has_next();
+        let is_awaited = {
+            let PoolState { members, turns, .. } = &mut *self.state.lock();
+            turns.has_next(members.open())
+        };
         if is_awaited && !self.told.swap(true, Ordering::AcqRel) {
             self.tell(Msg::Match);
         }
     }
 
-    pub(crate) fn join(&self, worker: Arc<Worker>) {
+    /// Adds a link of a worker.
+    ///
+    /// # Errors
+    /// `unavailable`: its workers have too many different lists of sessions.
+    pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
         let mut state = self.state.lock();
-        state.turns.may_fit(&worker.id);
-        state.members.join(worker);
+        let id = worker.id.clone();
+        let is_new = state.members.join(worker).map_err(|_| self.too_many_groups())?;
+        state.was_joined = true;
+        let PoolState { members, turns, .. } = &mut *state;
+        if is_new {
+            turns.regroup(members);
+        }
+        turns.may_fit(&id);
         state.trust_who_is_needed(&self.id);
+        Ok(())
+    }
+
+    fn too_many_groups(&self) -> Rejection {
+        let message = format!(
+            "the workers of pool {} have {GROUPS_MAX} different lists of sessions, and there may be no more: give \
+             workers the same list, or other pools",
+            self.id
+        );
+        Rejection::new(Code::Unavailable, message)
+            .with("field", "sessions")
+            .with("retry_after_ms", FULL_AGAIN_MS)
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {
@@ -220,7 +266,7 @@ impl Pool {
     pub(crate) fn try_reserve(self: &Arc<Self>, key: &TaskKey, steps: usize) -> Credits {
         let taken = {
             let PoolState { members, turns, .. } = &mut *self.state.lock();
-            turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
+            turns.serve_at_once(key, steps, members)
         };
         self.lend(taken)
     }
@@ -246,11 +292,12 @@ impl Pool {
         self.state.lock().members.give_back(worker, credits);
     }
 
-    /// How many Steps and Runs wait, if no worker has capacity for any of them.
+    /// How many Steps and Runs wait for workers that have a link here and no free capacity; none if no Step
+    /// does. Workers without a link would hear of it in vain.
     pub(crate) fn hunger(&self) -> Option<u64> {
-        let state = self.state.lock();
-        let waits = state.turns.waiting();
-        (waits > 0 && state.members.free() == 0).then_some(waits)
+        let PoolState { members, turns, .. } = &*self.state.lock();
+        let waits = turns.waiting_for_credits(members.manned(), members.open());
+        (waits > 0).then_some(waits)
     }
 
     /// The numbers of the pool, for an observer.
@@ -268,6 +315,7 @@ impl Pool {
             waiting: state.turns.waiting(),
             ready: steps.values().sum(),
             waits: self.waits(&steps, &state.members),
+            sessions: state.members.sessions(),
             oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
             running: self.turnover.running(),
             ended: self.turnover.ended(),
@@ -295,14 +343,12 @@ impl Pool {
     /// What keeps ready Steps from the pool's workers, and how many Steps each obstacle keeps.
     fn waits(
         &self,
-        steps: &BTreeMap<&HandlerName, u64>,
+        steps: &BTreeMap<(GroupSet, &HandlerName), u64>,
         members: &Members,
     ) -> Vec<(Obstacle, u64)> {
         let mut waits: BTreeMap<Obstacle, u64> = BTreeMap::new();
-        for (handler, count) in steps {
-            let Some(why) = members.facts(Wanted::any(&self.id, handler)).obstacle() else {
-                continue;
-            };
+        for ((groups, handler), count) in steps {
+            let Some(why) = members.counts(*groups, handler).obstacle() else { continue };
             *waits.entry(why).or_default() += count;
         }
         waits.into_iter().filter(|(_, count)| *count > 0).collect()
@@ -387,22 +433,24 @@ impl Actor for PoolActor {
     ) -> Result<(), ActorProcessingErr> {
         match msg {
             Msg::Ready(key, left) => {
-                pool.state.lock().turns.put(key, left);
+                let PoolState { members, turns, .. } = &mut *pool.state.lock();
+                turns.put(key, left, members);
             }
             // The permit goes back at the end of this arm, after it is noted that the worker does
             // not fit.
             Msg::Unfit(key, left, ref permit) => {
-                let turns = &mut pool.state.lock().turns;
+                let PoolState { members, turns, .. } = &mut *pool.state.lock();
                 match permit.has_its_place_now() {
                     // Freeing the place notified nobody, as it was not noted yet that this Task
                     // wanted it.
-                    true => turns.put(key, left),
-                    false => turns.put_unfit(key, left, &permit.worker.id),
+                    true => turns.put(key, left, members),
+                    false => turns.put_unfit(key, left, &permit.worker.id, members),
                 }
             }
             Msg::Match => pool.told.store(false, Ordering::Release),
         }
         pool.pump();
+        pool.untaken.fetch_sub(1, Ordering::AcqRel); // Now what it said is known.
         Ok(())
     }
 }
@@ -414,7 +462,7 @@ impl Pool {
         loop {
             let served = {
                 let PoolState { members, turns, .. } = &mut *self.state.lock();
-                turns.serve(members.free(), |n, unfit| members.take(n, unfit))
+                turns.serve(members)
             };
             let Some((key, task, taken)) = served else { return };
             if task.cast(TaskMsg::Credits(self.lend(taken))).is_err() {

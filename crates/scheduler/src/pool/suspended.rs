@@ -105,6 +105,7 @@ impl PoolState {
 
     fn can_do_without(&self, worker: &Worker) -> bool {
         let others = self.members.trusted().filter(|other| other.id != worker.id);
+        let others = others.filter(|other| other.sessions.include(&worker.sessions));
         let others = others.map(|other| other.handlers.as_deref());
         can_replace(worker.handlers.as_deref(), others)
     }

@@ -82,6 +82,14 @@ impl Address {
         Some(address)
     }
 
+    /// The address of a Task that is on no node.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
+        let (key, place) = (TaskKey { session_id, task_id }, Mutex::new(ActorState::Over));
+        Self(Arc::new(Stay { key, place }))
+    }
+
     pub(crate) fn key(&self) -> &TaskKey {
         &self.0.key
     }

@@ -4,6 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use tenure_core::command::pools::PoolField;
 use tenure_core::command::{Cx, Grant as GrantCommand};
 use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, Millis, PoolId};
@@ -147,7 +148,14 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let admitted = self.admit(&envelope, &what);
         let decided = match (&mut self.life, &what) {
             (Life::Known(task), TaskOrder::Command(command)) => {
-                admitted.and_then(|()| compared(task)).and_then(|cx| task.decide(&cx, command))
+                let named = command.pools();
+                let checked = admitted.and_then(|()| compared(task));
+                let checked = checked.and_then(|cx| self.pools.check(&named).map(|()| cx));
+                let decided = checked.and_then(|cx| task.decide(&cx, command));
+                if decided.is_ok() && !named.is_empty() {
+                    self.pools.add(named.into_keys());
+                }
+                decided
             }
             (Life::Known(task), TaskOrder::Create(create)) => {
                 let (input, defaults, parent) = &**create;
@@ -161,7 +169,15 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             }),
             (life @ Life::New, TaskOrder::Create(create)) => {
                 let (input, defaults, parent) = &**create;
-                Task::create(&cx, input, defaults, parent.as_ref()).map(|(task, outcome)| {
+                let mut named = input.pools();
+                if input.default_worker_pool_id.is_none() {
+                    named.entry(&defaults.worker_pool_id).or_insert(PoolField::Default);
+                }
+                let checked = self.pools.check(&named);
+                let created =
+                    checked.and_then(|()| Task::create(&cx, input, defaults, parent.as_ref()));
+                created.map(|(task, outcome)| {
+                    self.pools.add(named.into_keys());
                     *life = Life::Known(Box::new(task));
                     flight.creates = true;
                     outcome
@@ -270,7 +286,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         else {
             return permit.take_one();
         };
-        if let Some(other) = permit.instead(&next_step_needs) {
+        if let Some(other) = permit.instead(&next_step_needs, &self.key.session_id) {
             return Some(other);
         }
         let mut one = permit.take_one()?;

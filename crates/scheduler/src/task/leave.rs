@@ -46,6 +46,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.offer(myself);
         self.life = Life::New;
         self.share = None;
+        self.pools.clear();
         self.waits.tell(Waits::default());
         self.is_left = true;
         self.node.directory.remove(&self.key, myself);

@@ -47,6 +47,7 @@ use crate::count::{InHand, One, WaitShare};
 use crate::live::LiveShare;
 use crate::node::NodeShared;
 use crate::pool::{CreditPermit, Credits, Worker};
+use crate::pool_names::PoolsOfTask;
 use crate::rounds::UnderWay;
 use address::Address;
 use shared::LentTask;
@@ -204,6 +205,8 @@ pub(crate) struct ActorTask<J, L> {
     flight: Option<Flight>,
     /// Pools that were told of ready Steps or Runs here.
     offered: Vec<PoolId>,
+    /// The pools that the Task names (DISP-21).
+    pools: PoolsOfTask,
     /// Open Attempts, as they count in the hands of their workers.
     held: IdMap<AttemptId, InHand>,
     /// Open Attempts whose grant was sent once more. If such a grant is not acknowledged, the
@@ -286,6 +289,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
             holds_edition_2: node.journal.may_hold(&key, EDITION_2),
             waits: WaitShare::of(&node.waits),
+            pools: PoolsOfTask::none(&node.pool_names, key.session_id.clone()),
             key,
             life: Life::New,
             is_shared: false,
@@ -475,6 +479,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         };
         let ends = idle && over && myself.end();
         if ends {
+            self.pools.clear();
             debug_assert!(self.late.is_empty(), "a task is over, and somebody waits for that");
             if let (Some(bytes), Life::Known(_)) = (self.ended_bytes, &self.life)
                 && let Life::Known(task) = std::mem::replace(&mut self.life, Life::New)

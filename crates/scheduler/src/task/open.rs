@@ -38,6 +38,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if task.is_terminal() {
             return;
         }
+        self.pools.add(task.pools());
         if let Some(observer) = &self.node.config.observer {
             observer.opened(task);
         }

@@ -29,6 +29,7 @@ mod rest;
 mod runs;
 mod runtime;
 mod scope;
+mod sessions;
 mod snapshots;
 mod spared;
 mod storm;

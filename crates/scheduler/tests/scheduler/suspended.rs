@@ -75,6 +75,19 @@ async fn a_worker_that_fails_what_others_complete_is_suspended() {
     assert_eq!((of_pool(&node), bad.link.suspension()), (0, None));
 }
 
+/// DISP-19, DISP-20: a worker is not suspended where no other serves all of its sessions.
+#[tokio::test(start_paused = true)]
+async fn who_alone_serves_a_session_is_not_suspended() {
+    let node = node().await;
+    many_steps(&node).await;
+    let (mut bad, mut good) = (Hand::join(&node, "bad"), Hand::join_for(&node, "good", "s"));
+    bad.says_room(1);
+    good.says_room(1);
+    let (failed, completed) = work(&mut bad, &mut good, Duration::from_secs(5)).await;
+    assert!(failed > 2 * FAILED_MIN as usize && completed > 3, "{failed} {completed}");
+    assert_eq!((of_pool(&node), bad.link.suspension()), (0, None));
+}
+
 /// DISP-19: where the other leaves it is needed at once.
 #[tokio::test(start_paused = true)]
 async fn the_last_worker_is_not_suspended() {

@@ -463,6 +463,9 @@ async fn read_token(token: &ToolToken) -> Result<String, String> {
             .map_err(|error| format!("token_file {} cannot be read: {error}", path.display()))?,
         ToolToken::Env(name) => std::env::var(name)
             .map_err(|_| format!("token_env names {name}, which is not set, or is no text"))?,
+        ToolToken::Secret(name, places) => {
+            places.read(name).await.map_err(|error| format!("token_secret: {error}"))?
+        }
     };
     match text.trim() {
         "" => Err("the token is empty".to_owned()),

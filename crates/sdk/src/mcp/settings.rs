@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::secrets::{SecretName, SecretSources};
+
 /// The servers that a worker may call, by their names.
 ///
 /// Read from TOML, a table `servers.NAME` is a server.
@@ -66,6 +68,8 @@ pub enum ToolToken {
     File(PathBuf),
     /// In a variable of the environment.
     Env(String),
+    /// Among the secrets of the worker.
+    Secret(SecretName, SecretSources),
 }
 
 /// The seconds in which a server has to begin.
@@ -88,6 +92,21 @@ const CALLS: (usize, usize) = (16, 1_024);
 
 /// Variables that belong to Tenure and to its servers. No server of tools gets one.
 const OWN_VARIABLES: [&str; 2] = ["TENURE_", "NATS_"];
+
+impl ToolServers {
+    /// The same, whose tokens may be secrets of these places.
+    #[must_use]
+    pub fn with_secrets(mut self, secrets: &SecretSources) -> Self {
+        for server in self.servers.values_mut() {
+            if let ToolServerWay::Address { token: Some(ToolToken::Secret(_, places)), .. } =
+                &mut server.way
+            {
+                places.clone_from(secrets);
+            }
+        }
+        self
+    }
+}
 
 impl ToolServerSettings {
     /// A server that is reached in this way, with the defaults.
@@ -119,6 +138,7 @@ struct ServerTable {
     url: Option<String>,
     token_file: Option<PathBuf>,
     token_env: Option<String>,
+    token_secret: Option<SecretName>,
     ca: Option<PathBuf>,
     allow: Option<Vec<String>>,
     start_timeout_s: Option<u64>,
@@ -172,9 +192,11 @@ impl ServerTable {
     }
 
     fn program(&mut self, command: Vec<String>) -> Result<ToolServerWay, BadServer> {
-        if self.token_file.is_some() || self.token_env.is_some() || self.ca.is_some() {
+        let has_token =
+            self.token_file.is_some() || self.token_env.is_some() || self.token_secret.is_some();
+        if has_token || self.ca.is_some() {
             return bad(
-                "token_file, token_env and ca go with url; a command gets variables by env",
+                "token_file, token_env, token_secret and ca go with url; a command gets variables by env",
             );
         }
         if command.first().is_none_or(String::is_empty)
@@ -198,12 +220,15 @@ impl ServerTable {
         if !self.env.is_empty() || self.cwd.is_some() {
             return bad("env and cwd go with command");
         }
-        let token = match (self.token_file.take(), self.token_env.take()) {
-            (Some(_), Some(_)) => return bad("a server has token_file or token_env, not both"),
-            (Some(path), None) => Some(ToolToken::File(path)),
-            (None, Some(name)) => Some(ToolToken::Env(name)),
-            (None, None) => None,
-        };
+        let file = self.token_file.take().map(ToolToken::File);
+        let env = self.token_env.take().map(ToolToken::Env);
+        let secret = self.token_secret.take();
+        let secret = secret.map(|name| ToolToken::Secret(name, SecretSources::default()));
+        let mut given = [file, env, secret].into_iter().flatten();
+        let token = given.next();
+        if given.next().is_some() {
+            return bad("a server has one of token_file, token_env and token_secret");
+        }
         super::http::check_url(&url).map_err(|why| BadServer(format!("url: {why}")))?;
         Ok(ToolServerWay::Address { url, token, ca: self.ca.take() })
     }
@@ -271,6 +296,9 @@ mod tests {
             (json!({"command": ["a"], "token_env": "T"}), "token_env"),
             (json!({"url": "http://one", "cwd": "/"}), "cwd"),
             (json!({"url": "http://one", "token_env": "T", "token_file": "t"}), "token_file"),
+            (json!({"url": "http://one", "token_env": "T", "token_secret": "t"}), "token_secret"),
+            (json!({"url": "http://one", "token_secret": "../t"}), "name of a secret"),
+            (json!({"command": ["a"], "token_secret": "t"}), "token_secret"),
             (json!({"url": "file:///etc/passwd"}), "url"),
             (json!({"url": "http://ann:s3cret@one"}), "url"),
             (json!({"url": "http://one", "call_timeout_s": 0}), "call_timeout_s"),

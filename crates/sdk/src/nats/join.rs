@@ -98,9 +98,9 @@ impl WorkerPool<NatsWorker> {
         let pool = member.pool.parse().map_err(Rejection::from)?;
         let name = WorkerName { pool, principal: token(member.name)?, boot: token(&boot())? };
         let connection = Connection::open(&to.into(), name.inbox()).await?;
-        let known = handlers.names().cloned().collect();
+        let abilities = options.abilities(&handlers);
         let (port, deliveries) =
-            NatsWorker::join_as(connection, &name, Some(known), member.build).await?;
+            NatsWorker::join_as(connection, &name, abilities, member.build).await?;
         Ok(Self::start(port, deliveries, handlers, options))
     }
 

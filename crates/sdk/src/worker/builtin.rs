@@ -19,6 +19,7 @@ use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
 use super::run_tools::{RUN_SOCKET_ENV, RunSocket};
+use crate::secrets::{SecretError, SecretMask, SecretSources, fill_in};
 
 /// Name of the handler that does nothing.
 pub const NOOP: &str = HandlerName::NOOP;
@@ -41,12 +42,14 @@ pub struct ExecSettings {
     /// Names of variables of this process that commands get although they may hold a login: those of Tenure and
     /// headers for telemetry, which they do not inherit.
     pub handed_on: Vec<String>,
+    /// Where the secrets are that Steps may name in `env` and `command`.
+    pub secrets: SecretSources,
 }
 
-/// Output files below a directory, and no variable handed on.
+/// Output files below a directory, no variable handed on, and no secrets.
 impl From<PathBuf> for ExecSettings {
     fn from(files: PathBuf) -> Self {
-        Self { files, handed_on: Vec::new() }
+        Self { files, handed_on: Vec::new(), secrets: SecretSources::default() }
     }
 }
 
@@ -149,9 +152,12 @@ async fn run_command(
     cwd: Option<&str>,
     settings: &ExecSettings,
 ) -> Result<(), HandlerError> {
-    let spec = match ctx.input_json::<ExecSpec>() {
-        Ok(spec) => cwd.into_iter().fold(spec, ExecSpec::within),
-        Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
+    let (spec, mask) = match read_spec(ctx, &settings.secrets).await {
+        Ok((spec, mask)) => (cwd.into_iter().fold(spec, ExecSpec::within), mask),
+        Err(NoSpec::Secret(error)) => return Ok(without_secret(ctx, &error)?),
+        Err(NoSpec::Form(error)) => {
+            return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?);
+        }
     };
     let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
     let files = match AttemptFiles::make(ctx, &settings.files, inputs).await {
@@ -174,26 +180,86 @@ async fn run_command(
     };
     environment.extend(tools.iter().flat_map(|tools| of_run(ctx, tools)));
     let run = exec::run_known(&spec, paths, &environment, (ctx.cancellation(), &first));
-    let ended = said_if_long(ctx, run).await;
+    let written = [&*paths.stdout, &*paths.stderr, &*paths.output];
+    let ended = mask.clone().over(&written[..2], said_if_long(ctx, run)).await;
+    if !mask.is_empty() {
+        mask.clone().over(&written[2..], ready(())).await; // What is read of it is masked by itself.
+    }
     drop(tools); // Whatever the command has said, it has said.
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
-        Ok(outcome) => report(ctx, paths, &outcome).await,
+        Ok(outcome) => report(ctx, paths, &masked(outcome, &mask)).await,
         Err(error) if error.is_of_worker() => {
-            let (what, is_shortage) = (with_cause(&spec, &error), error.is_shortage());
+            let (what, is_shortage) = (mask.text(with_cause(&spec, &error)), error.is_shortage());
             Ok(lacking(ctx, Lack { what, is_shortage })?)
         }
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
         }
         Err(error) => {
-            let message = with_cause(&spec, &error);
+            let message = mask.text(with_cause(&spec, &error));
             match error.is_retryable() {
                 true => Ok(ctx.fail("exec_failed", &message, None)?),
                 false => Ok(ctx.reject(&message)?),
             }
         }
     }
+}
+
+/// Why there is no command to run.
+enum NoSpec {
+    /// The input is none.
+    Form(serde_json::Error),
+    /// It names a secret that is not here.
+    Secret(SecretError),
+}
+
+/// The command, with the secrets that it names, and what masks them. An input without a reference is read once.
+async fn read_spec(
+    ctx: &StepContext,
+    secrets: &SecretSources,
+) -> Result<(ExecSpec, SecretMask), NoSpec> {
+    let error = match ctx.input_json::<ExecSpec>() {
+        Ok(spec) => return Ok((spec, SecretMask::default())),
+        Err(error) => error,
+    };
+    let Ok(mut input) = ctx.input_json::<Json>() else { return Err(NoSpec::Form(error)) };
+    let given = fill_in(places(&mut input), secrets).await.map_err(NoSpec::Secret)?;
+    if given.is_empty() {
+        return Err(NoSpec::Form(error));
+    }
+    let spec = serde_json::from_value(input).map_err(NoSpec::Form)?;
+    Ok((spec, given.mask()))
+}
+
+/// Where an input may refer to a secret: the values of `env`, and `command` behind the program.
+fn places(input: &mut Json) -> Vec<&mut Json> {
+    let mut places = Vec::new();
+    for (name, value) in input.as_object_mut().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("env", Json::Object(env)) => places.extend(env.values_mut()),
+            ("command", Json::Array(words)) => places.extend(words.iter_mut().skip(1)),
+            _ => {}
+        }
+    }
+    places
+}
+
+/// Fails the Step for a secret: for good, unless a place where secrets are does not answer.
+pub(super) fn without_secret(
+    ctx: &StepContext,
+    error: &SecretError,
+) -> Result<(), super::context::Refused> {
+    match error.is_retryable() {
+        true => ctx.fail(error.code(), &error.to_string(), None),
+        false => ctx.fail_for_good(error.code(), &error.to_string(), None),
+    }
+}
+
+/// What a command left, without the secrets that it was given.
+fn masked(outcome: ExecOutcome, mask: &SecretMask) -> ExecOutcome {
+    let output = outcome.output.map(|output| mask.json(output));
+    ExecOutcome { tail: mask.text(outcome.tail), output, ..outcome }
 }
 
 /// The error with what the system said.

@@ -36,6 +36,7 @@ pub use builtin::ExecSettings;
 pub use context::StepContext;
 #[cfg(feature = "a2a")]
 pub use delegate::DelegationSettings;
+pub(crate) use exec::withhold;
 pub use handler::{HandlerError, Handlers};
 pub use outputs::{open_log, read_output_page};
 pub use past::PastAttempts;

@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use tenure_core::id::{AttemptId, HandlerName};
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_core::status::LeaseDoubt;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
@@ -57,6 +58,8 @@ pub struct Options {
     pub copies: PathBuf,
     /// The directory below which the built-in `exec` keeps its files, if the worker shows what commands wrote (ART-09).
     pub files: Option<PathBuf>,
+    /// The sessions that the worker serves, if it joins its pool with these settings (DISP-20); all by default.
+    pub sessions: WorkerSessions,
     /// The observer that is notified of what the worker does, if any.
     pub observer: Option<Arc<dyn WorkerObserver>>,
 }
@@ -67,7 +70,14 @@ impl Options {
     pub fn new(concurrency: NonZeroUsize) -> Self {
         let copies = std::env::temp_dir().join("tenure-outputs");
         let grace = Duration::from_secs(10);
-        Self { concurrency, grace, copies, files: None, observer: None }
+        let sessions = WorkerSessions::ALL;
+        Self { concurrency, grace, copies, files: None, sessions, observer: None }
+    }
+
+    /// What a worker with these settings and handlers says when it joins a pool.
+    pub fn abilities(&self, handlers: &Handlers) -> Abilities {
+        let known = handlers.names().cloned().collect();
+        Abilities { handlers: Some(known), sessions: self.sessions.clone() }
     }
 }
 

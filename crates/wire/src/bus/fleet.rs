@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
+use tenure_core::sessions::{SessionPattern, WorkerSessions};
 
-use super::operate::{NodeFacts, SuspendedFacts, WaitFacts};
+use super::operate::{NodeFacts, PoolFacts, SuspendedFacts, WaitFacts};
 
 /// A pool, with the sums over all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +29,9 @@ pub struct PoolSums {
     /// Of the Steps of the session the one that has waited longest of those next in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<WaitFacts>,
+    /// The sessions that its workers serve (DISP-20); absent: all, or there is no worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<Vec<SessionPattern>>,
 }
 
 /// A worker, with the sums over all nodes.
@@ -47,6 +51,9 @@ pub struct WorkerSums {
     pub silent_ms: u64,
     /// Whether an operator told it to take no more Steps.
     pub draining: bool,
+    /// The sessions that it serves (DISP-20); absent: all.
+    #[serde(default, skip_serializing_if = "WorkerSessions::is_all")]
+    pub sessions: WorkerSessions,
     /// The suspension, if a node gives it nothing for a while because it fails what others complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<SuspendedFacts>,
@@ -64,6 +71,8 @@ pub fn pools(nodes: &[NodeFacts]) -> BTreeMap<PoolId, PoolSums> {
     for node in nodes {
         for pool in &node.pools {
             let sums = pools.entry(pool.pool.clone()).or_default();
+            // First, as it looks whether earlier nodes have named workers.
+            sums.sessions = served(sums, pool);
             // A node may know how many there are, and not their names.
             sums.workers = sums.workers.max(usize::try_from(pool.workers).unwrap_or(usize::MAX));
             sums.free += pool.free;
@@ -84,6 +93,20 @@ pub fn pools(nodes: &[NodeFacts]) -> BTreeMap<PoolId, PoolSums> {
     pools
 }
 
+/// The sessions that the workers of a pool serve, by this node and by those before it. A node without workers says
+/// nothing of them.
+fn served(before: &PoolSums, node: &PoolFacts) -> Option<Vec<SessionPattern>> {
+    let (known, more) = (&before.sessions, &node.sessions);
+    match (before.workers, node.workers) {
+        (_, 0) => known.clone(),
+        (0, _) => more.clone(),
+        _ => {
+            let both: BTreeSet<_> = known.as_ref()?.iter().chain(more.as_ref()?).cloned().collect();
+            Some(both.into_iter().collect())
+        }
+    }
+}
+
 /// Every worker once, in the order of pools and names.
 pub fn workers(nodes: &[NodeFacts]) -> Vec<WorkerSums> {
     let mut all: BTreeMap<(PoolId, SmolStr, SmolStr), WorkerSums> = BTreeMap::new();
@@ -95,6 +118,7 @@ pub fn workers(nodes: &[NodeFacts]) -> Vec<WorkerSums> {
             worker.unheard += seen.unheard;
             worker.silent_ms = worker.silent_ms.min(seen.silent_ms);
             worker.draining |= seen.draining;
+            worker.sessions = seen.sessions.clone(); // It says the same to every node.
             let both = worker.suspended.take().into_iter().chain(seen.suspended.clone());
             worker.suspended = both.max_by_key(|it| it.again_ms);
             worker.running = sum(worker.running, seen.holds);
@@ -116,6 +140,7 @@ fn unseen((pool, principal, boot): (PoolId, SmolStr, SmolStr)) -> WorkerSums {
         unheard: 0,
         silent_ms: u64::MAX,
         draining: false,
+        sessions: WorkerSessions::ALL,
         suspended: None,
         running: None,
         nodes: Vec::new(),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::features::Features;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, TaskId};
+use tenure_core::sessions::{SessionPattern, WorkerSessions};
 use tenure_core::task::Attempt;
 use tenure_core::{Counts, Rejection};
 
@@ -21,6 +22,31 @@ pub struct Nodes {
     /// Whether each node also reports what it holds for work ([`RetainedWork`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub audit: bool,
+    /// Where the page begins, as `next` of an answer says; absent: with the first worker and the first pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<NodesAfter>,
+}
+
+/// Where a page of workers and pools begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodesAfter {
+    /// Behind this worker; absent: there are no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerPlace>,
+    /// Behind this pool; absent: there are no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolId>,
+}
+
+/// A worker's place in the order of a node's workers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerPlace {
+    /// Its pool.
+    pub pool: PoolId,
+    /// Its principal.
+    pub principal: SmolStr,
+    /// Its boot id.
+    pub boot: SmolStr,
 }
 
 /// A node, with the workers and pools that it knows.
@@ -43,9 +69,12 @@ pub struct NodeFacts {
     /// Workers without a link because the node could not accept what they sent, in the last ten minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedFacts>,
-    /// Whether there are more workers than fit into an answer.
+    /// Whether there are more workers or pools than fit into an answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+    /// If there are: where the next page begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NodesAfter>,
     /// Pools that it knows.
     pub pools: Vec<PoolFacts>,
     /// The time on the node's clock, from which its events have their time stamps.
@@ -132,6 +161,12 @@ pub struct WorkerFacts {
     /// Whether an operator told it to take no more Steps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+    /// The sessions that it serves (DISP-20); absent: all.
+    #[serde(default, skip_serializing_if = "WorkerSessions::is_all")]
+    pub sessions: WorkerSessions,
+    /// Whether it runs commands that Steps name: it has the handler `exec`, or has named no handlers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub commands: bool,
     /// Set while this node gives it nothing, as it fails Steps that others complete (DISP-19).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<SuspendedFacts>,
@@ -144,6 +179,14 @@ pub struct WorkerFacts {
     /// How many deliveries that use capacity it has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
+}
+
+impl WorkerFacts {
+    /// Its place in the order of a node's workers.
+    pub fn place(&self) -> WorkerPlace {
+        let Self { pool, principal, boot, .. } = self;
+        WorkerPlace { pool: pool.clone(), principal: principal.clone(), boot: boot.clone() }
+    }
 }
 
 /// The suspension of a worker.
@@ -193,6 +236,9 @@ pub struct PoolFacts {
     /// Of the Steps of the caller's session, the one that has waited longest of those next in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<WaitFacts>,
+    /// The sessions that its workers serve, 64 patterns at most (DISP-20); absent: all, or there is no worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<Vec<SessionPattern>>,
 }
 
 /// A Step that waits for a worker.

@@ -11,6 +11,7 @@ use tenure_core::features::Features;
 use tenure_core::id::{AttemptId, CommandId, HandlerName, Ref, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::WorkerOrigin;
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_core::view::{ClaimResult, GetInput, Look, RunOffer};
 
 use super::operation::{or_nothing, within};
@@ -28,6 +29,9 @@ pub struct Hello {
     /// The handlers that it has; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handlers: Option<Vec<HandlerName>>,
+    /// The sessions that it serves, 64 patterns at most, in which `*` stands for any text (DISP-20); absent: all.
+    #[serde(default, skip_serializing_if = "WorkerSessions::is_all")]
+    pub sessions: WorkerSessions,
     /// The machine that it runs on, for its Attempts (ATT-12); 64 characters of it are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_host: Option<SmolStr>,
@@ -57,6 +61,11 @@ impl Hello {
                 Err(Rejection::invalid("handlers", message))
             }
         }
+    }
+
+    /// What the worker can and may run.
+    pub fn abilities(&self) -> Abilities {
+        Abilities { handlers: self.handlers.clone(), sessions: self.sessions.clone() }
     }
 
     /// Where the worker runs and what it is, if it says so.

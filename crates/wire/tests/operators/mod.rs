@@ -11,12 +11,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::command::create::Parent;
 use tenure_core::features::Features;
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::status::{Intent, TaskStatus};
 use tenure_core::{Counts, Rejection};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{
-    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, RefusedFacts, RetainedWork, SuspendedFacts, WaitFacts, WorkerFacts,
+    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, NodesAfter,
+    OpenAttempt, PoolFacts, RefusedFacts, RetainedWork, SuspendedFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::request::{Ask, RawBytes, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
@@ -35,6 +36,8 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         unheard: 1,
         silent_ms: 250,
         draining: true,
+        sessions: WorkerSessions::ALL,
+        commands: false,
         suspended: None,
         holds: None,
         sent: None,
@@ -49,6 +52,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         workers: vec![worker.clone()],
         refused: Vec::new(),
         more: false,
+        next: None,
         pools: vec![no_pool()],
         at: None,
         tasks: None,
@@ -94,6 +98,20 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         workers: vec![WorkerFacts { suspended: Some(fails), ..facts.workers[0].clone() }],
         ..facts.clone()
     };
+    let some = WorkerSessions::read("ci-*,main").unwrap();
+    let place = facts.workers[0].place();
+    let next = NodesAfter { worker: Some(place), pool: Some(pool()) };
+    let serving = NodeFacts {
+        workers: vec![WorkerFacts {
+            sessions: some.clone(),
+            commands: true,
+            ..facts.workers[0].clone()
+        }],
+        pools: vec![PoolFacts { sessions: some.patterns().map(<[_]>::to_vec), ..no_pool() }],
+        more: true,
+        next: Some(next.clone()),
+        ..facts.clone()
+    };
     let refusing = NodeFacts { refused: vec![refused], ..facts.clone() };
     let (principal, boot) = (Some("alice".into()), None);
     let drain = Drain { v: V, pool: Some(pool()), principal, boot, within_ms: None };
@@ -119,8 +137,10 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let lines = RawBytes(b"{}\n".to_vec());
     let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
     let mut all = vec![
-        ("nodes", bytes(&Nodes { v: V, audit: false })),
-        ("nodes-audit", bytes(&Nodes { v: V, audit: true })),
+        ("nodes", bytes(&Nodes { v: V, audit: false, after: None })),
+        ("nodes-audit", bytes(&Nodes { v: V, audit: true, after: None })),
+        ("nodes-after", bytes(&Nodes { v: V, audit: false, after: Some(next) })),
+        ("node-facts-sessions", bytes(&Answer::from(Ok(serving)))),
         ("node-facts", bytes(&Answer::from(Ok(facts)))),
         ("node-facts-counted", bytes(&Answer::from(Ok(counted)))),
         ("node-facts-waiting", bytes(&Answer::from(Ok(waiting)))),
@@ -185,6 +205,7 @@ fn no_pool() -> PoolFacts {
         running: None,
         ended: None,
         longest: None,
+        sessions: None,
     }
 }
 

@@ -33,6 +33,7 @@ impl DelegationArgs {
             hosts,
             tokens: tokens.unwrap_or_default(),
             ca: self.a2a_ca.clone(),
+            ..DelegationSettings::default()
         })
     }
 }

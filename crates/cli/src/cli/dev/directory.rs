@@ -12,7 +12,8 @@ use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::ServerSettings;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::mcp::ToolServers;
-use tenure_sdk::worker::{DelegationSettings, Handlers, Options, StepContext};
+use tenure_sdk::secrets::SecretSources;
+use tenure_sdk::worker::{DelegationSettings, ExecSettings, Handlers, Options, StepContext};
 use tenure_telemetry::Telemetry;
 
 use super::DevArgs;
@@ -37,7 +38,12 @@ pub(super) async fn run(
     let files = data.join(FILES);
     let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
     let http = HttpHost::start(backend, server, spoken, 1).await?;
-    let workers = hire(&tenure, args.pool.clone(), args.concurrency(), (files, servers))?;
+    let workers = hire(
+        &tenure,
+        args.pool.clone(),
+        args.concurrency(),
+        (files, servers, args.tools.secrets()),
+    )?;
     let left = tenure.scheduler().resume_all().await?;
     args.greet(&http, &shown(args.dir()));
     if left > 0 {
@@ -65,7 +71,7 @@ pub(crate) fn hire(
     tenure: &Embedded,
     pool: PoolId,
     concurrency: NonZeroUsize,
-    (files, servers): (PathBuf, Option<ToolServers>),
+    (files, servers, secrets): (PathBuf, Option<ToolServers>, SecretSources),
 ) -> Result<LocalWorkers, Failure> {
     hide_environment();
     let scheduler = tenure.scheduler().clone();
@@ -78,8 +84,10 @@ pub(crate) fn hire(
             scheduler.read(&key, made_in).await.ok().flatten().map(String::from)
         }
     };
-    let handlers = Handlers::new().with_builtins_where(cwd, files).map_err(Rejection::from)?;
-    let handlers = handlers.with_a2a(DelegationSettings::default()).map_err(Rejection::from)?;
+    let exec = ExecSettings { secrets: secrets.clone(), ..files.into() };
+    let handlers = Handlers::new().with_builtins_where(cwd, exec).map_err(Rejection::from)?;
+    let delegation = DelegationSettings { secrets, ..DelegationSettings::default() };
+    let handlers = handlers.with_a2a(delegation).map_err(Rejection::from)?;
     let handlers = with_tools(handlers, servers)?;
     let options = Options::new(concurrency);
     Ok(tenure.work_beside_others(pool, handlers, options)?)

@@ -1,11 +1,11 @@
 //! Makes findings from the answers of nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tenure_core::Rejection;
-use tenure_core::id::{Millis, SessionId};
+use tenure_core::id::{Millis, PoolId, SessionId};
 use tenure_node::doctor::{Finding, clock};
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
@@ -150,6 +150,27 @@ fn lacking(answers: &[NodeFacts]) -> Option<Finding> {
     (!found.is_empty()).then(|| Finding::bad("features", found.join("; "), advice))
 }
 
+/// Pools whose workers run the commands of any session, where several sessions have work: whoever may create a task in
+/// one of them runs commands beside the tasks of the others (DISP-20).
+pub(super) fn open_to_all(answers: &[NodeFacts], busy: usize) -> Option<Finding> {
+    let workers = answers.iter().flat_map(|node| &node.workers);
+    let open = workers.filter(|worker| worker.commands && worker.sessions.is_all());
+    let pools: BTreeSet<&PoolId> = open.map(|worker| &worker.pool).collect();
+    if busy < 2 || pools.is_empty() {
+        return None;
+    }
+    let named: Vec<&str> = pools.iter().take(NAMED).map(|pool| pool.as_str()).collect();
+    let more = if pools.len() > NAMED { ", …" } else { "" };
+    let found = format!(
+        "{busy} sessions have work, and workers of {} ({}{more}) run commands of all sessions",
+        human::plural(pools.len(), "pool"),
+        named.join(", ")
+    );
+    let advice = "where sessions are teams that do not trust each other, start workers with --sessions, or give each \
+                  team a cluster of its own";
+    Some(Finding::caution("workers.sessions", found, advice))
+}
+
 /// The findings on leases and logs. Sessions without an answer have one finding together.
 pub(super) fn leases(
     compared: Vec<(&SessionId, Result<lease::LeaseAudit, Failure>)>,
@@ -212,10 +233,11 @@ fn fit(check: &'static str, session: &SessionId, report: &lease::LeaseAudit) -> 
 mod tests {
     use tenure_core::features::{EDITION_2, Features};
     use tenure_node::doctor::Verdict;
-    use tenure_wire::bus::operate::LiveFacts;
+    use tenure_wire::bus::operate::{LiveFacts, WorkerFacts};
 
     use super::*;
     use crate::cli::answer::Exit;
+    use crate::cli::worker::idle;
 
     fn node(name: &str, owned: Vec<u32>, at: Option<i64>) -> NodeFacts {
         NodeFacts { node: name.into(), partitions: 2, owned, at, ..NodeFacts::default() }
@@ -296,6 +318,29 @@ mod tests {
             assert_eq!(verdict, Verdict::Caution, "{found}");
             assert!(found.starts_with("n1 has "), "{found}");
         }
+    }
+
+    /// DISP-20: only where several sessions have work, and only workers that run commands of all of them.
+    #[test]
+    fn pools_that_run_commands_of_all_sessions_are_told() {
+        let worker = |pool: &str, commands, sessions: &str| WorkerFacts {
+            commands,
+            sessions: sessions.parse().unwrap(),
+            ..idle(pool, "w", "b1")
+        };
+        let workers = vec![
+            worker("open", true, "*"),
+            worker("open", true, "*"),
+            worker("bound", true, "ci-*"),
+            worker("tame", false, "*"),
+        ];
+        let answers = [NodeFacts { workers, ..node("n1", vec![0], None) }];
+        let found = open_to_all(&answers, 2).unwrap();
+        let told =
+            "2 sessions have work, and workers of 1 pool (open) run commands of all sessions";
+        assert_eq!((found.verdict, &*found.found), (Verdict::Caution, told));
+        assert_eq!(open_to_all(&answers, 1), None);
+        assert_eq!(open_to_all(&[NodeFacts { workers: vec![], ..answers[0].clone() }], 2), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tenure_wire::bus::subject::Token;
 
 use self::audit::audit;
 use self::gateways::gateways;
-use self::judge::{AS_WHOM, Holders, SESSIONS, leases, nodes};
+use self::judge::{AS_WHOM, Holders, SESSIONS, leases, nodes, open_to_all};
 use crate::cli::answer::{
     Exit, Failure, Format, Shape, Sheet, Stream, Tone, human, output, text, toned,
 };
@@ -140,6 +140,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
         };
         let Examination { mut findings, sessions, holders, is_cut_off } =
             examine(&settings, &args.nats_monitor).await;
+        let busy = sessions.len();
         let others = sessions.into_iter().filter(|session| *session != args.session);
         let sessions: Vec<SessionId> = iter::once(args.session.clone()).chain(others).collect();
         let url = args.client_nats.clone().unwrap_or_else(|| settings.nats.url.clone());
@@ -152,7 +153,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             patience: PATIENCE,
             ..NatsSettings::new(url)
         };
-        findings.extend(ask(&asking, &args, &sessions, &holders).await);
+        findings.extend(ask(&asking, &args, (&sessions, busy), &holders).await);
         findings.extend(of_gateways);
         findings.extend(of_machine);
         Ok::<_, Failure>((findings, is_cut_off))
@@ -167,11 +168,11 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// Asks the nodes of the cluster, in some sessions.
+/// Asks the nodes of the cluster, in some sessions. `busy`: how many sessions have leases.
 async fn ask(
     settings: &NatsSettings,
     args: &DoctorArgs,
-    sessions: &[SessionId],
+    (sessions, busy): (&[SessionId], usize),
     holders: &Holders,
 ) -> Vec<Finding> {
     let caller = match ClusterUser::looking(settings, args.role, args.name.clone()).await {
@@ -185,7 +186,7 @@ async fn ask(
     let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
     let mut findings = match heard {
         Some((session, client)) => {
-            let mut findings = hear(&caller, session, &client, holders).await;
+            let mut findings = hear((&caller, session), &client, holders, busy).await;
             if args.audit {
                 findings.extend(audit(&client).await);
             }
@@ -223,10 +224,10 @@ async fn look<'a>(caller: &ClusterUser, session: &'a SessionId) -> SessionCheck<
 /// Measures how fast a node answers, and collects the answers of all nodes, if the login may ask
 /// them.
 async fn hear(
-    caller: &ClusterUser,
-    session: &SessionId,
+    (caller, session): (&ClusterUser, &SessionId),
     client: &Client<NatsClient>,
     holders: &Holders,
+    busy: usize,
 ) -> Vec<Finding> {
     let mut times = Vec::new();
     while times.len() < TIMES {
@@ -241,7 +242,9 @@ async fn hear(
         vec![latency("nodes.latency", "an answer of a node", &mut times, ANSWER, advice)];
     let begun = human::now();
     let heard = client.port().nodes().await;
+    let open = heard.as_ref().ok().and_then(|heard| open_to_all(&heard.answers, busy));
     findings.extend(nodes(heard, begun..=human::now(), holders));
+    findings.extend(open);
     findings
 }
 

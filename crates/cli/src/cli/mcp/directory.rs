@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure::embedded::{Embedded, LocalWorkers};
 use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::{ServerLimits, ServerSettings};
+use tenure_sdk::secrets::SecretSources;
 use tenure_telemetry::Telemetry;
 use tokio::time::sleep;
 
@@ -52,7 +53,12 @@ impl RunningDirectory {
         let settings =
             ServerSettings { unix: vec![socket_of(data)], limits, ..ServerSettings::default() };
         let socket = HttpHost::start(backend, settings, SpokenHere::default(), 1).await?;
-        let workers = hire(&tenure, args.pool.clone(), args.concurrency(), (files, None))?;
+        let workers = hire(
+            &tenure,
+            args.pool.clone(),
+            args.concurrency(),
+            (files, None, SecretSources::default()),
+        )?;
         tenure.scheduler().resume_all().await?;
         Ok(Self { tenure, workers, socket })
     }

@@ -63,6 +63,7 @@ pub(crate) fn quiet(pool: &str) -> PoolFacts {
         running: Some(0),
         ended: Some(0),
         longest: None,
+        sessions: None,
     }
 }
 
@@ -116,6 +117,7 @@ mod tests {
             oldest_ms: Some(900),
             running: Some(7),
             longest: Some(step("n2", 4)),
+            sessions: None,
         };
         assert_eq!(merged(&heard)[&pool], facts);
         let of_both = waits(&heard).unwrap();

@@ -5,6 +5,7 @@ mod facts;
 use clap::Subcommand;
 use serde::Serialize;
 use tenure_core::id::PoolId;
+use tenure_core::sessions::SessionPattern;
 
 #[cfg(test)]
 pub(crate) use self::facts::quiet;
@@ -76,6 +77,12 @@ fn print(listing: &PoolListing) -> Result<(), Failure> {
         ]);
     }
     sheet.print()?;
+    for ListedPool { pool, facts } in &listing.pools {
+        if let Some(sessions) = &facts.sessions {
+            let names: Vec<&str> = sessions.iter().map(SessionPattern::as_str).collect();
+            output::say(format_args!("pool {pool} serves the sessions {}", names.join(", ")));
+        }
+    }
     let waits = listing.waits.iter().flat_map(most_first);
     let waits: Vec<String> = waits.map(|(why, n)| format!("{} {why}", human::count(n))).collect();
     if !waits.is_empty() {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tenure::embedded::{Embedded, LocalScheduler, LocalWorkers};
 use tenure_core::id::PoolId;
 use tenure_sdk::mcp::ToolServers;
-use tenure_sdk::worker::{DelegationSettings, Handlers, Options};
+use tenure_sdk::secrets::SecretSources;
+use tenure_sdk::worker::{DelegationSettings, ExecSettings, Handlers, Options};
 use tenure_telemetry::Telemetry;
 
 use crate::cli::answer::Failure;
@@ -26,6 +27,8 @@ pub(super) struct RunHost {
     pub(super) cwd: Option<String>,
     /// The servers of tools that Steps may call, if there are some.
     servers: Option<ToolServers>,
+    /// Where the secrets are that Steps may name.
+    secrets: SecretSources,
     workers: Vec<Arc<LocalWorkers>>,
 }
 
@@ -33,13 +36,13 @@ impl RunHost {
     /// Opens the data directory, and reports what an earlier crash left there.
     pub(super) async fn open(
         data: &Path,
-        servers: Option<ToolServers>,
+        (servers, secrets): (Option<ToolServers>, SecretSources),
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
         // Absolute, because commands run in other directories.
         let data = std::path::absolute(data).map_err(Failure::cannot(NO_CWD))?;
         let tenure = open_here(&data, telemetry).await?;
-        Ok(Self { tenure, data, cwd: None, servers, workers: Vec::new() })
+        Ok(Self { tenure, data, cwd: None, servers, secrets, workers: Vec::new() })
     }
 
     /// The handlers of its workers.
@@ -61,8 +64,11 @@ impl RunHost {
         let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
         for pool in pools {
             let (cwd, files) = (self.cwd.clone(), self.data.join(FILES));
-            let handlers = Handlers::new().with_builtins_in(cwd, files);
-            let handlers = handlers.and_then(|it| it.with_a2a(DelegationSettings::default()));
+            let secrets = self.secrets.clone();
+            let exec = ExecSettings { secrets: secrets.clone(), ..files.into() };
+            let handlers = Handlers::new().with_builtins_in(cwd, exec);
+            let delegation = DelegationSettings { secrets, ..DelegationSettings::default() };
+            let handlers = handlers.and_then(|it| it.with_a2a(delegation));
             let handlers = handlers.map_err(tenure::embedded::Error::from)?;
             let handlers = with_tools(handlers, self.servers.clone())?;
             let workers = self.tenure.work_in(pool, handlers, Options::new(concurrency))?;

@@ -54,7 +54,8 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
     let runtime = one_thread()?;
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let mut host = RunHost::open(&args.data.path, servers, telemetry).await?;
+        let mut host =
+            RunHost::open(&args.data.path, (servers, args.tools.secrets()), telemetry).await?;
         let door = RunDoor::open(&host);
         let job = match &args.resume {
             None => {

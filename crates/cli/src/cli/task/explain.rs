@@ -321,6 +321,7 @@ fn tone(obstacle: Obstacle) -> Tone {
         | O::LogUnavailable
         | O::LeasesUnavailable
         | O::NoWorkerInPool
+        | O::NoWorkerServesSession
         | O::NoWorkerWithHandler => Tone::Bad,
         O::Held | O::RunnableNow => Tone::Active,
         O::DependencyPending | O::StepTerminal | O::TaskTerminal => Tone::Faint,

@@ -1,5 +1,7 @@
 //! The facts about workers from the answers of all nodes.
 
+#[cfg(test)]
+use tenure_core::sessions::WorkerSessions;
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::fleet;
 pub(crate) use tenure_wire::bus::fleet::WorkerSums;
@@ -23,6 +25,8 @@ pub(crate) fn idle(pool: &str, principal: &str, boot: &str) -> WorkerFacts {
         unheard: 0,
         silent_ms: 0,
         draining: false,
+        sessions: WorkerSessions::ALL,
+        commands: false,
         suspended: None,
         holds: None,
         sent: None,

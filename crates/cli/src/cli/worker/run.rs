@@ -10,10 +10,11 @@ use clap::Args;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::Rejection;
 use tenure_core::id::PoolId;
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_ports::bus::{Delivery, WorkerPort};
 use tenure_sdk::http::HttpWorker;
 use tenure_sdk::nats::{NatsWorker, boot};
-use tenure_sdk::worker::{ExecSettings, Handlers, Options, WorkerPool};
+use tenure_sdk::worker::{DelegationSettings, ExecSettings, Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
@@ -36,6 +37,17 @@ pub(crate) struct RunArgs {
     /// Pool whose steps are run
     #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = "default")]
     pool: PoolId,
+
+    /// Sessions whose steps are run: names with commas between them, in which * stands for any text, such as
+    /// ci-*,main
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "TENURE_WORKER_SESSIONS",
+        value_parser = WorkerSessions::read,
+        default_value = "*"
+    )]
+    sessions: WorkerSessions,
 
     /// Steps that run at a time, 1 to 65536
     #[arg(
@@ -102,6 +114,7 @@ impl RunArgs {
             nats,
             gateway,
             pool,
+            sessions: WorkerSessions::ALL,
             concurrency,
             name,
             files,
@@ -147,7 +160,13 @@ async fn work_for<P: ClusterPort>(
         () = stop.asked() => return Ok(Exit::Interrupted),
     };
     let agent = worker.pool.port().id();
-    output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
+    match args.sessions.is_all() {
+        true => output::say(format_args!("worker {agent} runs steps of pool {}", args.pool)),
+        false => output::say(format_args!(
+            "worker {agent} runs steps of pool {}, of the sessions {}",
+            args.pool, args.sessions
+        )),
+    }
     worker.work(stop).await
 }
 
@@ -168,12 +187,12 @@ impl RunningWorker<NatsWorker> {
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
         let (files, handlers) = prepared(args)?;
-        let can_run = handlers.names().cloned().collect();
+        let abilities = abilities(args, &handlers);
         let (pool, principal) = (args.pool.clone(), args.name.clone());
         let name = WorkerName { pool, principal, boot: args.token()? };
         let connection =
             args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
-        let joined = NatsWorker::join_as(connection, &name, Some(can_run), Some(BUILD)).await?;
+        let joined = NatsWorker::join_as(connection, &name, abilities, Some(BUILD)).await?;
         Ok(Self::start(joined, handlers, files, (args, telemetry)))
     }
 }
@@ -186,9 +205,9 @@ impl RunningWorker<HttpWorker> {
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
         let (files, handlers) = prepared(args)?;
-        let can_run = handlers.names().cloned().collect();
+        let abilities = abilities(args, &handlers);
         let settings = args.gateway.settings(url, None);
-        let joined = HttpWorker::join(&settings, &args.pool, &args.token()?, Some(can_run)).await?;
+        let joined = HttpWorker::join(&settings, &args.pool, &args.token()?, abilities).await?;
         Ok(Self::start(joined, handlers, files, (args, telemetry)))
     }
 }
@@ -252,14 +271,22 @@ impl ClusterPort for HttpWorker {
     }
 }
 
+/// What the worker says that it can run.
+fn abilities(args: &RunArgs, handlers: &Handlers) -> Abilities {
+    let known = handlers.names().cloned().collect();
+    Abilities { handlers: Some(known), sessions: args.sessions.clone() }
+}
+
 /// The directory for what commands write, and the handlers that write there.
 fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
     hide_environment();
-    let exec = ExecSettings { files: files.clone(), handed_on: args.exec_env.clone() };
+    let (handed_on, secrets) = (args.exec_env.clone(), args.tools.secrets());
+    let exec = ExecSettings { files: files.clone(), handed_on, secrets: secrets.clone() };
     let handlers = Handlers::new().with_builtins(exec).map_err(Rejection::from)?;
-    let handlers = handlers.with_a2a(args.delegation.settings()?).map_err(Rejection::from)?;
+    let delegation = DelegationSettings { secrets, ..args.delegation.settings()? };
+    let handlers = handlers.with_a2a(delegation).map_err(Rejection::from)?;
     Ok((files, with_tools(handlers, args.tools.servers()?)?))
 }
 
@@ -302,6 +329,33 @@ pub(crate) async fn wind_down<P: WorkerPort>(
         tokio::select! {
             asked = pool.interrupt() => output::say(format_args!("{asked} asked to stop")),
             () = stop.asked() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    /// DISP-20: what is typed is what the worker says when it joins; without it, it serves all sessions.
+    #[test]
+    fn a_worker_serves_the_sessions_that_are_typed() {
+        let said = |typed: &[&str]| {
+            let args = Typed::try_parse_from([&["worker"], typed].concat());
+            args.map(|args| abilities(&args.run, &Handlers::new()).sessions.to_string())
+        };
+        assert_eq!(said(&["--sessions", "main,ci-*"]).unwrap(), "ci-*,main");
+        assert_eq!(said(&[]).unwrap(), "*");
+        for wrong in ["", "Main", "a b", "a/b"] {
+            assert!(said(&["--sessions", wrong]).is_err(), "{wrong}");
         }
     }
 }

@@ -166,7 +166,10 @@ impl Case<'_, '_> {
             O::DependencyPending => Some(self.dependencies(false)),
             O::NotBefore => self.until(),
             O::Held => self.holder(),
-            O::NoWorkerInPool | O::NoWorkerWithHandler | O::PoolSaturated => self.workers(),
+            O::NoWorkerInPool
+            | O::NoWorkerServesSession
+            | O::NoWorkerWithHandler
+            | O::PoolSaturated => self.workers(),
             O::LogUnavailable => self.known.means.and_then(|means| means.log_trouble).map(trouble),
             O::LeasesUnavailable => Some(trouble("the store of leases takes none")),
             O::ScopeExcludes => self.run_asked(),
@@ -214,7 +217,7 @@ impl Case<'_, '_> {
     }
 
     fn workers(&self) -> Option<Evidence> {
-        let WorkerCounts { workers, able, free } = self.pool()?;
+        let WorkerCounts { workers, able, free, .. } = self.pool()?;
         let wanted = self.wanted();
         let (worker_pool_id, handler) = (wanted.pool.clone(), Some(wanted.handler.clone()));
         let worker_id = wanted.only().cloned();

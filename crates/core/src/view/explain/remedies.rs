@@ -161,6 +161,7 @@ impl Case<'_, '_> {
             O::TaskCancelling
             | O::StepTerminal
             | O::NotBefore
+            | O::NoWorkerServesSession
             | O::LogUnavailable
             | O::LeasesUnavailable
             | O::PoolSaturated

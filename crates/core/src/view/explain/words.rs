@@ -72,6 +72,10 @@ impl Case<'_, '_> {
                 };
                 match code {
                     O::NoWorkerInPool => format!("worker {worker} is not in pool {pool}{only}"),
+                    O::NoWorkerServesSession => {
+                        let session = &self.view.head().spec.session_id;
+                        format!("worker {worker} does not serve session {session}{only}")
+                    }
                     O::NoWorkerWithHandler => {
                         let handler = &self.step.spec.handler;
                         format!("worker {worker} does not have handler {handler}{only}")
@@ -81,6 +85,10 @@ impl Case<'_, '_> {
             }
             (O::NoWorkerInPool, Evidence::Pool { worker_pool_id, .. }) => {
                 format!("no worker of pool {worker_pool_id} has asked for work")
+            }
+            (O::NoWorkerServesSession, Evidence::Pool { worker_pool_id: pool, workers, .. }) => {
+                let session = &self.view.head().spec.session_id;
+                format!("no worker of pool {pool} serves session {session} ({workers} known)")
             }
             (O::NoWorkerWithHandler, Evidence::Pool { worker_pool_id: pool, workers, .. }) => {
                 let handler = &self.step.spec.handler;

@@ -109,7 +109,7 @@ async fn join<B: Backend>(
     let carry = move |step: StepContext| carry(step, Arc::clone(&carried));
     let handlers = Handlers::new().on(COURIERS, carry)?;
     let names = Some(vec![HandlerName::new(COURIERS)?]);
-    let joined = shared.backend.join(&who, pool, Token::new(boot())?, names).await?;
+    let joined = shared.backend.join(&who, pool, Token::new(boot())?, names.into()).await?;
     let (port, deliveries) = joined;
     let most = NonZeroUsize::new(COURIERS_MAX).unwrap_or(NonZeroUsize::MIN);
     Ok(WorkerPool::start(port, deliveries, handlers, Options::new(most)))

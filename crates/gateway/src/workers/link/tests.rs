@@ -21,7 +21,7 @@ fn link(concurrency: usize) -> (Arc<HttpLink<PortDouble>>, UnboundedSender<Deliv
         boot: Token::new("b1").unwrap(),
     };
     let port = PortDouble::default();
-    let link = Arc::new(HttpLink::new(owner, None, port, concurrency));
+    let link = Arc::new(HttpLink::new(owner, Abilities::default(), port, concurrency));
     let (sender, deliveries) = unbounded();
     let tending = Arc::clone(&link);
     tokio::spawn(async move { tending.tend(deliveries).await });

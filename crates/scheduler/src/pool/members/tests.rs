@@ -5,9 +5,14 @@ use futures::channel::mpsc::unbounded;
 use super::*;
 
 fn worker(id: &str) -> Arc<Worker> {
+    serving(id, "*")
+}
+
+fn serving(id: &str, sessions: &str) -> Arc<Worker> {
     let (inbox, _) = unbounded();
     let (id, pool) = (AgentId::new(id).unwrap(), "p".parse().unwrap());
-    Arc::new(Worker { id, pool, origin: None, handlers: None, inbox, hand: Arc::default() })
+    let (hand, sessions) = (Arc::default(), sessions.parse().unwrap());
+    Arc::new(Worker { id, pool, origin: None, handlers: None, sessions, inbox, hand })
 }
 
 fn says(free: u64, seen: u64, number: u64) -> Credit {
@@ -25,11 +30,46 @@ fn taken(from: (usize, Vec<(Arc<Worker>, u64)>)) -> Vec<(String, u64)> {
 fn check(members: &Members) {
     let sum: u128 = members.all.values().map(|member| u128::from(member.left())).sum();
     assert_eq!(members.free, sum);
+    assert_eq!(members.groups.free_in(GroupSet::EVERY), sum);
     for (seat, member) in &members.all {
-        let places = members.available.iter().filter(|place| *place == seat).count();
+        let line = &members.groups.get(member.group).available;
+        let places = line.iter().filter(|place| *place == seat).count();
         assert_eq!(places, usize::from(member.is_queued));
         assert!(member.is_queued || member.left() == 0);
     }
+}
+
+fn queued(members: &Members) -> usize {
+    members.groups.of(GroupSet::EVERY).map(|group| members.groups.get(group).available.len()).sum()
+}
+
+/// DISP-20: only workers are taken that serve the session, those that serve all sessions last.
+#[test]
+fn credits_are_of_workers_that_serve_the_session() {
+    let mut members = Members::default();
+    let all = [serving("any", "*"), serving("ci", "ci-*"), serving("main", "main,ci-1")];
+    for worker in &all {
+        assert_eq!(members.join(Arc::clone(worker)), Ok(true));
+        members.note(worker, says(2, 0, 1));
+    }
+    assert_eq!(members.sessions(), None, "one serves all");
+    let of = |members: &Members, session: &str| members.serving(&session.parse().unwrap());
+    let other = of(&members, "other");
+    assert_eq!((members.free_in(other), members.free()), (2, 6));
+    assert_eq!(taken(members.take(9, &[], other)), [("any".into(), 2)]);
+    check(&members);
+    assert!(!members.open().meets(other));
+    let ci = of(&members, "ci-1");
+    assert_eq!(taken(members.take(3, &[], ci)), [("ci".into(), 2), ("main".into(), 1)]);
+    check(&members);
+    members.give_back(&all[0], 1);
+    let main = of(&members, "main");
+    assert_eq!(taken(members.take(9, &[], main)), [("main".into(), 1), ("any".into(), 1)]);
+    members.leave(&all[0]);
+    assert_eq!(of(&members, "other").both(members.manned()), GroupSet::default());
+    let named = members.sessions().unwrap();
+    assert_eq!(named.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ci-*", "ci-1", "main"]);
+    check(&members);
 }
 
 #[test]
@@ -37,20 +77,20 @@ fn workers_with_room_take_turns() {
     let mut members = Members::default();
     let [a, b, c] = ["a", "b", "c"].map(worker);
     for worker in [&a, &b, &c] {
-        members.join(Arc::clone(worker));
+        members.join(Arc::clone(worker)).unwrap();
     }
-    assert!(taken(members.take(5, &[])).is_empty());
+    assert!(taken(members.take(5, &[], GroupSet::EVERY)).is_empty());
     members.note(&a, says(2, 0, 1));
     members.note(&b, says(2, 0, 1));
     check(&members);
-    assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
-    assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
-    assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
-    assert_eq!(taken(members.take(9, &[])), [("a".into(), 1)]);
-    assert_eq!((members.free(), members.available.len()), (0, 0));
+    assert_eq!(taken(members.take(1, &[], GroupSet::EVERY)), [("b".into(), 1)]);
+    assert_eq!(taken(members.take(1, &[], GroupSet::EVERY)), [("a".into(), 1)]);
+    assert_eq!(taken(members.take(1, &[], GroupSet::EVERY)), [("b".into(), 1)]);
+    assert_eq!(taken(members.take(9, &[], GroupSet::EVERY)), [("a".into(), 1)]);
+    assert_eq!((members.free(), queued(&members)), (0, 0));
     members.give_back(&b, 1);
     check(&members);
-    assert_eq!(taken(members.take(9, &[])), [("b".into(), 1)]);
+    assert_eq!(taken(members.take(9, &[], GroupSet::EVERY)), [("b".into(), 1)]);
     members.note(&a, says(1, 2, 2));
     members.note(&a, says(9, 0, 1)); // Late.
     check(&members);
@@ -62,12 +102,15 @@ fn those_that_do_not_fit_keep_their_room() {
     let mut members = Members::default();
     let [a, b] = ["a", "b"].map(worker);
     for worker in [&a, &b] {
-        members.join(Arc::clone(worker));
+        members.join(Arc::clone(worker)).unwrap();
         members.note(worker, says(1, 0, 1));
     }
-    assert_eq!(taken(members.take(2, std::slice::from_ref(&a.id))), [("b".into(), 1)]);
+    assert_eq!(
+        taken(members.take(2, std::slice::from_ref(&a.id), GroupSet::EVERY)),
+        [("b".into(), 1)]
+    );
     check(&members);
-    assert_eq!(taken(members.take(2, &[])), [("a".into(), 1)]);
+    assert_eq!(taken(members.take(2, &[], GroupSet::EVERY)), [("a".into(), 1)]);
 }
 
 /// LEASE-19: a worker that says it has a lost Step gets only what others have no capacity for.
@@ -76,15 +119,17 @@ fn room_beside_a_step_that_was_lost_is_the_last() {
     let mut members = Members::default();
     let [a, b] = ["a", "b"].map(worker);
     for (worker, room) in [(&b, 2), (&a, 3)] {
-        members.join(Arc::clone(worker));
+        members.join(Arc::clone(worker)).unwrap();
         members.note(worker, says(room, 0, 1));
     }
     members.note(&a, Credit { lost: 1, ..says(3, 0, 2) });
     let one = |members: &mut Members| {
-        members.take_best(usize::MAX, |it| Some(it.hand.has_lost())).map(|it| it.id.to_string())
+        members
+            .take_best(usize::MAX, GroupSet::EVERY, |it| Some(it.hand.has_lost()))
+            .map(|it| it.id.to_string())
     };
     assert_eq!(one(&mut members), Some("b".into()));
-    assert_eq!(taken(members.take(2, &[])), [("b".into(), 1), ("a".into(), 1)]);
+    assert_eq!(taken(members.take(2, &[], GroupSet::EVERY)), [("b".into(), 1), ("a".into(), 1)]);
     check(&members);
     assert_eq!(one(&mut members), Some("a".into()));
     check(&members);
@@ -96,10 +141,10 @@ fn room_beside_a_step_that_was_lost_is_the_last() {
 fn another_link_of_a_worker_is_another_member() {
     let mut members = Members::default();
     let (old, new) = (worker("a"), worker("a"));
-    members.join(Arc::clone(&old));
+    members.join(Arc::clone(&old)).unwrap();
     members.note(&old, says(3, 0, 7));
-    assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
-    members.join(Arc::clone(&new));
+    assert_eq!(taken(members.take(1, &[], GroupSet::EVERY)), [("a".into(), 1)]);
+    members.join(Arc::clone(&new)).unwrap();
     members.note(&new, says(1, 0, 1));
     check(&members);
     assert_eq!((members.left(&old), members.left(&new), members.count()), (2, 1, 2));
@@ -116,7 +161,7 @@ fn another_link_of_a_worker_is_another_member() {
     assert_eq!(members.left(&new), 2);
     members.leave(&new);
     check(&members);
-    assert_eq!((members.free(), members.available.len()), (0, 0));
+    assert_eq!((members.free(), queued(&members)), (0, 0));
 }
 
 /// DISP-19: this holds whatever a suspended worker does, on any of its links.
@@ -125,7 +170,7 @@ fn a_suspended_worker_is_given_nothing_then_one() {
     let mut members = Members::default();
     let [a, b] = ["a", "b"].map(worker);
     for worker in [&a, &b] {
-        members.join(Arc::clone(worker));
+        members.join(Arc::clone(worker)).unwrap();
         members.note(worker, says(5, 0, 1));
     }
     members.give(&a.id, Allowance::Nothing);
@@ -136,7 +181,7 @@ fn a_suspended_worker_is_given_nothing_then_one() {
     assert_eq!(members.left(&a), 1);
     assert_eq!(
         members
-            .take_best(usize::MAX, |it| (it.id == a.id).then_some(()))
+            .take_best(usize::MAX, GroupSet::EVERY, |it| (it.id == a.id).then_some(()))
             .map(|it| it.id.to_string()),
         Some("a".into())
     );
@@ -146,11 +191,14 @@ fn a_suspended_worker_is_given_nothing_then_one() {
     assert_eq!(members.left(&a), 0, "it has that one");
     members.give_back(&a, 1);
     check(&members);
-    assert_eq!(taken(members.take(9, std::slice::from_ref(&b.id))), [("a".into(), 1)]);
+    assert_eq!(
+        taken(members.take(9, std::slice::from_ref(&b.id), GroupSet::EVERY)),
+        [("a".into(), 1)]
+    );
     check(&members);
     let again = worker("a");
     members.leave(&a);
-    members.join(Arc::clone(&again));
+    members.join(Arc::clone(&again)).unwrap();
     members.note(&again, says(3, 0, 1));
     check(&members);
     assert_eq!(members.left(&again), 0, "another link is not another trial");
@@ -158,9 +206,13 @@ fn a_suspended_worker_is_given_nothing_then_one() {
     check(&members);
     assert_eq!(members.left(&again), 1, "what comes back on the older link was no trial");
     let other = worker("a");
-    members.join(Arc::clone(&other));
+    members.join(Arc::clone(&other)).unwrap();
     members.note(&other, says(3, 0, 1));
-    assert_eq!(taken(members.take(9, std::slice::from_ref(&b.id))).len(), 1, "one on all links");
+    assert_eq!(
+        taken(members.take(9, std::slice::from_ref(&b.id), GroupSet::EVERY)).len(),
+        1,
+        "one on all links"
+    );
     check(&members);
     members.leave(&other);
     members.try_again(&a.id);
@@ -180,12 +232,12 @@ fn more_than_a_count_holds_is_no_overflow() {
     let mut members = Members::default();
     for id in ["a", "b"] {
         let worker = worker(id);
-        members.join(Arc::clone(&worker));
+        members.join(Arc::clone(&worker)).unwrap();
         members.note(&worker, says(u64::MAX, u64::MAX, 1));
     }
     check(&members);
     assert_eq!(members.free(), usize::MAX);
-    assert_eq!(members.take(usize::MAX, &[]).0, usize::MAX);
+    assert_eq!(members.take(usize::MAX, &[], GroupSet::EVERY).0, usize::MAX);
     check(&members);
 }
 

@@ -6,6 +6,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
 use tenure_local::MemoryLeases;
@@ -29,8 +30,14 @@ pub struct Hand {
 
 impl Hand {
     pub fn join(node: &Node, name: &str) -> Self {
+        Self::join_for(node, name, "*")
+    }
+
+    /// A worker of these sessions.
+    pub fn join_for(node: &Node, name: &str, sessions: &str) -> Self {
         let (id, pool) = (AgentId::new(name).unwrap(), PoolId::new(POOL).unwrap());
-        let (link, inbox) = node.join(id, pool, None).unwrap();
+        let sessions = WorkerSessions::read(sessions).unwrap();
+        let (link, inbox) = node.join(id, pool, Abilities { handlers: None, sessions }).unwrap();
         Self { link, inbox, seen: 0, number: 0, held: Vec::new() }
     }
 

@@ -7,6 +7,7 @@ use hyper::Method;
 use serde::{Deserialize, Serialize};
 use tenure_core::Rejection;
 use tenure_core::id::{AgentId, HandlerName, PoolId};
+use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_wire::bus::subject::Token;
 
 use super::link::json;
@@ -21,6 +22,8 @@ struct JoinMessage<'a> {
     concurrency: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     handlers: Option<&'a [HandlerName]>,
+    #[serde(skip_serializing_if = "WorkerSessions::is_all")]
+    sessions: &'a WorkerSessions,
 }
 
 /// What a gateway answers to it.
@@ -55,7 +58,7 @@ pub(super) struct PoolJoin {
 }
 
 impl PoolJoin {
-    /// A worker of a pool with these handlers; none: with all.
+    /// A worker of a pool that can run so much.
     ///
     /// # Errors
     /// `validation_error`: what it says cannot be written.
@@ -63,10 +66,11 @@ impl PoolJoin {
         gateways: GatewayLinks,
         request_timeout: Duration,
         (pool, boot): (&PoolId, &Token),
-        handlers: Option<&[HandlerName]>,
+        Abilities { handlers, sessions }: &Abilities,
     ) -> Result<Self, Rejection> {
         let root = format!("/v1/pools/{pool}/workers");
-        let message = JoinMessage { boot: boot.as_str(), concurrency: 0, handlers };
+        let (boot, handlers) = (boot.as_str(), handlers.as_deref());
+        let message = JoinMessage { boot, concurrency: 0, handlers, sessions };
         let request = json(Method::POST, root.clone(), &message)?;
         Ok(Self { gateways, root, request, request_timeout })
     }

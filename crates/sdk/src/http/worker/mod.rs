@@ -37,7 +37,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tenure_core::id::{AgentId, HandlerName, PoolId, RunId};
+use tenure_core::id::{AgentId, PoolId, RunId};
+use tenure_core::sessions::Abilities;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Recorded};
 use tenure_ports::supervise::spawn;
@@ -129,8 +130,8 @@ impl WorkerPool<HttpWorker> {
     ) -> Result<Self, HttpConnectError> {
         let pool = pool.parse().map_err(Rejection::from)?;
         let boot = Token::new(boot()).map_err(Rejection::from)?;
-        let known = handlers.names().cloned().collect();
-        let (port, deliveries) = HttpWorker::join(&to.into(), &pool, &boot, Some(known)).await?;
+        let abilities = options.abilities(&handlers);
+        let (port, deliveries) = HttpWorker::join(&to.into(), &pool, &boot, abilities).await?;
         Ok(Self::start(port, deliveries, handlers, options))
     }
 
@@ -145,7 +146,8 @@ impl WorkerPool<HttpWorker> {
 }
 
 impl HttpWorker {
-    /// Joins a pool, with these handlers or with all. No other worker of the same login has this `boot`.
+    /// Joins a pool, with these handlers or with all, for these sessions or for all. A gateway that does not know
+    /// of sessions refuses the worker then (DISP-20). No other worker of the same login has this `boot`.
     /// The scheduler sends work as soon as the worker has stated its capacity.
     ///
     /// # Errors
@@ -155,11 +157,11 @@ impl HttpWorker {
         settings: &HttpSettings,
         pool: &PoolId,
         boot: &Token,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: impl Into<Abilities>,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), HttpConnectError> {
         let gateways = GatewayLinks::of(settings).await?;
-        let (request_timeout, handlers) = (settings.request_timeout, handlers.as_deref());
-        let join = PoolJoin::new(gateways, request_timeout, (pool, boot), handlers)?;
+        let (request_timeout, abilities) = (settings.request_timeout, abilities.into());
+        let join = PoolJoin::new(gateways, request_timeout, (pool, boot), &abilities)?;
         let answer = join.within(settings.first_wait).await?;
         let shared = Arc::new(HttpWorkerShared {
             join,

@@ -12,6 +12,7 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
+    NodesAfter, WorkerFacts,
 };
 use tenure_wire::bus::output::{OutputPage, ReadOutput};
 use tenure_wire::bus::request::{RawBytes, Request};
@@ -75,7 +76,7 @@ impl NatsClient {
     /// # Errors
     /// `unavailable` if no node answers.
     pub async fn nodes(&self) -> Result<Gather<NodeFacts>, Rejection> {
-        self.ask_nodes("nodes", encode(&Nodes { v: V, audit: false })?.into()).await
+        self.all_pages(false).await
     }
 
     /// The same, and what each node holds in memory for work under way.
@@ -83,7 +84,20 @@ impl NatsClient {
     /// # Errors
     /// As [`nodes`](Self::nodes).
     pub async fn audit(&self) -> Result<Gather<NodeFacts>, Rejection> {
-        self.ask_nodes("nodes", encode(&Nodes { v: V, audit: true })?.into()).await
+        self.all_pages(true).await
+    }
+
+    /// Asks every node for one page of workers and pools after another.
+    async fn all_pages(&self, audit: bool) -> Result<Gather<NodeFacts>, Rejection> {
+        let page = async |after| {
+            self.ask_nodes("nodes", encode(&Nodes { v: V, audit, after })?.into()).await
+        };
+        let mut all: Gather<NodeFacts> = page(None).await?;
+        for _ in 0..PAGES_MAX {
+            let Some(after) = first_next(&all.answers) else { break };
+            join_pages(&mut all.answers, page(Some(after)).await?.answers);
+        }
+        Ok(all)
     }
 
     /// How long to ask again when there is no answer.
@@ -244,4 +258,108 @@ impl NatsClient {
 
 fn part_end(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
+}
+
+/// How many pages of workers and pools are asked for at most: some 25,000 pools, and 150,000 workers.
+const PAGES_MAX: usize = 64;
+
+/// Where the next page begins that some node has: behind the first of the last workers, and of the last pools, that
+/// nodes have named.
+fn first_next(answers: &[NodeFacts]) -> Option<NodesAfter> {
+    let next = || answers.iter().filter_map(|node| node.next.clone());
+    let worker = next().filter_map(|next| next.worker).min();
+    let pool = next().filter_map(|next| next.pool).min();
+    (worker.is_some() || pool.is_some()).then_some(NodesAfter { worker, pool })
+}
+
+/// Adds a page to the answers of the same nodes. A node that was ahead of others names some again, and one that does
+/// not answer any more has no further page.
+fn join_pages(answers: &mut [NodeFacts], page: Vec<NodeFacts>) {
+    for known in answers.iter_mut().filter(|known| known.next.is_some()) {
+        let Some(more) = page.iter().find(|more| more.node == known.node) else {
+            known.next = None; // `more` still says that some are missing.
+            continue;
+        };
+        let last = known.workers.last().map(WorkerFacts::place);
+        let new = more.workers.iter().filter(|it| Some(it.place()) > last).cloned();
+        known.workers.extend(new);
+        let last = known.pools.last().map(|it| it.pool.clone());
+        let new = more.pools.iter().filter(|it| last.as_ref().is_none_or(|last| it.pool > *last));
+        known.pools.extend(new.cloned());
+        // A node behind the page that was asked for keeps its place.
+        let next = more.next.clone().unwrap_or_default();
+        let before = known.next.take().unwrap_or_default();
+        let next = NodesAfter {
+            worker: next.worker.zip(before.worker).map(|(next, before)| next.max(before)),
+            pool: next.pool.zip(before.pool).map(|(next, before)| next.max(before)),
+        };
+        (known.more, known.next) = match next {
+            NodesAfter { worker: None, pool: None } => (false, None),
+            next => (true, Some(next)),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::id::PoolId;
+    use tenure_wire::bus::operate::PoolFacts;
+
+    use super::*;
+
+    /// A page of a node's pools, cut behind three.
+    fn page(node: &str, pools: &[&str], after: Option<&NodesAfter>) -> NodeFacts {
+        let facts = |name: &&str| PoolFacts {
+            pool: name.parse().unwrap(),
+            workers: 0,
+            free: 0,
+            waiting: 0,
+            oldest_ms: None,
+            running: None,
+            ended: None,
+            longest: None,
+            sessions: None,
+        };
+        let from = after.map(|after| after.pool.clone());
+        let behind = |it: &PoolFacts| match &from {
+            None => true,
+            Some(after) => after.as_ref().is_some_and(|after| it.pool > *after),
+        };
+        let all: Vec<PoolFacts> = pools.iter().map(facts).filter(behind).collect();
+        let first: Vec<PoolFacts> = all.iter().take(3).cloned().collect();
+        let last = first.last().filter(|_| first.len() < all.len()).map(|it| it.pool.clone());
+        let next = last.map(|last| NodesAfter { worker: None, pool: Some(last) });
+        NodeFacts {
+            node: node.into(),
+            more: next.is_some(),
+            next,
+            pools: first,
+            ..NodeFacts::default()
+        }
+    }
+
+    /// The pages of all nodes are asked for together, and each pool of a node is there once in the end; a node that
+    /// goes silent leaves a mark.
+    #[test]
+    fn pages_of_all_nodes_are_joined() {
+        let one = ["a", "b", "c", "d", "e", "f", "g"];
+        let other = ["b", "x", "y", "z"];
+        let ask =
+            |after: Option<&NodesAfter>| vec![page("n1", &one, after), page("n2", &other, after)];
+        let mut all = ask(None);
+        let mut pages = 1;
+        while let Some(after) = first_next(&all) {
+            join_pages(&mut all, ask(Some(&after)));
+            pages += 1;
+        }
+        let names = |node: &NodeFacts| -> Vec<PoolId> {
+            node.pools.iter().map(|it| it.pool.clone()).collect()
+        };
+        assert_eq!(names(&all[0]), one.map(|name| name.parse().unwrap()));
+        assert_eq!(names(&all[1]), other.map(|name| name.parse().unwrap()));
+        assert!(pages <= 4 && all.iter().all(|node| !node.more), "{pages}");
+        let mut silent = ask(None);
+        join_pages(&mut silent, Vec::new());
+        assert!(first_next(&silent).is_none() && silent[0].more);
+    }
 }

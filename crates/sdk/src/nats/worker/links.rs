@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use smol_str::SmolStr;
+use tenure_core::features::SESSIONS;
 use tenure_core::id::{AttemptId, SessionId, StepId, TaskId};
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery};
@@ -70,6 +71,8 @@ pub(super) struct WorkerLinks {
     has_left: bool,
     /// A node has opened a link, or the warning that none has was logged.
     is_answered: bool,
+    /// The worker serves only some sessions, so that it takes nothing from nodes that do not heed them (DISP-20).
+    is_restricted: bool,
 }
 
 /// An Attempt of a Step that was lost before.
@@ -89,13 +92,15 @@ struct KnownNode {
     /// Whether the link is in use.
     is_linked: bool,
     past: VecDeque<SmolStr>,
+    /// Whether it heeds which sessions a worker serves; none before it has said what it can do.
+    heeds_sessions: Option<bool>,
     heard: Moment,
     spoken: Moment,
     hungry: Option<Moment>,
 }
 
 impl WorkerLinks {
-    pub(super) fn new(now: Moment) -> Self {
+    pub(super) fn new(now: Moment, is_restricted: bool) -> Self {
         Self {
             nodes: BTreeMap::new(),
             credit: Credit { free: 0, seen: 0, lost: 0, number: 0 },
@@ -109,6 +114,7 @@ impl WorkerLinks {
             wants_hello: true,
             has_left: false,
             is_answered: false,
+            is_restricted,
         }
     }
 
@@ -211,7 +217,14 @@ impl WorkerLinks {
         self.owners.extend(alive.owned.into_iter().map(|one| (one, alive.node.clone())));
         let node = self.nodes.entry(alive.node).or_insert_with(|| KnownNode::new(now));
         node.heard = now;
+        node.heeds_sessions = Some(alive.features.has(SESSIONS));
         self.wants_hello |= !node.is_linked;
+    }
+
+    /// Whether this announcement shows that the worker takes nothing from the node, and no earlier one did.
+    pub(super) fn take_unheeding(&self, alive: &Alive) -> bool {
+        let known = self.nodes.get(&alive.node).and_then(|node| node.heeds_sessions);
+        self.is_restricted && !alive.features.has(SESSIONS) && known != Some(false)
     }
 
     /// Notes that a node has work that waits for capacity.
@@ -305,17 +318,28 @@ impl WorkerLinks {
         // has not taken yet.
         let untaken = self.handed.saturating_sub(self.credit.seen);
         let free = self.credit.free.saturating_sub(untaken);
-        let linked = self.nodes.values().filter(|node| node.is_linked);
-        let hungry: Vec<bool> = linked.map(|node| node.is_hungry(now)).collect();
+        let linked = || self.nodes.values().filter(|node| node.is_linked);
+        let gives = |node: &&KnownNode| !self.is_restricted || node.heeds_sessions == Some(true);
+        let hungry: Vec<bool> = linked().filter(gives).map(|node| node.is_hungry(now)).collect();
         let turn = now.since(&self.began).as_secs() / RESTATED.as_secs();
-        shares(free, &hungry, turn)
+        let mut parts = shares(free, &hungry, turn).into_iter();
+        let part = |node: &KnownNode| if gives(&node) { parts.next().unwrap_or(0) } else { 0 };
+        linked().map(part).collect()
     }
 }
 
 impl KnownNode {
     fn new(now: Moment) -> Self {
         let past = VecDeque::new();
-        Self { link: None, is_linked: false, past, heard: now, spoken: now, hungry: None }
+        Self {
+            link: None,
+            is_linked: false,
+            past,
+            heeds_sessions: None,
+            heard: now,
+            spoken: now,
+            hungry: None,
+        }
     }
 
     /// The counts of the link of this name, which is in use from now on; none if a later link has

@@ -15,6 +15,7 @@ use smol_str::SmolStr;
 use tenure_core::features::Features;
 use tenure_core::id::PoolId;
 use tenure_core::record::WorkerOrigin;
+use tenure_core::sessions::Abilities;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::placement::{self, OtherPlacement};
@@ -220,6 +221,13 @@ impl Inner {
             return self.turn_away(other);
         }
         let partitions = alive.partitions;
+        if self.links.lock().take_unheeding(&alive) {
+            tracing::warn!(
+                node = alive.node.as_str(), sessions = %self.abilities.sessions,
+                "this node would give any session's work to this worker, which takes nothing from it: it is older \
+                 than sessions of workers"
+            );
+        }
         self.links.lock().alive(Moment::now(), alive);
         let is_new = self.partitions.send_if_modified(|known| {
             let is_new = known.is_none() && partitions > 0;
@@ -291,8 +299,9 @@ impl Inner {
 
     async fn say_hello(&self) {
         let WorkerOrigin { worker_host, worker_build } = self.origin.clone();
-        let (handlers, features) = (self.handlers.clone(), Features::of_program());
-        let hello = Hello { v: V, handlers, worker_host, worker_build, features };
+        let Abilities { handlers, sessions } = self.abilities.clone();
+        let features = Features::of_program();
+        let hello = Hello { v: V, handlers, sessions, worker_host, worker_build, features };
         if let Err(refused) = self.connection.tell(format!("{}.hello", self.root), &hello).await {
             tracing::debug!(%refused, "nobody was asked for a link");
             self.links.lock().want_hello();

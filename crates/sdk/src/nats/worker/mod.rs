@@ -32,9 +32,10 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
-use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, RunId, StepId};
+use tenure_core::id::{AgentId, CommandId, PoolId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::WorkerOrigin;
+use tenure_core::sessions::Abilities;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
@@ -72,7 +73,7 @@ struct Inner {
     pool: PoolId,
     /// The beginning of all subjects of this worker.
     root: String,
-    handlers: Option<Vec<HandlerName>>,
+    abilities: Abilities,
     origin: WorkerOrigin,
     links: Mutex<WorkerLinks>,
     outbox: Mutex<Outbox>,
@@ -98,7 +99,8 @@ impl fmt::Debug for NatsWorker {
 
 impl NatsWorker {
     /// Joins a pool: asks every node for a link. A node sends work as soon as the worker has stated
-    /// its capacity. The connection's inbox must be the worker's ([`WorkerName::inbox`]).
+    /// its capacity. A worker that serves only some sessions states none to a node that does not heed them
+    /// (DISP-20). The connection's inbox must be the worker's ([`WorkerName::inbox`]).
     ///
     /// # Errors
     /// `unavailable` without a connection; `validation_error` if the inbox is that of another
@@ -106,9 +108,9 @@ impl NatsWorker {
     pub async fn join(
         connection: Connection,
         name: &WorkerName,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: impl Into<Abilities>,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
-        Self::join_as(connection, name, handlers, None).await
+        Self::join_as(connection, name, abilities, None).await
     }
 
     /// As [`join`](Self::join); Attempts then name the build of this program (ATT-12).
@@ -118,10 +120,10 @@ impl NatsWorker {
     pub async fn join_as(
         connection: Connection,
         name: &WorkerName,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: impl Into<Abilities>,
         build: Option<&str>,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
-        let inner = Self::inner(connection, name, handlers, build)?;
+        let inner = Self::inner(connection, name, abilities.into(), build)?;
         let (loops, deliveries) = loops::start(&inner, name, false).await?;
         Ok((Self { inner, loops }, deliveries))
     }
@@ -136,10 +138,10 @@ impl NatsWorker {
     pub async fn join_for_now(
         connection: Connection,
         name: &WorkerName,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: impl Into<Abilities>,
         build: &str,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
-        let inner = Self::inner(connection, name, handlers, Some(build))?;
+        let inner = Self::inner(connection, name, abilities.into(), Some(build))?;
         let (loops, deliveries) = loops::start(&inner, name, true).await?;
         Ok((Self { inner, loops }, deliveries))
     }
@@ -147,7 +149,7 @@ impl NatsWorker {
     fn inner(
         connection: Connection,
         name: &WorkerName,
-        handlers: Option<Vec<HandlerName>>,
+        abilities: Abilities,
         build: Option<&str>,
     ) -> Result<Arc<Inner>, Rejection> {
         if connection.inbox() != name.inbox() {
@@ -159,9 +161,9 @@ impl NatsWorker {
             connection,
             agent: name.agent()?,
             pool: name.pool.clone(),
-            handlers,
+            links: Mutex::new(WorkerLinks::new(Moment::now(), !abilities.sessions.is_all())),
+            abilities,
             origin: WorkerOrigin::of(host().as_deref(), build).unwrap_or_default(),
-            links: Mutex::new(WorkerLinks::new(Moment::now())),
             outbox: Mutex::default(),
             partitions: watch::Sender::new(None),
             refused: watch::Sender::new(None),

@@ -96,7 +96,6 @@ impl StepContext {
     }
 
     /// CTX-02: fails the Step for good: another try would fail alike.
-    #[cfg(feature = "mcp")]
     pub(in crate::worker) fn fail_for_good(
         &self,
         code: &str,

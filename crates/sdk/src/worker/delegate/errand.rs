@@ -64,6 +64,8 @@ pub(super) struct Errand {
     pub(super) noted: Option<RemoteRef>,
     pub(super) ids: StepIds,
     input: Delegation,
+    /// The token of the Step's own, for the host of the card alone.
+    token: Option<String>,
     settings: Arc<DelegationSettings>,
     client: Option<PeerClient>,
     said: Option<(String, Instant)>,
@@ -72,11 +74,12 @@ pub(super) struct Errand {
 impl Errand {
     pub(super) fn new(
         ctx: StepContext,
-        input: Delegation,
+        (input, token): (Delegation, Option<String>),
         settings: Arc<DelegationSettings>,
     ) -> Self {
         let (work, ids) = (PriorWork::of(ctx.checkpoint_refs()), StepIds::of(&ctx));
-        Self { ctx, work, noted: None, ids, input, settings, client: None, said: None }
+        let (noted, client, said) = Default::default();
+        Self { ctx, work, noted, ids, input, token, settings, client, said }
     }
 
     /// Works until the task of the agent has ended, or asks for what is not here.
@@ -139,7 +142,7 @@ impl Errand {
 
     async fn connect_once(&self) -> Result<PeerClient, PeerError> {
         let Delegation { card, version, .. } = &self.input;
-        let settings = PeerSettings {
+        let mut settings = PeerSettings {
             version: *version,
             ca: self.settings.ca.clone(),
             tokens: self.settings.tokens.clone(),
@@ -149,6 +152,9 @@ impl Errand {
         let hosts = self.settings.hosts.clone();
         if hosts.as_ref().is_some_and(|all| !all.iter().any(|it| it.eq_ignore_ascii_case(&host))) {
             return Err(PeerError::Host(host));
+        }
+        if let Some(token) = &self.token {
+            settings.tokens.insert(host, token.clone());
         }
         PeerClient::connect(&PeerSettings { hosts: hosts.unwrap_or_default(), ..settings }).await
     }

@@ -6,6 +6,7 @@ use tenure_core::id::Ref;
 use uuid::Uuid;
 
 use crate::a2a::PeerVersion;
+use crate::secrets::SecretRef;
 use crate::worker::context::StepContext;
 
 /// What the handler is to do.
@@ -15,6 +16,9 @@ pub(super) struct Delegation {
     /// The address of the agent or of its card.
     pub(super) card: String,
     message: GivenMessage,
+    /// The secret that the agent is sent as a token; none: the one that the worker has for its host.
+    #[serde(default)]
+    pub(super) token: Option<SecretRef>,
     /// The version to speak; none: the latest one that both know.
     #[serde(default)]
     pub(super) version: Option<PeerVersion>,
@@ -174,6 +178,7 @@ mod tests {
             json!({"card": "http://one", "message": {"parts": [], "messageId": "m"}}),
             json!({"card": "http://one", "message": "a", "version": "2.0"}),
             json!({"card": "http://one", "message": "a", "token": "t"}),
+            json!({"card": "http://one", "message": "a", "token": {"secret": "../t"}}),
         ] {
             assert!(read(wrong.clone()).is_err(), "{wrong}");
         }

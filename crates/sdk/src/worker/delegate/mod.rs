@@ -18,8 +18,10 @@ use tenure_core::id::BadId;
 
 use self::errand::Errand;
 use self::input::Delegation;
+use super::builtin::without_secret;
 use super::context::StepContext;
 use super::handler::{HandlerError, Handlers};
+use crate::secrets::{SecretRef, SecretSources};
 
 /// Name of the handler that hands its Step to an agent.
 pub const A2A: &str = "a2a";
@@ -33,6 +35,8 @@ pub struct DelegationSettings {
     pub tokens: BTreeMap<String, String>,
     /// The certificate of the authority that signed the agents' own, if the machine does not know it.
     pub ca: Option<PathBuf>,
+    /// Where the secrets are that a Step may name as its token.
+    pub secrets: SecretSources,
 }
 
 impl fmt::Debug for DelegationSettings {
@@ -41,6 +45,7 @@ impl fmt::Debug for DelegationSettings {
             .field("hosts", &self.hosts)
             .field("tokens", &self.tokens.keys())
             .field("ca", &self.ca)
+            .field("secrets", &self.secrets)
             .finish()
     }
 }
@@ -65,7 +70,14 @@ async fn run(ctx: StepContext, settings: Arc<DelegationSettings>) -> Result<(), 
             return Ok(ctx.reject(&message)?);
         }
     };
-    let mut errand = Errand::new(ctx.clone(), input, settings);
+    let token = match &input.token {
+        None => None,
+        Some(SecretRef { secret }) => match settings.secrets.read(secret).await {
+            Ok(token) => Some(token),
+            Err(error) => return Ok(without_secret(&ctx, &error)?),
+        },
+    };
+    let mut errand = Errand::new(ctx.clone(), (input, token), settings);
     let ended = tokio::select! {
         ended = errand.run() => Some(ended),
         () = ctx.cancellation().cancelled() => None,

@@ -70,6 +70,7 @@ pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
 use self::supervise::{CommandProcess as _, ExecLimits, supervise};
 use self::unguarded::Unguarded;
 pub(super) use self::why::why_not_started;
+pub(crate) use self::withheld::withhold;
 
 /// The files of one command. Their directories exist already.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ pub(super) fn is_withheld(name: &OsStr) -> bool {
 }
 
 /// Takes from a command what it shall not inherit. Call it before the command's own variables are set.
-pub(super) fn withhold(command: &mut Command) {
+pub(crate) fn withhold(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_withheld(name)) {
         command.env_remove(name);
     }

@@ -36,6 +36,7 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
         workers: Vec::new(),
         refused: Vec::new(),
         more: false,
+        next: None,
         pools: Vec::new(),
         at: Some(at),
         tasks: Some(3),

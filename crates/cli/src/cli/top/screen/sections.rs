@@ -171,6 +171,7 @@ pub(super) fn waits(snapshot: &TopSnapshot) -> Vec<(Option<Tone>, String)> {
             Some(
                 Obstacle::LeasesUnavailable
                 | Obstacle::NoWorkerInPool
+                | Obstacle::NoWorkerServesSession
                 | Obstacle::NoWorkerWithHandler
                 | Obstacle::DependencyUnsatisfiable,
             ) => Some(Tone::Bad),

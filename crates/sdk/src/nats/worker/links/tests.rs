@@ -1,3 +1,4 @@
+use tenure_core::features::Features;
 use tenure_core::id::AttemptId;
 use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::V;
@@ -9,7 +10,32 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn worker_links() -> (WorkerLinks, Moment) {
     let now = Moment::now();
-    (WorkerLinks::new(now), now)
+    (WorkerLinks::new(now, false), now)
+}
+
+/// DISP-20: a worker that serves some sessions states no capacity to a node that does not say that it heeds them, so
+/// that such a node gives it nothing; to a worker of all sessions it makes no difference.
+#[test]
+fn a_restricted_worker_takes_nothing_from_a_node_that_does_not_heed_sessions() {
+    let now = Moment::now();
+    let newer = || Alive { features: Features::of([SESSIONS]), ..alive("new", &[0]) };
+    for (is_restricted, parts) in [(true, [8, 0]), (false, [4, 4])] {
+        let mut links = WorkerLinks::new(now, is_restricted);
+        links.note(credit(8, 1));
+        links.take(now, batch("new", "l", 1, 0));
+        links.take(now, batch("old", "m", 1, 0));
+        if is_restricted {
+            let unheard = [("new".into(), 0), ("old".into(), 0)];
+            assert_eq!(said(links.capacities(now)), unheard, "neither has said what it can do");
+        }
+        assert!(!links.take_unheeding(&newer()));
+        links.alive(now, newer());
+        assert_eq!(links.take_unheeding(&alive("old", &[1])), is_restricted);
+        links.alive(now, alive("old", &[1]));
+        assert!(!links.take_unheeding(&alive("old", &[1])), "it is told once");
+        let stated = |links: &mut WorkerLinks, node| links.capacity_for(now, node).unwrap().free;
+        assert_eq!(["new", "old"].map(|node| stated(&mut links, node)), parts);
+    }
 }
 
 /// A batch of `count` signals: they use no capacity.

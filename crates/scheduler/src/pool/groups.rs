@@ -1,0 +1,230 @@
+//! Groups of a pool's workers, by the sessions that they serve (DISP-20).
+//!
+//! Workers that serve the same sessions are one group, and Tasks whose sessions the same groups serve
+//! wait in one line. So whether free workers may take what waits is one comparison of two sets of
+//! groups for a whole line, however many Tasks are in it.
+
+use std::collections::VecDeque;
+
+use tenure_core::id::SessionId;
+use tenure_core::sessions::WorkerSessions;
+
+use super::members::Seat;
+
+/// How many different lists of sessions the workers of a pool may have: a set of groups is one word.
+pub(super) const GROUPS_MAX: usize = 64;
+
+/// A set of groups.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct GroupSet(u64);
+
+impl GroupSet {
+    /// All groups that there can be.
+    #[cfg(test)]
+    pub(super) const EVERY: Self = Self(u64::MAX);
+
+    pub(super) fn add(&mut self, group: usize) {
+        self.0 |= 1 << group;
+    }
+
+    pub(super) fn remove(&mut self, group: usize) {
+        self.0 &= !(1 << group);
+    }
+
+    pub(super) const fn has(self, group: usize) -> bool {
+        self.0 & (1 << group) != 0
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The groups that are in both.
+    pub(super) const fn both(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The groups that are only in this one.
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    fn iter(self) -> impl Iterator<Item = usize> {
+        (0..GROUPS_MAX).filter(move |&group| self.has(group))
+    }
+
+    /// Whether some group is in both.
+    pub(super) const fn meets(self, other: Self) -> bool {
+        !self.both(other).is_empty()
+    }
+}
+
+/// The workers that serve the same sessions.
+#[derive(Debug, Default)]
+pub(super) struct WorkerGroup {
+    pub(super) sessions: WorkerSessions,
+    /// How many links its workers have.
+    pub(super) links: usize,
+    /// Links that had capacity when they were last checked, in the order of their turns. One that
+    /// gets capacity comes first.
+    pub(super) available: VecDeque<Seat>,
+    /// The capacity of all its workers.
+    pub(super) free: u128,
+}
+
+/// The groups of a pool. A group without workers stays until another needs its number.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    all: Vec<WorkerGroup>,
+    /// The groups whose workers have capacity.
+    open: GroupSet,
+    /// The groups that have workers.
+    manned: GroupSet,
+    /// The groups whose workers serve all sessions: one at most.
+    unbounded: GroupSet,
+}
+
+/// There are as many different lists of sessions as there may be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyGroups;
+
+impl Groups {
+    /// The group for workers that serve these sessions, and whether there was none.
+    pub(super) fn join(
+        &mut self,
+        sessions: &WorkerSessions,
+    ) -> Result<(usize, bool), TooManyGroups> {
+        let known = self.all.iter().position(|group| group.sessions == *sessions);
+        let (group, is_new) = match known {
+            Some(known) => (known, false),
+            None => (self.add(sessions)?, true),
+        };
+        self.all[group].links += 1;
+        self.manned.add(group);
+        Ok((group, is_new))
+    }
+
+    fn add(&mut self, sessions: &WorkerSessions) -> Result<usize, TooManyGroups> {
+        let group = WorkerGroup { sessions: sessions.clone(), ..WorkerGroup::default() };
+        let at = match self.all.len() < GROUPS_MAX {
+            true => self.all.len(),
+            false => self.all.iter().position(|group| group.links == 0).ok_or(TooManyGroups)?,
+        };
+        self.unbounded.remove(at);
+        if sessions.is_all() {
+            self.unbounded.add(at);
+        }
+        match self.all.get_mut(at) {
+            Some(unused) => *unused = group,
+            None => self.all.push(group),
+        }
+        Ok(at)
+    }
+
+    /// A worker of a group has left.
+    pub(super) fn leave(&mut self, group: usize) {
+        self.all[group].links -= 1;
+        if self.all[group].links == 0 {
+            self.manned.remove(group);
+        }
+    }
+
+    /// The groups that serve a session, with workers or without.
+    pub(super) fn serving(&self, session: &SessionId) -> GroupSet {
+        let mut serving = GroupSet::default();
+        for (group, it) in self.all.iter().enumerate() {
+            if it.sessions.admits(session) {
+                serving.add(group);
+            }
+        }
+        serving
+    }
+
+    /// The groups whose workers have capacity.
+    pub(super) const fn open(&self) -> GroupSet {
+        self.open
+    }
+
+    /// The groups that have workers.
+    pub(super) const fn manned(&self) -> GroupSet {
+        self.manned
+    }
+
+    pub(super) fn get_mut(&mut self, group: usize) -> &mut WorkerGroup {
+        &mut self.all[group]
+    }
+
+    pub(super) fn get(&self, group: usize) -> &WorkerGroup {
+        &self.all[group]
+    }
+
+    /// Notes by how much the capacity of a group has changed.
+    pub(super) fn note_free(&mut self, group: usize, before: u64, after: u64) {
+        let free = &mut self.all[group].free;
+        *free = *free - u128::from(before) + u128::from(after);
+        match *free {
+            0 => self.open.remove(group),
+            _ => self.open.add(group),
+        }
+    }
+
+    /// The capacity of these groups.
+    pub(super) fn free_in(&self, groups: GroupSet) -> u128 {
+        let known = groups.both(self.open);
+        known.iter().map(|group| self.all[group].free).sum()
+    }
+
+    /// Those of these groups that have workers, in the order in which they are given work: workers that
+    /// serve all sessions come last, as only they can take what no other may.
+    pub(super) fn of(&self, groups: GroupSet) -> impl Iterator<Item = usize> + use<> {
+        let there = groups.both(self.manned);
+        there.without(self.unbounded).iter().chain(there.both(self.unbounded).iter())
+    }
+
+    /// The sessions that each group with workers serves.
+    pub(super) fn served(&self) -> impl Iterator<Item = &WorkerSessions> {
+        self.all.iter().filter(|group| group.links > 0).map(|group| &group.sessions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(patterns: &str) -> WorkerSessions {
+        WorkerSessions::read(patterns).unwrap()
+    }
+
+    /// DISP-20: a list of sessions is one group, however many workers have it; a group whose workers
+    /// have left gives its number to the next.
+    #[test]
+    fn workers_with_the_same_sessions_are_one_group() {
+        let mut groups = Groups::default();
+        assert_eq!(groups.join(&some("a,b")), Ok((0, true)));
+        assert_eq!(groups.join(&some("b,a")), Ok((0, false)));
+        for n in 1..GROUPS_MAX {
+            assert_eq!(groups.join(&some(&format!("s{n}"))), Ok((n, true)));
+        }
+        assert_eq!(groups.join(&some("more")), Err(TooManyGroups));
+        groups.leave(0);
+        assert_eq!(groups.join(&some("more")), Err(TooManyGroups), "one of its workers is there");
+        groups.leave(0);
+        assert_eq!(groups.join(&some("more")), Ok((0, true)));
+        let serving = groups.serving(&"more".parse().unwrap());
+        assert!(serving.has(0) && !groups.serving(&"a".parse().unwrap()).meets(GroupSet::EVERY));
+    }
+
+    #[test]
+    fn who_serves_all_sessions_is_given_work_last() {
+        let mut groups = Groups::default();
+        for sessions in [WorkerSessions::ALL, some("a"), some("b*")] {
+            groups.join(&sessions).unwrap();
+        }
+        let order = |session: &str| -> Vec<usize> {
+            groups.of(groups.serving(&session.parse().unwrap())).collect()
+        };
+        assert_eq!(order("a"), [1, 0]);
+        assert_eq!(order("bee"), [2, 0]);
+        assert_eq!(order("other"), [0]);
+    }
+}

@@ -1,0 +1,276 @@
+//! Masks secrets in what a Step wrote.
+//!
+//! A secret is masked where it stands as it is, as it stands in a JSON text, and line by line if it has several lines.
+//! A Step that writes it in another form, such as in base64, gets past this: masking keeps accidents out of logs, and
+//! does not hold a Step that wants to tell.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use tokio::time::sleep;
+
+/// What stands for a secret in a text.
+const MASKED: &str = "***";
+
+/// A shorter text is no secret worth the name, and would mask half a log.
+const MASKED_MIN: usize = 4;
+
+/// How often the files are looked through while a command runs.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// How much of a file is looked through at a time.
+const CHUNK: usize = 256 << 10;
+
+/// What masks the secrets of a Step.
+#[derive(Clone, Default)]
+pub(crate) struct SecretMask {
+    /// The texts that are masked, the longest first, as one may be a part of another.
+    texts: Vec<String>,
+}
+
+impl SecretMask {
+    pub(super) fn of<'a>(values: impl Iterator<Item = &'a str>) -> Self {
+        let mut texts = Vec::new();
+        for value in values {
+            texts.push(value.to_owned());
+            texts.extend(value.lines().map(|line| line.trim_end().to_owned()));
+            // As it stands between the quotes of a JSON text.
+            texts.push(Json::from(value).to_string().trim_matches('"').to_owned());
+        }
+        texts.retain(|text| text.len() >= MASKED_MIN);
+        texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        texts.dedup();
+        Self { texts }
+    }
+
+    /// Whether there is nothing to mask.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// The text with `***` for each secret.
+    pub(crate) fn text(&self, text: String) -> String {
+        let hidden = |text: String, secret: &String| match text.contains(secret.as_str()) {
+            true => text.replace(secret.as_str(), MASKED),
+            false => text,
+        };
+        self.texts.iter().fold(text, hidden)
+    }
+
+    /// A JSON text in which names and texts are masked, and numbers that hold a secret are texts.
+    pub(crate) fn json(&self, bytes: Vec<u8>) -> Vec<u8> {
+        if self.is_empty() {
+            return bytes;
+        }
+        let masked = serde_json::from_slice(&bytes).map(|value| self.value(value));
+        let written = masked.and_then(|masked| serde_json::to_vec(&masked));
+        written.unwrap_or_else(|_| Json::from(MASKED).to_string().into_bytes())
+    }
+
+    fn value(&self, value: Json) -> Json {
+        match value {
+            Json::String(text) => Json::String(self.text(text)),
+            Json::Array(all) => all.into_iter().map(|one| self.value(one)).collect(),
+            Json::Object(fields) => {
+                let masked = |(name, value)| (self.text(name), self.value(value));
+                Json::Object(fields.into_iter().map(masked).collect())
+            }
+            Json::Number(number) => {
+                let text = number.to_string();
+                match self.texts.iter().any(|secret| text.contains(secret.as_str())) {
+                    true => Json::from(MASKED),
+                    false => Json::Number(number),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Does something that writes files, and masks them meanwhile and in the end. Other readers may see a secret
+    /// there for a moment; afterwards nobody does.
+    pub(crate) async fn over<T>(self, files: &[&Path], work: impl Future<Output = T>) -> T {
+        if self.is_empty() {
+            return work.await;
+        }
+        let mut masked = MaskedFiles {
+            files: files.iter().map(|path| (path.to_path_buf(), 0)).collect(),
+            mask: self,
+        };
+        let mut work = std::pin::pin!(work);
+        loop {
+            let done = tokio::select! {
+                biased;
+                done = &mut work => Some(done),
+                () = sleep(EVERY) => None,
+            };
+            // If somebody drops this now, the files are masked by who has them.
+            let swept = tokio::task::spawn_blocking(move || {
+                masked.sweep();
+                masked
+            });
+            masked = match swept.await {
+                Ok(masked) => masked,
+                Err(_) => {
+                    return match done {
+                        Some(done) => done,
+                        None => work.await, // The runtime shuts down.
+                    };
+                }
+            };
+            if let Some(done) = done {
+                return done;
+            }
+        }
+    }
+
+    /// Puts as many stars over each secret in a part of a file as it has bytes. Answers which bytes have changed.
+    fn stars(&self, bytes: &mut [u8]) -> Vec<std::ops::Range<usize>> {
+        let mut changed = Vec::new();
+        for secret in self.texts.iter().map(String::as_bytes) {
+            let mut from = 0;
+            while let Some(at) = find(&bytes[from..], secret) {
+                let range = from + at..from + at + secret.len();
+                bytes[range.clone()].fill(b'*');
+                from = range.end;
+                changed.push(range);
+            }
+        }
+        changed
+    }
+}
+
+/// Where a text begins in another.
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    let (first, rest) = text.split_first()?;
+    let mut from = 0;
+    loop {
+        let at = from + bytes[from..].iter().position(|byte| byte == first)?;
+        if bytes[at + 1..].starts_with(rest) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+/// Files that a command writes, and how far each is masked. Dropping this masks what has come since.
+struct MaskedFiles {
+    mask: SecretMask,
+    files: Vec<(PathBuf, u64)>,
+}
+
+impl MaskedFiles {
+    fn sweep(&mut self) {
+        for (path, from) in &mut self.files {
+            if let Err(error) = mask_file(&self.mask, path, from) {
+                tracing::warn!(file = %path.display(), %error, "what a command wrote cannot be masked");
+            }
+        }
+    }
+}
+
+impl Drop for MaskedFiles {
+    fn drop(&mut self) {
+        self.sweep();
+    }
+}
+
+/// Masks a file from a place on, in place: whoever appends to it is not disturbed. The next time begins so far before
+/// its end that a secret is found whose end has not come yet.
+fn mask_file(mask: &SecretMask, path: &Path, from: &mut u64) -> io::Result<()> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let overlap = mask.texts.first().map_or(0, |longest| longest.len() - 1);
+    let mut bytes = vec![0; CHUNK.max(2 * overlap)];
+    loop {
+        let read = read_at(&file, &mut bytes, *from)?;
+        for range in mask.stars(&mut bytes[..read]) {
+            file.write_all_at(&bytes[range.clone()], *from + range.start as u64)?;
+        }
+        *from += read.saturating_sub(overlap) as u64;
+        if read < bytes.len() {
+            return Ok(());
+        }
+    }
+}
+
+/// As many bytes as there are.
+fn read_at(file: &File, bytes: &mut [u8], from: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], from + read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn mask(values: &[&str]) -> SecretMask {
+        SecretMask::of(values.iter().copied())
+    }
+
+    #[test]
+    fn a_secret_is_masked_as_it_is_and_as_json_has_it() {
+        let mask = mask(&["s3cret", "s3cret-longer", "a\"quote", "one\nline two", "abc"]);
+        let masked = |text: &str| mask.text(text.to_owned());
+        assert_eq!(masked("x s3cret-longer y s3crets"), "x *** y ***s");
+        assert_eq!(masked("a\\\"quote a\"quote"), "*** ***");
+        assert_eq!(masked("line two, one\nline two"), "***, ***");
+        assert_eq!(masked("abc one"), "abc one", "too short to be told from any other text");
+        let output = json!({"s3cret": ["s3cret", 1, null], "n": {"a\"quote": true}});
+        let hidden = mask.json(serde_json::to_vec(&output).unwrap());
+        let expected = json!({"***": ["***", 1, null], "n": {"***": true}});
+        assert_eq!(serde_json::from_slice::<Json>(&hidden).unwrap(), expected);
+        let escaped = br#""\u0073\u0033cret""#.to_vec();
+        assert_eq!(mask.json(escaped), br#""***""#, "however JSON writes it");
+    }
+
+    #[test]
+    fn a_number_that_is_a_secret_is_masked() {
+        let hidden = mask(&["12345678"]).json(b"{\"pin\":12345678,\"n\":1}".to_vec());
+        let expected = json!({"pin": "***", "n": 1});
+        assert_eq!(serde_json::from_slice::<Json>(&hidden).unwrap(), expected);
+    }
+
+    /// A file keeps its length, so that readers keep their places; a secret is found that comes in two parts, and
+    /// at any place of a long file.
+    #[tokio::test]
+    async fn a_file_is_masked_while_it_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout.log");
+        File::create(&path).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let work = async {
+            file.write_all(b"token: s3cr").unwrap();
+            sleep(3 * EVERY).await;
+            file.write_all(b"et-value, and more").unwrap();
+            while read().contains("s3cret-value") {
+                sleep(EVERY).await;
+            }
+            file.write_all(&vec![b'.'; 2 * CHUNK - 6]).unwrap();
+            file.write_all(b"s3cret-value.s3cret-value").unwrap();
+        };
+        mask(&["s3cret-value"]).over(&[&path, &dir.path().join("none")], work).await;
+        let text = read();
+        assert!(
+            text.starts_with("token: ************, and more...") && !text.contains("s3cret-value")
+        );
+        assert!(text.ends_with(".************.************"));
+        assert_eq!(text.len(), 29 + 2 * CHUNK - 6 + 25);
+    }
+}
