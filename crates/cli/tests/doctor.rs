@@ -254,7 +254,9 @@ fn what_is_away_is_found() {
 fn rights_that_are_too_wide_are_found() {
     let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/roles.conf");
     let roles = std::fs::read_to_string(roles).unwrap();
-    let roles = roles.replace("password: $TENURE_", "password: s3cret_");
+    let roles = roles
+        .replace("password: $TENURE_", "password: s3cret_")
+        .replace("user: $TENURE_", "user: nobody_");
     let mut set = Set::of(watched_nats(&roles).0, redis(&[]));
     let at = |user: &str, part: &str| {
         let secret = format!("s3cret_{}_PASSWORD", user.split('-').next().unwrap().to_uppercase());
@@ -307,7 +309,9 @@ fn rights_that_are_missing_are_found() {
     ];
     let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/roles.conf");
     let mut roles = std::fs::read_to_string(roles).unwrap();
-    roles = roles.replace("password: $TENURE_", "password: s3cret_");
+    roles = roles
+        .replace("password: $TENURE_", "password: s3cret_")
+        .replace("user: $TENURE_", "user: nobody_");
     for (right, _) in needed {
         assert!(roles.contains(right), "{right}");
         let less = if right.ends_with('\n') { "\"nothing\"]\n" } else { "\"nothing\"" };

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
-#[allow(dead_code)] // Other tests need more of it.
 mod support;
 
 use std::path::Path;

@@ -339,7 +339,7 @@ impl MacpPolicies {
             MacpPool::of_participant(it)
                 .is_some_and(|asked| self.pools.contains(&asked) && asked.participant() == *it)
         };
-        match participants.iter().find(|it| is_reserved(it) && !may(*it)) {
+        match participants.iter().find(|it| is_reserved(it) && !may(it)) {
             None => Ok(()),
             Some(other) => invalid(format!(
                 "participants: {other:?} is no pool that takes part in sessions here; --macp-pool names those"

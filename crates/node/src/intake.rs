@@ -86,6 +86,7 @@ impl WaitingMessages {
     }
 
     /// Puts a message behind those of its sender. Gives it back if the sender has too many.
+    #[allow(clippy::result_large_err)] // It is moved once, as it was on the way here.
     fn push(&mut self, message: Message) -> Result<(), Message> {
         let sender = sender_of(&message.subject);
         let is_full = self.of.get(&sender).is_some_and(|all| all.len() >= WAITING_OF_ONE);

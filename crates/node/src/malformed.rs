@@ -9,7 +9,7 @@ use async_nats::Client;
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Logs how many messages of each connection were skipped since the last look.
-pub(crate) async fn watch_malformed(connections: [(&'static str, Client); 4]) {
+pub(crate) async fn watch_malformed(connections: [(&'static str, Client); 5]) {
     let mut known = [0; 4];
     loop {
         tokio::time::sleep(LOOK).await;

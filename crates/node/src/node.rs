@@ -167,6 +167,7 @@ impl Node {
             ("control", gate.control.clone()),
             ("reports", gate.reports.clone()),
             ("intake", gate.intake.clone()),
+            ("lookups", gate.lookups.clone()),
             ("journal", log),
         ];
         let loops = [

@@ -48,7 +48,7 @@ pub struct RateSettings {
 impl Default for RateSettings {
     /// Several times what one principal needs to keep a node of two processors busy.
     fn default() -> Self {
-        Self { traffic: 64 << 20, creates: 50_000, reports: 5_000, report_bytes: 8 << 20 }
+        Self { traffic: 64 << 20, creates: 50_000, reports: 20_000, report_bytes: 8 << 20 }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::partition::{NoMessage, NodeActor, PartitionActor};
 use crate::pool::Worker;
 use crate::task::address::Address;
 use crate::task::open::unreadable;
-use crate::task::{ActorTask, Begin, Msg};
+use crate::task::{ActorTask, Begin, Msg, ReadFn};
 
 /// A running node.
 pub struct Scheduler<J: Journal, L: Leases> {

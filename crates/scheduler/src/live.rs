@@ -2,10 +2,10 @@
 //! is in memory at a time.
 //!
 //! Every live Task of a node that has an address counts. At a bound of its session a Task is not made, and no command
-//! adds to one ([`LiveTasks::admit_task`]); at a bound of the node new Tasks wait. A Task with which nothing happens need
-//! not be in memory: when more is there than may be, those that have rested longest are put away, and are read from
-//! their logs again when something happens to them (`task/stored.rs`). A Task is not read before there is place for it,
-//! so a node that takes over more than it can hold reads them one after another.
+//! adds to one ([`LiveTasks::admit_task`]); at a bound of the node new Tasks wait. A Task with which nothing happens
+//! need not be in memory: when more is there than may be, those that have rested longest are put away, and are read
+//! from their logs again when something happens to them (`task/stored.rs`). A Task is not read before there is place
+//! for it, so a node that takes over more than it can hold reads them one after another.
 
 use std::collections::HashMap;
 use std::sync::Arc;

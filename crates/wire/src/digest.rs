@@ -241,6 +241,11 @@ mod tests {
         }
     }
 
+    fn fact(then: Vec<Command>) -> KeepFact {
+        let payload = tenure_core::record::Value::inline("text/plain", *b"\xff\0");
+        KeepFact { key: "k".into(), kind: FactKind::MacpEnvelope, payload, then }
+    }
+
     fn create() -> CreateTask {
         CreateTask {
             acceptance: acceptance(),
@@ -254,6 +259,7 @@ mod tests {
             dispatch: Some(Policy::Auto),
             draft: Some(true),
             ext: Some(object()),
+            facts: vec![fact(vec![])],
             idempotency_key: Some("key".into()),
             job_id: Some("job".into()),
             labels: [("k".into(), "v".into())].into(),
@@ -339,12 +345,7 @@ mod tests {
             Command::BlockTask(why()),
             Command::ReopenTask(why()),
             Command::AppendTaskProgress(progress),
-            Command::TaskFact(KeepFact {
-                key: "k".into(),
-                kind: FactKind::MacpEnvelope,
-                payload: tenure_core::record::Value::inline("text/plain", *b"\xff\0"),
-                then: vec![Command::PauseTask(why())],
-            }),
+            Command::TaskFact(fact(vec![Command::PauseTask(why())])),
             Command::RetryTask(RetrySteps {
                 reason: reason_input(),
                 step_ids: Some(vec![step("write")]),

@@ -114,14 +114,15 @@ fn a_collector_that_is_away_is_reported_once_and_once_when_it_is_back() -> Resul
         let receiver = Receiver::start_at(Protocol::Http, address)?;
         until("it is back", PATIENCE, || Ok(said(cluster, "is back") > 0))?;
         client.create(&task("after", &[noop("a", &[])]))?;
-        receiver.wait("the trace of what came after", PATIENCE, |got| {
-            let of = |span: &tenure_tests::otlp::Span| span.get("tenure.task.id") == "after";
-            got.spans.iter().any(of)
+        let ids: Vec<_> = (0..20).map(|n| format!("t{n}")).chain(["after".into()]).collect();
+        let got = receiver.wait("the traces of before and after", PATIENCE, |got| {
+            let is_there = |id: &String| {
+                got.spans.iter().any(|span| span.get("tenure.task.id") == id.as_str())
+            };
+            ids.iter().all(is_there)
         })?;
-        let got = receiver.wait("what was dropped", PATIENCE, |got| {
-            got.total("tenure.telemetry.dropped", Some(("tenure.signal", "traces"))) > 0.0
-        })?;
-        println!("dropped: {}", got.total("tenure.telemetry.dropped", None));
+        let dropped = got.total("tenure.telemetry.dropped", Some(("tenure.signal", "traces")));
+        ensure!(dropped == 0.0, "{dropped} spans were dropped");
         ensure!(said(cluster, "does not take what it is sent") == 1);
         Ok(())
     })

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
-use tracing::{Event, Level, Metadata};
+use tracing::{Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
 /// How many lines a place may write at once: a node that starts says something of each of its partitions.
@@ -33,8 +33,21 @@ pub(crate) struct LineLimit(Arc<Mutex<HashMap<Identifier, PlaceLines>>>);
 /// The lines of one place.
 #[derive(Debug)]
 struct PlaceLines {
-    place: &'static Metadata<'static>,
+    target: String,
+    file: String,
+    line: u32,
     rate: LineRate,
+}
+
+impl PlaceLines {
+    fn of(place: &Metadata<'_>, now: Instant) -> Self {
+        Self {
+            target: place.target().to_owned(),
+            file: place.file().unwrap_or_default().to_owned(),
+            line: place.line().unwrap_or_default(),
+            rate: LineRate { left: AT_ONCE, at: now, left_out: 0 },
+        }
+    }
 }
 
 /// How many lines may be written, as it stood at a moment.
@@ -63,27 +76,25 @@ impl LineRate {
 }
 
 impl LineLimit {
-    fn admits(&self, place: &'static Metadata<'static>) -> bool {
-        if *place.level() > Level::INFO || place.target() == TARGET {
+    fn admits(&self, place: &Metadata<'_>) -> bool {
+        if !is_bounded(place) {
             return true;
         }
         let now = Instant::now();
-        let rate = LineRate { left: AT_ONCE, at: now, left_out: 0 };
         let mut all = self.0.lock();
-        all.entry(place.callsite()).or_insert(PlaceLines { place, rate }).rate.admit(now)
+        let lines = all.entry(place.callsite()).or_insert_with(|| PlaceLines::of(place, now));
+        lines.rate.admit(now)
     }
 
     /// Says how many lines were left out since it was said last.
     pub(crate) fn summarize(&self) {
         let taken = |lines: &mut PlaceLines| {
             let left_out = std::mem::take(&mut lines.rate.left_out);
-            (left_out > 0).then_some((lines.place, left_out))
+            (left_out > 0).then(|| (lines.target.clone(), lines.file.clone(), lines.line, left_out))
         };
         // Collected first: what is said here goes through this filter, too.
         let all: Vec<_> = self.0.lock().values_mut().filter_map(taken).collect();
-        for (place, more) in all {
-            let (file, line) = (place.file().unwrap_or_default(), place.line().unwrap_or_default());
-            let of = place.target();
+        for (of, file, line, more) in all {
             tracing::warn!(target: TARGET, more, of, "and more lines as {file}:{line} writes them, left out");
         }
     }
@@ -103,21 +114,27 @@ impl LineLimit {
 }
 
 impl<S> Filter<S> for LineLimit {
-    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        true
+    /// The library asks this once for each line. (It has `event_enabled`, too, but forgets to reset what it notes of a
+    /// line that no layer writes.)
+    fn enabled(&self, line: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.admits(line)
     }
 
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::always()
+    fn callsite_enabled(&self, place: &'static Metadata<'static>) -> Interest {
+        match is_bounded(place) {
+            true => Interest::sometimes(),
+            false => Interest::always(),
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::TRACE)
     }
+}
 
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        self.admits(event.metadata())
-    }
+/// Whether the lines of a place are bounded.
+fn is_bounded(place: &Metadata<'_>) -> bool {
+    place.is_event() && *place.level() <= Level::INFO && place.target() != TARGET
 }
 
 #[cfg(test)]

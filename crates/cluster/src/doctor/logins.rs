@@ -58,7 +58,7 @@ fn guess(user: &str, password: &str) -> Guess {
     match password.len() {
         0 => Guess::Empty,
         _ if is_known => Guess::Known,
-        ..LENGTH_MIN => Guess::Short,
+        1..LENGTH_MIN => Guess::Short,
         _ => Guess::Hard,
     }
 }

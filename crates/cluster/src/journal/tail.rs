@@ -228,7 +228,7 @@ impl<'a> StreamTail<'a> {
                 }
                 let is_asked_for =
                     |head: &CommitHead| self.only.is_none_or(|session| head.session_id == *session);
-                for (head, _) in frame.commits().filter(|(head, _)| is_asked_for(*head)) {
+                for (head, _) in frame.commits().filter(|(head, _)| is_asked_for(head)) {
                     let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
                     let key = TaskKey { session_id, task_id };
                     if head.first_seq > 1 {

@@ -15,6 +15,7 @@ pub mod due;
 pub mod edition;
 mod family;
 mod follow;
+mod growth;
 mod guard;
 mod input;
 mod inputs;
@@ -298,20 +299,6 @@ impl Command {
             Self::TaskFail(close) | Self::TaskCancel(close) => close.waits().is_some(),
             Self::DispatchWorker(dispatch) => dispatch.wait == Some(true),
             Self::CancelRun(_) => true,
-            _ => false,
-        }
-    }
-
-    /// Whether it adds to the Task, and is refused where there are too many bytes of Tasks (LIVE-01).
-    pub fn grows(&self) -> bool {
-        match self {
-            Self::TaskUpdate { .. }
-            | Self::DispatchWorker(_)
-            | Self::AppendTaskProgress(_)
-            | Self::TaskFact(_) => true,
-            Self::TaskUpdateStep(report) => {
-                matches!(report.status, None | Some(crate::status::StepStatus::Running))
-            }
             _ => false,
         }
     }

@@ -449,8 +449,8 @@ fn a_policys_heartbeat_is_the_lease_instead() {
     assert_eq!(t.task_status(), TaskStatus::Running);
 }
 
-/// LEASE-02: a policy that asks for a lease of a millisecond gets one of a second: its Step would otherwise be given out
-/// and lost some hundred times a second. The lease of the cluster itself may be shorter.
+/// LEASE-02: a policy that asks for a lease of a millisecond gets one of a second: its Step would otherwise be given
+/// out and lost some hundred times a second. The lease of the cluster itself may be shorter.
 #[test]
 fn no_policy_makes_a_lease_that_nobody_can_renew() {
     let limits = Limits { lease_ms: 400, ..Limits::default() };

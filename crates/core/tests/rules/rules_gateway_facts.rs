@@ -129,7 +129,7 @@ fn what_follows_from_a_fact_is_done_with_it() {
         Command::TaskComplete(Complete::default()),
     ]));
     assert_eq!(t.task.head().status, TaskStatus::Completed);
-    assert_eq!(t.events(), ["task_fact", "task_step_completed", "task_completed"]);
+    assert_eq!(t.events(), ["task_fact", "task_step_completed a", "task_completed"]);
     let before = t.task.head().clone();
     t.restart();
     assert_eq!(*t.task.head(), before);

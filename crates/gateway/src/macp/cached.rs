@@ -130,7 +130,7 @@ impl CachedSession {
         self.bytes.add(record.encoded_len());
         let is_done = record.carried_out;
         let place = self.read;
-        self.undone = (!is_done).then(|| UndoneRecord { place, record, effect });
+        self.undone = (!is_done).then_some(UndoneRecord { place, record, effect });
         Ok(())
     }
 

@@ -91,7 +91,7 @@ async fn join<B: Backend>(
     let taken = Arc::clone(shared);
     let handlers = Handlers::new().on(HANDLER, move |step| run(step, Arc::clone(&taken)))?;
     let names = Some(vec![HandlerName::new(HANDLER)?]);
-    let joined = shared.gateway.backend.join(&who, pool, Token::new(boot())?, names).await?;
+    let joined = shared.gateway.backend.join(&who, pool, Token::new(boot())?, names.into()).await?;
     let (port, deliveries) = joined;
     let most = NonZeroUsize::new(ERRANDS_MAX).unwrap_or(NonZeroUsize::MIN);
     Ok(WorkerPool::start(port, deliveries, handlers, Options::new(most)))

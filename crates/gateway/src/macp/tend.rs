@@ -31,10 +31,10 @@ pub(crate) async fn tend<B: Backend>(gateway: Arc<Gateway<B>>) {
     let mut look_at = Instant::now();
     loop {
         let opened = ServedSessions::open(Arc::clone(&gateway), Arc::clone(&settings)).await;
-        let Err(fault) = (match opened {
+        let Err(fault) = match opened {
             Ok(sessions) => sessions.tend_all(&mut look_at).await,
             Err(fault) => Err(fault),
-        });
+        };
         tracing::debug!(?fault, "sessions of MACP are looked after a little later");
         tokio::time::sleep(PAUSE).await;
     }

@@ -8,6 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tenure_gateway::a2a::Agents;
 use tenure_gateway::identity::Authenticator;
+use tenure_mcp::file::AgentsFile;
 use tenure_mcp::offers::OfferTable;
 use tenure_testkit::fuzz::{Corpus, InputForm, fuzz};
 
@@ -152,7 +153,8 @@ fn fuzz_files_of_agents() {
     let corpus = Corpus::new(InputForm::Bytes, corpus).with_tokens(&WORDS);
     fuzz("files of agents", &corpus, |bytes| {
         std::fs::write(&path, bytes).unwrap();
-        let agents = Agents::read(&path, &|_| Ok(template())).is_ok();
-        agents | OfferTable::read(&path, &|_| Ok(template())).is_ok()
+        let Ok(file) = AgentsFile::read(&path) else { return false };
+        let agents = Agents::read(&file, &|_| Ok(template())).is_ok();
+        agents | OfferTable::read(&file, &|_| Ok(template())).is_ok()
     });
 }

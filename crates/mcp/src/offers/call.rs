@@ -24,9 +24,10 @@ use super::resume::RequestState;
 use super::start::NewCall;
 use super::state::{CallState, requests, seed, shown};
 use super::tasks::{find, outcome, protocol_error, trouble};
-use super::tool::{OfferAnswers, OfferedTool, OfferedWork};
+use super::tool::{OfferAnswers, OfferedTool};
 use super::{CallWait, Offers, WAIT_SLACK};
 use crate::McpCaller;
+use crate::file::EntryWork;
 
 /// What a client names a call with, so that its repetition is the same call.
 const COMMAND_ID: &str = "dev.tenure/command_id";
@@ -164,8 +165,8 @@ impl<P: ClientPort> OfferCall<'_, P> {
     async fn begun_before(&self, task: &TaskId, input: &[u8]) -> Result<(), Rejection> {
         let view = load(&self.caller.client, task).await?;
         let step = match &self.tool.work {
-            OfferedWork::Handler { .. } => None,
-            OfferedWork::Template { input_to, .. } => Some(input_to),
+            EntryWork::Handler { .. } => None,
+            EntryWork::Template { input_to, .. } => Some(input_to),
         };
         let mut inputs =
             view.steps.iter().filter(|it| step.is_none_or(|id| it.spec.step_id == *id));

@@ -76,8 +76,8 @@ async fn a_call_that_takes_long_names_its_task() {
 async fn a_server_that_ends_names_the_task() {
     let house = House::open().await;
     let ending = CancellationToken::new();
-    let server = house.server("ann", Role::Orchestrator, LONG).ending_with(ending.clone());
-    let mut talk = Talk::begin(server, json!({})).await;
+    let server = house.server("ann", Role::Orchestrator, LONG);
+    let mut talk = Talk::begin_until(server, json!({}), ending.clone()).await;
     let mut params = call("act", "hold", "on");
     params["_meta"] = json!({"progressToken": 1});
     let id = talk.begin_request("tools/call", params).await;

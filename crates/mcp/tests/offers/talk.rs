@@ -31,17 +31,26 @@ pub(crate) struct Talk {
 impl Talk {
     /// A client of 2026-07-28, which says with each request what it can do.
     pub(crate) async fn begin(server: Server, capabilities: Json) -> Self {
+        Self::begin_until(server, capabilities, CancellationToken::new()).await
+    }
+
+    /// The same with a server that ends when `stop` is cancelled.
+    pub(crate) async fn begin_until(
+        server: Server,
+        capabilities: Json,
+        stop: CancellationToken,
+    ) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": capabilities,
         });
-        Self::connect(server, Some(meta))
+        Self::connect(server, Some(meta), stop)
     }
 
     /// A client of 2025-11-25, which says at the beginning what it can do.
     pub(crate) async fn older(server: Server, capabilities: Json) -> Self {
-        let mut talk = Self::connect(server, None);
+        let mut talk = Self::connect(server, None, CancellationToken::new());
         let client = json!({"name": "test", "version": "1"});
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": client,
@@ -51,11 +60,11 @@ impl Talk {
         talk
     }
 
-    fn connect(server: Server, meta: Option<Json>) -> Self {
+    fn connect(server: Server, meta: Option<Json>, stop: CancellationToken) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         tokio::spawn(async move {
             let (input, output) = split(theirs);
-            let _ = serve_streams(server, input, output, &CancellationToken::new()).await;
+            let _ = serve_streams(server, input, output, &stop).await;
         });
         let (read, write) = split(ours);
         let lines = BufReader::new(read).lines();

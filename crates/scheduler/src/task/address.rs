@@ -87,7 +87,7 @@ impl Address {
     pub(crate) fn nowhere() -> Self {
         let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
         let (key, place) = (TaskKey { session_id, task_id }, Mutex::new(ActorState::Over));
-        Self(Arc::new(Stay { key, place }))
+        Self(Arc::new(Stay { key, place, shared: SharedTask::default() }))
     }
 
     pub(crate) fn key(&self) -> &TaskKey {

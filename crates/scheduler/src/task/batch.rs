@@ -18,10 +18,9 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
-use crate::ask::{Decided, Envelope, HeldAnswer, TaskOrder, TaskRequest};
+use crate::ask::{Decided, HeldAnswer, TaskOrder, TaskRequest};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
-use crate::live::LiveShare;
 use crate::pool::{CreditPermit, Credits, Left, Msg as PoolMsg, Worker};
 
 impl Flight {
@@ -204,20 +203,6 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 HeldAnswer { result, waits, reply_to, caller, is_summarised, _permit: permit };
             flight.answers.push(held);
         }
-    }
-
-    /// LIVE-01: refuses a command that would add to the Task where there is too much of its session or of it. A
-    /// repetition adds nothing.
-    fn admit(&self, envelope: &Envelope, what: &TaskOrder) -> Result<(), Rejection> {
-        let (Life::Known(task), TaskOrder::Command(command)) = (&self.life, what) else {
-            return Ok(());
-        };
-        let is_repeated = || envelope.command_id().is_some_and(|id| task.remembers(id));
-        if !command.grows() || is_repeated() {
-            return Ok(());
-        }
-        let bytes = self.share.as_ref().map_or(0, LiveShare::bytes);
-        self.node.live.admit_growth(&self.key.session_id, bytes)
     }
 
     /// Decides a command of the scheduler itself. Answers whether it wrote anything.

@@ -4,21 +4,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::Task;
 use tenure_core::id::{Millis, TaskId};
+use tenure_core::{Rejection, Task};
 use tenure_ports::{Journal, Leases};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::{ActorTask, Life, Msg};
+use crate::ask::{Envelope, TaskOrder};
+use crate::live::LiveShare;
 use crate::node::NodeShared;
 
 /// The longest pause between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause after a look that found nothing, and the longest after several.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// The pause after a look that found nothing, and the longest after several: whoever waits for a place waits longer.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 
 /// How many Tasks are looked at before other work may run.
 const LOOKED_AT_ONCE: usize = 256;
@@ -141,6 +143,20 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
+    /// LIVE-01: refuses a command that would add to the Task where there is too much of its session or of it. A
+    /// repetition adds nothing.
+    pub(super) fn admit(&self, envelope: &Envelope, what: &TaskOrder) -> Result<(), Rejection> {
+        let (Life::Known(task), TaskOrder::Command(command)) = (&self.life, what) else {
+            return Ok(());
+        };
+        let is_repeated = || envelope.command_id().is_some_and(|id| task.remembers(id));
+        if !command.grows() || is_repeated() {
+            return Ok(());
+        }
+        let bytes = self.share.as_ref().map_or(0, LiveShare::bytes);
+        self.node.live.admit_growth(&self.key.session_id, bytes)
+    }
+
     /// Notes how long its log is, and that it is over where it is.
     pub(super) fn count_live(&mut self) {
         let Life::Known(task) = &self.life else { return };
@@ -171,6 +187,7 @@ fn needs_task(msg: &Msg) -> bool {
         | Msg::ParentCloses(_)
         | Msg::Adopt(_)
         | Msg::Read(_)
+        | Msg::Lend(_)
         | Msg::Asked(..)
         | Msg::Seen(..)
         | Msg::Silence

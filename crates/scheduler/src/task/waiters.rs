@@ -56,6 +56,7 @@ impl LateAnswers {
     ///
     /// # Errors
     /// The answer, if there is no place for it.
+    #[allow(clippy::result_large_err)] // It is moved once, as it was on the way here.
     pub(super) fn hold(
         &mut self,
         held: HeldAnswer,

@@ -55,6 +55,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
                 pulses[at] = (pulse, duration_ms);
             }
         }
+        node.renewed.note(&self.worker.id, leases.iter().map(|lease| lease.attempt_id));
         let (count, renew) = (leases.len(), node.leases.renew(leases));
         if let Err(error) = node.watch_leases(LeaseCall::Renew, count, renew).await {
             node.note_leases_failed(LeaseCall::Renew, &error);
@@ -63,7 +64,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     }
 
     /// What a Task says of Attempts; none if it cannot be asked. For a Task that has ended the
-    /// index answers, so that its log is not read: workers also renew what they have just reported.
+    /// index answers, so that its log is not read: workers also renew what they have just reported. A worker that does
+    /// not hold an Attempt is told the same of it in every case, which is nothing (PERM-16).
     async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
         let node = &self.scheduler.node;
         let address = node.directory.get(task);
@@ -71,7 +73,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             && let Ok(Some(entry)) = node.journal.entry(task).await
             && let Some(end) = entry.ended
         {
-            let lost = |_| (Pulse::Lost(nothing_held(end.status())), 0);
+            // Nobody but its holder learns that.
+            let is_its_own = |held: &Holding| node.renewed.is_of(&self.worker.id, held.attempt_id);
+            let lost = |held: &Holding| match is_its_own(held) {
+                true => (Pulse::Lost(nothing_held(end.status())), 0),
+                false => (Pulse::Unknown, 0),
+            };
             return Some(asked.iter().map(lost).collect());
         }
         let who = self.worker.id.clone();
@@ -81,17 +88,36 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             self.scheduler.note_seen(task, who.clone(), seen);
         }
         let now = node.clock.now();
-        let look =
-            move |task: &View<'_>| (judge(task, &who, &asked, now), unseen(task, &who, &asked));
-        let (judged, unseen) = match address {
-            Some(address) => address.shared().look(Some(node.journal.epoch(task)?), look).await?,
-            None => self.scheduler.read(task, look).await.ok()?,
+        let here = match address {
+            Some(address) => {
+                let epoch = node.journal.epoch(task)?;
+                address.shared().look(Some(epoch), |task| look(task, &who, &asked, now)).await
+            }
+            None => None,
+        };
+        let (judged, unseen) = match here {
+            Some(seen) => seen,
+            None => {
+                // The Task is not in memory, or cannot be read.
+                let look = move |task: &View<'_>| look(task, &who, &asked, now);
+                self.scheduler.read(task, look).await.ok()?
+            }
         };
         for input in unseen {
             node.signal(&self.worker.id, Delivery::Input(input.into()));
         }
         Some(judged)
     }
+}
+
+/// What a Task says to a heartbeat: of each Attempt, and what its holder has not seen.
+fn look(
+    task: &View<'_>,
+    who: &AgentId,
+    asked: &[Holding],
+    now: Millis,
+) -> (Vec<(Pulse, u64)>, Vec<LateInput>) {
+    (judge(task, who, asked, now), unseen(task, who, asked))
 }
 
 /// Judges by the durable state: whatever an append in flight may end, or ask for, has not happened,

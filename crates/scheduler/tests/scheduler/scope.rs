@@ -146,7 +146,10 @@ async fn a_heartbeat_tells_nobody_of_the_attempts_of_others() {
     cancel(&node, &ended).await.unwrap();
     node.wait_for_end(&ended).await.unwrap();
     let held = Holding::of(&claim);
-    assert!(matches!(&holder.heartbeat(&[held.clone()]).await[..], [Pulse::Renewed { .. }]));
+    assert!(matches!(
+        &holder.heartbeat(std::slice::from_ref(&held)).await[..],
+        [Pulse::Renewed { .. }]
+    ));
     let (thief, _) = join(&node, "thief");
     for task in [live.clone(), ended, key("nowhere")] {
         for attempt_id in [held.attempt_id, AttemptId(Uuid::from_u128(9))] {

@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::loops::To;
+use super::loops::AddressedExporter;
 use super::reach::CollectorAddress;
 use crate::settings::{ExportSettings, ExportTarget, Protocol};
 
@@ -50,9 +50,9 @@ pub(super) enum ExporterError {
 /// The exporters, by signal.
 #[derive(Debug)]
 pub(super) struct Exporters {
-    pub(super) traces: Option<To<SpanExporter>>,
-    pub(super) metrics: Option<To<MetricExporter>>,
-    pub(super) logs: Option<To<LogExporter>>,
+    pub(super) traces: Option<AddressedExporter<SpanExporter>>,
+    pub(super) metrics: Option<AddressedExporter<MetricExporter>>,
+    pub(super) logs: Option<AddressedExporter<LogExporter>>,
 }
 
 impl Exporters {
@@ -83,11 +83,11 @@ impl Exporters {
 fn one<T>(
     target: Option<&ExportTarget>,
     build: impl Fn(&ExportTarget) -> Result<T, ExporterError>,
-) -> Result<Option<To<T>>, ExporterError> {
+) -> Result<Option<AddressedExporter<T>>, ExporterError> {
     let Some(target) = target else { return Ok(None) };
     let port = if target.protocol == Protocol::Grpc { 4317 } else { 4318 };
     let address = CollectorAddress::of(&target.endpoint, port);
-    Ok(Some(To { exporter: build(target)?, address }))
+    Ok(Some(AddressedExporter { exporter: build(target)?, address }))
 }
 
 /// An exporter without TLS settings trusts no authority, so they are always given.

@@ -114,7 +114,7 @@ impl LoopShared {
 
 /// An exporter, and where it exports to.
 #[derive(Debug)]
-pub(super) struct To<E> {
+pub(super) struct AddressedExporter<E> {
     pub(super) exporter: E,
     pub(super) address: CollectorAddress,
 }
@@ -137,7 +137,11 @@ pub(super) struct TraceLoop {
 }
 
 impl TraceLoop {
-    pub(super) async fn run(mut self, to: Option<To<SpanExporter>>, mut line: LoopShared) {
+    pub(super) async fn run(
+        mut self,
+        to: Option<AddressedExporter<SpanExporter>>,
+        mut line: LoopShared,
+    ) {
         let Some(to) = to else { return };
         let scope = InstrumentationScope::builder(SCOPE).build();
         let (spans, asked, lost) = (Vec::new(), Vec::new(), self.lost);
@@ -175,7 +179,7 @@ impl TraceLoop {
 /// Spans that have not been sent yet.
 #[derive(Debug)]
 struct SpanBatch {
-    to: To<SpanExporter>,
+    to: AddressedExporter<SpanExporter>,
     line: LoopShared,
     spans: Vec<SpanData>,
     /// Those who asked when everything before their question has been sent: at the latest with
@@ -202,7 +206,7 @@ impl SpanBatch {
     async fn send(&mut self) {
         let spans = std::mem::take(&mut self.spans);
         if !spans.is_empty() {
-            let To { exporter, address } = &self.to;
+            let AddressedExporter { exporter, address } = &self.to;
             let export = || exporter.export(spans.clone());
             if !self.line.deliver(Signal::Traces, spans.len(), address, export).await {
                 self.lost.fetch_add(1, Ordering::AcqRel);
@@ -228,8 +232,12 @@ pub(super) struct LogLoop {
 }
 
 impl LogLoop {
-    pub(super) async fn run(mut self, to: Option<To<LogExporter>>, mut line: LoopShared) {
-        let Some(To { exporter: to, address }) = to else { return };
+    pub(super) async fn run(
+        mut self,
+        to: Option<AddressedExporter<LogExporter>>,
+        mut line: LoopShared,
+    ) {
+        let Some(AddressedExporter { exporter: to, address }) = to else { return };
         let mut batch: Vec<ScopedRecord> = Vec::new();
         let mut stops = false;
         loop {
@@ -285,10 +293,13 @@ pub(super) struct MetricLoop {
 /// Sends metrics at every interval, and when telemetry ends.
 pub(super) async fn metrics(
     from: Option<MetricLoop>,
-    to: Option<To<MetricExporter>>,
+    to: Option<AddressedExporter<MetricExporter>>,
     line: LoopShared,
 ) {
-    let (Some(from), Some(To { exporter: to, .. }), mut line) = (from, to, line) else { return };
+    let (Some(from), Some(AddressedExporter { exporter: to, .. }), mut line) = (from, to, line)
+    else {
+        return;
+    };
     let mut all = ResourceMetrics::default();
     loop {
         let stops = tokio::select! {

@@ -8,6 +8,8 @@
 //! `TENURE_FUZZ_SECONDS` says how long each target takes, and `TENURE_FUZZ_SEED` draws other inputs. Memory is counted
 //! only if the test has [`Meter`] as its allocator.
 
+#![allow(clippy::expect_used)] // This is test code that other crates share.
+
 mod meter;
 mod mutate;
 mod schema;

@@ -57,8 +57,8 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         at: None,
         tasks: None,
         counts: None,
-        waits: None,
         live: None,
+        waits: None,
         kept: None,
     };
     let counts =

@@ -72,7 +72,10 @@ pub(crate) const fn advice(code: Code) -> &'static str {
         }
         C::ValueTooLarge => "store it elsewhere, and give its address",
         C::StorageUnavailable => "repeat; see whether its disk is full, or its stream has a leader",
-        C::QuotaExceeded => "raise `--blob-quota`, or use another session",
+        C::QuotaExceeded => {
+            "complete or cancel Tasks, use another session, or raise the setting: `--blob-quota`, `--session-tasks`, \
+             `--session-bytes`"
+        }
         C::WorkerGone => "look on the machine of that worker: its files are still there",
         C::NotOwner => "repeat; clients do so by themselves",
         C::Unauthenticated => {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::{ServerLimits, ServerSettings};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::host::RunHost;
 use crate::cli::gateway::{HttpHost, SpokenHere};
@@ -22,14 +24,22 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// The socket of a run. Without one (the path may be too long for a socket, or the file system have none)
 /// commands are refused, because the directory is in use.
 #[derive(Debug)]
-pub(super) struct RunDoor(JoinHandle<Option<HttpHost>>);
+pub(super) struct RunDoor {
+    opened: JoinHandle<Option<HttpHost>>,
+    /// Dropping this keeps the socket closed that is not open yet.
+    closes: oneshot::Sender<()>,
+}
 
 impl RunDoor {
     /// Opens the socket of a data directory soon.
     pub(super) fn open(host: &RunHost) -> Self {
         let (scheduler, data) = (host.scheduler().clone(), host.data.clone());
-        Self(tokio::spawn(async move {
-            tokio::time::sleep(SOON).await;
+        let (closes, closed) = oneshot::channel::<()>();
+        let opened = tokio::spawn(async move {
+            // From here on nothing is cut off in the middle: a socket that is made is also removed.
+            if timeout(SOON, closed).await.is_ok() {
+                return None;
+            }
             let limits = ServerLimits {
                 connections_max: CONNECTIONS_MAX,
                 grace: LAST_ANSWERS,
@@ -45,13 +55,14 @@ impl RunDoor {
                     None
                 }
             }
-        }))
+        });
+        Self { opened, closes }
     }
 
     /// Closes the socket, when the last answers are sent.
     pub(super) async fn close(self) {
-        self.0.abort();
-        if let Ok(Some(opened)) = self.0.await {
+        drop(self.closes);
+        if let Ok(Some(opened)) = self.opened.await {
             opened.stop().await;
         }
     }

@@ -15,8 +15,8 @@ use tenure_wire::bus::subject::{ClusterName, Token};
 
 mod exposed;
 
-pub(crate) use self::exposed::ExposedSettings;
 use self::bounds::GivenBounds;
+pub(crate) use self::exposed::ExposedSettings;
 use super::http::NodeHttp;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::gateway::{GrpcArgs, HttpArgs};

@@ -88,7 +88,7 @@ pub(super) async fn answer(ctx: &StepContext, line: &[u8]) -> Result<Json, Rejec
         name if LOOKS.contains(&name) => {
             let look = read_look(ctx, name, input)?;
             let asked = match &look {
-                Look::TaskBoardSummary(input) => Some(input.clone()),
+                Look::TaskBoardSummary(input) => Some(*input),
                 _ => None,
             };
             match (ctx.look_at(&task, look).await?, asked) {

@@ -85,7 +85,8 @@ fn what_is_set_is_what_the_scheduler_gets() {
     assert_eq!((limits.cancel_wait_ms, limits.run_ttl_ms), (200, 5_000));
     assert_eq!((limits.steps_max, limits.board_tokens), (7, 300));
     assert!(toml::from_str::<GivenSettings>("bored_tokens = 1").is_err());
-    let bounds = read("session_bytes = 2000000\nlive_tasks = 9\nrate_creates = 8\nrate_report_bytes = 2048");
+    let bounds =
+        read("session_bytes = 2000000\nlive_tasks = 9\nrate_creates = 8\nrate_report_bytes = 2048");
     let bounds = bounds.unwrap();
     assert_eq!((bounds.scheduler.live.session_bytes, bounds.scheduler.live.tasks), (2_000_000, 9));
     assert_eq!((bounds.rates.creates, bounds.rates.report_bytes), (8, 2_048));
