@@ -254,8 +254,8 @@ impl JsonSchema for WorkerSessions {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "type": "array",
-            "description": "The sessions that a worker serves; [\"*\"]: all",
+            "type": ["array", "null"],
+            "description": "The sessions that a worker serves; [\"*\"], or nothing: all",
             "items": generator.subschema_for::<SessionPattern>(),
             "minItems": 1,
             "maxItems": SESSION_PATTERNS_MAX,
