@@ -10,7 +10,7 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// Logs how many messages of each connection were skipped since the last look.
 pub(crate) async fn watch_malformed(connections: [(&'static str, Client); 5]) {
-    let mut known = [0; 4];
+    let mut known = [0; 5];
     loop {
         tokio::time::sleep(LOOK).await;
         for ((connection, client), known) in connections.iter().zip(&mut known) {

@@ -1,7 +1,7 @@
 //! Heartbeats: what a Task says of Attempts whose holders renew their leases.
 //!
-//! A heartbeat looks at the durable state of the Task where it lies, and never waits for its actor. So no reader and no
-//! command of that Task can cost a worker its leases (LEASE-14).
+//! A heartbeat looks at the durable state of the Task where it lies, and waits for its actor only if the Task is not in
+//! memory. So no reader and no command of that Task can cost a worker its leases (LEASE-14).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
