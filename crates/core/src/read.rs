@@ -1,5 +1,6 @@
 //! [`View`]: the only way to read a Task from outside of this crate, at its last durable state.
 
+mod inputs;
 mod merged;
 
 use alloc::collections::{BTreeMap, BTreeSet};

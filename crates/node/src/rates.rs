@@ -26,8 +26,12 @@ const BURST_S: u64 = 2;
 const REFUSALS: u64 = 100;
 
 /// How many principals a node remembers with what they have sent lately. A principal more takes the place of those
-/// that have sent nothing for [`BURST_S`].
+/// that have sent nothing for [`BURST_S`]. If there are none, those for whom there is no place share the rate of one:
+/// they are served, take nothing from those that are remembered, and are no way around the rates.
 const PRINCIPALS_MAX: usize = 16_384;
+
+/// How often a node looks at all that it remembers for a place, at most: so a principal more costs no such look.
+const SWEPT_AFTER: Duration = Duration::from_secs(1);
 
 /// The shortest pause that a refusal asks for, and the longest.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(8));
@@ -114,9 +118,53 @@ struct PrincipalRates {
 #[derive(Debug)]
 pub(crate) struct RateTable {
     settings: RateSettings,
-    all: Mutex<HashMap<(Role, Token), PrincipalRates>>,
+    all: Mutex<Principals>,
     /// How many messages and reports were refused.
     refused: AtomicU64,
+}
+
+/// Principals, with what they have sent lately.
+#[derive(Debug, Default)]
+struct Principals {
+    known: HashMap<(Role, Token), PrincipalRates>,
+    /// What those have sent together for whom there was no place.
+    others: Option<PrincipalRates>,
+    /// When it was last looked for those that have sent nothing lately.
+    swept: Option<Instant>,
+    /// How many were looked at in all, which shows what it costs.
+    #[cfg(test)]
+    looked_at: usize,
+}
+
+impl Principals {
+    /// What is charged for a message of this principal, and whether it shares that with others.
+    fn of(
+        &mut self,
+        who: (Role, Token),
+        settings: &RateSettings,
+        now: Instant,
+    ) -> (&mut PrincipalRates, bool) {
+        let full = || PrincipalRates::full(settings, now);
+        let is_full = self.known.len() >= PRINCIPALS_MAX;
+        if is_full && !self.known.contains_key(&who) && !self.make_room(settings, now) {
+            return (self.others.get_or_insert_with(full), true);
+        }
+        (self.known.entry(who).or_insert_with(full), false)
+    }
+
+    /// Forgets those that have sent nothing lately, unless that was done just now. Answers whether there is a place.
+    fn make_room(&mut self, settings: &RateSettings, now: Instant) -> bool {
+        if self.swept.is_some_and(|at| now.saturating_duration_since(at) < SWEPT_AFTER) {
+            return false;
+        }
+        self.swept = Some(now);
+        #[cfg(test)]
+        {
+            self.looked_at += self.known.len();
+        }
+        self.known.retain(|_, sent| !sent.is_idle(settings, now));
+        self.known.len() < PRINCIPALS_MAX
+    }
 }
 
 /// Why something does not pass: how long until it does.
@@ -126,6 +174,8 @@ pub(crate) struct OverRate {
     option: &'static str,
     rate: u64,
     wait: Duration,
+    /// Whether the sender shares the rate with others.
+    is_shared: bool,
     /// Whether the sender is told.
     pub(crate) is_told: bool,
 }
@@ -201,11 +251,7 @@ impl RateTable {
         }
         let now = Instant::now();
         let mut all = self.all.lock();
-        let key = (role, who.clone());
-        if !all.contains_key(&key) && all.len() >= PRINCIPALS_MAX {
-            all.retain(|_, sent| !sent.is_idle(&self.settings, now));
-        }
-        let sent = all.entry(key).or_insert_with(|| PrincipalRates::full(&self.settings, now));
+        let (sent, is_shared) = all.of((role, who.clone()), &self.settings, now);
         let Err((what, option, rate, wait)) = take(sent, now) else { return Ok(()) };
         let is_told = sent.refusals.take(REFUSALS, 1, now).is_ok();
         drop(all);
@@ -220,7 +266,7 @@ impl RateTable {
             );
         }
         let wait = wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1);
-        Err(OverRate { what, option, rate, wait, is_told })
+        Err(OverRate { what, option, rate, wait, is_shared, is_told })
     }
 }
 
@@ -247,10 +293,16 @@ impl PrincipalRates {
 }
 
 impl From<OverRate> for Rejection {
-    fn from(OverRate { what, option, rate, wait, .. }: OverRate) -> Self {
+    fn from(OverRate { what, option, rate, wait, is_shared, .. }: OverRate) -> Self {
+        let who = match is_shared {
+            false => "this one has sent more",
+            true => {
+                "so many principals send at once that those that came last share the rate of one, and have sent more"
+            }
+        };
         let message = format!(
-            "a node takes {rate} {what} a second from one principal, and this one has sent more: repeat it later, send \
-             less, or have the nodes take more (--{option})"
+            "a node takes {rate} {what} a second from one principal, and {who}: repeat it later, send less, or have \
+             the nodes take more (--{option})"
         );
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let refused = Self::new(Code::Unavailable, message).of_kind(RejectionKind::Overloaded);
@@ -354,6 +406,29 @@ mod tests {
         }
         tokio::time::advance(Duration::from_secs(BURST_S)).await;
         rates.create(Role::Orchestrator, &name("another")).unwrap();
-        assert_eq!(rates.all.lock().len(), 1);
+        assert_eq!(rates.all.lock().known.len(), 1);
+    }
+
+    /// LIVE-03: while more principals send than a node remembers, those that are remembered have their rates, those
+    /// for whom there is no place share one, and a principal more costs no look at all the others.
+    #[tokio::test(start_paused = true)]
+    async fn principals_without_a_place_share_a_rate() {
+        let rates = RateTable::new(FEW);
+        for n in 0..PRINCIPALS_MAX {
+            assert_eq!(passed(&rates, &format!("p{n}"), 1), 1);
+        }
+        let others: usize = (0..20_000).map(|n| passed(&rates, &format!("q{n}"), 1)).sum();
+        assert_eq!(others, 20, "as many as pass of one");
+        let over = rates.create(Role::Orchestrator, &name("q1")).unwrap_err();
+        assert!(Rejection::from(over).message.contains("share the rate"), "{over:?}");
+        assert_eq!(passed(&rates, "p7", 100), 19, "who is remembered has what is left of its own");
+        let all = |rates: &RateTable| {
+            let all = rates.all.lock();
+            (all.known.len(), all.looked_at)
+        };
+        assert_eq!(all(&rates), (PRINCIPALS_MAX, PRINCIPALS_MAX), "one look at each");
+        tokio::time::advance(Duration::from_secs(BURST_S)).await;
+        assert_eq!((passed(&rates, "q1", 100), passed(&rates, "q2", 100)), (20, 20));
+        assert_eq!(all(&rates), (2, 2 * PRINCIPALS_MAX));
     }
 }

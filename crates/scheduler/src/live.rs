@@ -7,7 +7,8 @@
 //! from their logs again when something happens to them (`task/stored.rs`). A Task is not read before there is place
 //! for it, so a node that takes over more than it can hold reads them one after another.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -72,8 +73,8 @@ pub(crate) struct LiveTasks {
     all: TaskSums,
     sessions: Mutex<HashMap<SessionId, Arc<TaskSums>>>,
     memory: AtomicU64,
-    /// The bytes of the longest Task that has waited for a place since the last look.
-    wanted: AtomicU64,
+    /// How many bytes the Tasks need that wait for a place, and how many Tasks need so many.
+    wanted: Mutex<BTreeMap<u64, usize>>,
     unplaced: AtomicU64,
     /// Some are to be put away.
     pressed: Notify,
@@ -90,7 +91,7 @@ impl LiveTasks {
             all: TaskSums::default(),
             sessions: Mutex::default(),
             memory: AtomicU64::new(0),
-            wanted: AtomicU64::new(0),
+            wanted: Mutex::default(),
             unplaced: AtomicU64::new(0),
             pressed: Notify::new(),
             freed: Notify::new(),
@@ -210,6 +211,7 @@ impl LiveTasks {
     /// There is none for now; or none is large enough, in whichever way the others are put away.
     pub(crate) async fn place(self: &Arc<Self>, bytes: u64) -> Result<MemoryPlace, String> {
         let until = Instant::now() + WAITS_FOR_PLACE;
+        let mut waiter = None;
         loop {
             let freed = self.freed.notified();
             let held = match self.try_hold(bytes) {
@@ -219,7 +221,7 @@ impl LiveTasks {
                 }
                 Err(held) => held,
             };
-            self.wanted.fetch_max(bytes.saturating_add(TASK_BYTES), Ordering::Relaxed);
+            waiter.get_or_insert_with(|| PlaceWaiter::of(self, bytes.saturating_add(TASK_BYTES)));
             self.pressed.notify_one();
             if tokio::time::timeout_at(until, freed).await.is_err() {
                 self.unplaced.fetch_add(1, Ordering::Relaxed);
@@ -245,8 +247,34 @@ impl LiveTasks {
     /// memory where that is nearly full.
     pub(crate) fn surplus(&self) -> u64 {
         let (held, most) = (self.memory.load(Ordering::Relaxed), self.limits.memory);
-        let beside = most.saturating_sub(self.wanted.swap(0, Ordering::Relaxed));
+        let wanted = self.wanted.lock().last_key_value().map_or(0, |(bytes, _)| *bytes);
+        let beside = most.saturating_sub(wanted);
         if held <= beside.min(most / 4 * 3) { 0 } else { held - beside.min(most / 2).min(held) }
+    }
+}
+
+/// A Task that waits for a place in memory, until this is dropped: as long as it does, there is to be place for it.
+struct PlaceWaiter<'a> {
+    live: &'a LiveTasks,
+    bytes: u64,
+}
+
+impl<'a> PlaceWaiter<'a> {
+    fn of(live: &'a LiveTasks, bytes: u64) -> Self {
+        *live.wanted.lock().entry(bytes).or_default() += 1;
+        Self { live, bytes }
+    }
+}
+
+impl Drop for PlaceWaiter<'_> {
+    fn drop(&mut self) {
+        let mut wanted = self.live.wanted.lock();
+        if let Entry::Occupied(mut count) = wanted.entry(self.bytes) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 
@@ -437,8 +465,10 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert_eq!(live.surplus(), TASK_BYTES, "there is little, and not enough beside it");
+        assert_eq!(live.surplus(), TASK_BYTES, "nothing was put away, and it waits as before");
         drop(small);
         drop(large.await.unwrap().unwrap());
+        assert!(live.wanted.lock().is_empty(), "nobody waits");
         let whole = live.place(1 << 40).await.unwrap();
         assert_eq!(live.now().memory, (1 << 40) + TASK_BYTES);
         drop(whole);

@@ -152,15 +152,14 @@ impl Head {
 
 impl Task {
     /// Whether a replay of its log gives all that the owner's memory holds of it, so that the memory may let go of it.
+    /// No Attempt of such a Task is open, so nothing matters any more of what heartbeats said.
     pub fn is_all_in_log(&self) -> bool {
-        let Volatile { taken, gone, stopping, results, unacknowledged, input_seen, .. } =
-            &self.volatile;
+        let Volatile { taken, gone, stopping, results, unacknowledged, .. } = &self.volatile;
         let is_bare = taken.is_empty()
             && gone.is_empty()
             && stopping.is_empty()
             && results.is_empty()
-            && unacknowledged.is_empty()
-            && input_seen.is_empty();
+            && unacknowledged.is_empty();
         let head = &self.head;
         let head_shifts =
             [head.resumed_shift, head.drained_shift, head.required_done_shift, head.closing_shift];

@@ -111,6 +111,37 @@ fn a_heartbeat_counts_with_the_next_report() {
     assert!(unread(&t).is_empty(), "three, and no more than there are");
 }
 
+/// CTRL-12: a heartbeat is news once, and only of what its holder has not said before.
+#[test]
+fn a_heartbeat_is_news_once() {
+    let mut t = Fixture::auto("a");
+    let held = t.grant("ann", POOL).unwrap();
+    let is_news = |t: &Fixture, seen| t.task.durable().is_news_of_input(held.attempt_id, seen);
+    assert!(!is_news(&t, 0) && !is_news(&t, 9), "there is nothing to see");
+    add(&mut t, &["x", "y"]);
+    assert!(!is_news(&t, 0) && is_news(&t, 1));
+    t.task.note_input_seen(held.attempt_id, 1);
+    assert!(!is_news(&t, 1) && is_news(&t, 2));
+    report(&mut t, &held, StepStatus::Running, Some(2));
+    assert!(!is_news(&t, 2) && !is_news(&t, 9));
+    add(&mut t, &["z"]);
+    assert!(is_news(&t, 3));
+    report(&mut t, &held, StepStatus::Completed, None);
+    assert!(!is_news(&t, 3), "the Attempt has ended");
+}
+
+/// LIVE-02, CTRL-12: what a heartbeat has said keeps a Task in memory no longer than its Attempt is open.
+#[test]
+fn what_a_heartbeat_said_ends_with_its_attempt() {
+    let mut t = Fixture::auto("a b");
+    let held = t.grant("ann", POOL).unwrap();
+    add(&mut t, &["x"]);
+    t.task.note_input_seen(held.attempt_id, 1);
+    assert!(!t.task.is_all_in_log(), "an Attempt is open");
+    report(&mut t, &held, StepStatus::Completed, None);
+    assert!(t.task.is_all_in_log());
+}
+
 /// CTRL-12: under dispatch=manual, and in Tasks of rules 1, nothing is pushed; a Task of rules 1 lists nothing.
 #[test]
 fn only_automatic_tasks_of_rules_2_push() {

@@ -14,6 +14,7 @@ use tenure_macp::{
 };
 use tokio::sync::{Notify, broadcast};
 
+use super::marks::{SessionMark, SessionMarks};
 use super::now_ms;
 
 /// How many folds a gateway holds. One that is not held is read again.
@@ -38,6 +39,8 @@ pub(super) struct CachedSession {
     pub(super) through: u64,
     /// The version of the Task as far as is known; none: there is no Task.
     pub(super) version: Option<u64>,
+    /// Places of the log from which its messages can be told.
+    pub(super) marks: SessionMarks,
     /// Whether the Task is certainly at another version, or was never looked at. A session of which this does not hold
     /// may be behind, too, as other gateways write: then the Task does not take a record at this version.
     pub(super) is_behind: bool,
@@ -92,6 +95,7 @@ impl CachedSession {
             read: 0,
             through: 0,
             version: None,
+            marks: SessionMarks::default(),
             is_behind: true,
             undone: None,
             is_cut_off: false,
@@ -100,6 +104,13 @@ impl CachedSession {
             due: None,
             bytes: RecordBytes { own: 0, all },
         }
+    }
+
+    /// Notes that all records were read up to this version of the Task.
+    pub(super) fn note_version(&mut self, version: u64) {
+        (self.version, self.through) = (Some(version), version);
+        let ordinal = self.session.as_ref().map_or(0, MacpSession::ordinal);
+        self.marks.note(SessionMark { ordinal, place: version });
     }
 
     /// The message as the session takes it as far as this gateway has read, unless it is certain that there is more.

@@ -25,6 +25,7 @@ mod effects;
 mod errands;
 mod facts;
 mod lists;
+mod marks;
 mod policies;
 mod pools;
 mod serve;

@@ -18,6 +18,7 @@ use tenure_wire::bus::subject::Token;
 use super::cached::CachedSession;
 use super::caller::MacpCaller;
 use super::effects::is_final;
+use super::marks::SessionMark;
 use super::status::{MacpFault, MacpResult};
 use super::{MacpSettings, effects, facts, now_ms};
 use crate::identity::{Allowed, Identity};
@@ -164,6 +165,20 @@ impl<B: Backend> ServedSessions<B> {
         Err(MacpRefusal::new(MacpCode::Forbidden, message).into())
     }
 
+    /// The place of the log behind which all messages of a session are but the first `after`, as far as it is known.
+    ///
+    /// # Errors
+    /// There is no such session.
+    pub(super) async fn mark_before(
+        &self,
+        session_id: &str,
+        after: u64,
+    ) -> MacpResult<SessionMark> {
+        let known = self.known(session_id)?;
+        let kept = known.lock().await;
+        Ok(kept.marks.before(after))
+    }
+
     /// The session as it stands, if there is one.
     ///
     /// # Errors
@@ -238,7 +253,7 @@ impl<B: Backend> ServedSessions<B> {
                 kept.through = place;
             }
             if !page.more {
-                (kept.version, kept.through) = (Some(page.version), page.version);
+                kept.note_version(page.version);
                 kept.is_behind = false;
                 self.gateway.macp.note_due(kept);
                 return Ok(());
@@ -302,7 +317,7 @@ impl<B: Backend> ServedSessions<B> {
         version: u64,
     ) -> MacpResult<()> {
         kept.take(record)?;
-        (kept.version, kept.through) = (Some(version), version);
+        kept.note_version(version);
         self.gateway.macp.note_due(kept);
         Ok(())
     }

@@ -21,12 +21,13 @@ use tenure_macp::pb::{
 };
 use tenure_macp::{
     MacpCode, MacpKind, MacpRefusal, MacpRuntime, MacpSteer, bind_sender, check_ambient,
-    check_shape, refuse, task_mode,
+    check_shape, is_session_id, refuse, task_mode,
 };
 use tonic::codegen::BoxStream;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::caller::MacpCaller;
+use super::marks::SessionMark;
 use super::serve::ServedSessions;
 use super::status::{MacpFault, MacpResult, to_status};
 use super::{MacpSettings, now_ms};
@@ -52,6 +53,16 @@ impl<B: Backend> ServiceShared<B> {
     /// The way to the sessions.
     pub(super) async fn sessions(&self) -> MacpResult<ServedSessions<B>> {
         ServedSessions::open(Arc::clone(&self.gateway), Arc::clone(&self.settings)).await
+    }
+
+    /// The last place that is known of the log of a session: what is accepted from now on comes behind it.
+    pub(super) async fn newest_mark(&self, session_id: &str) -> SessionMark {
+        if !is_session_id(session_id) {
+            return SessionMark::default();
+        }
+        let known = self.gateway.macp.of(&self.settings.session, session_id);
+        let kept = known.lock().await;
+        kept.marks.newest()
     }
 
     /// The caller of a request.

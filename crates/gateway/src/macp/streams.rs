@@ -13,6 +13,7 @@ use tonic::{Code as GrpcCode, Status, Streaming};
 
 use super::caller::MacpCaller;
 use super::facts;
+use super::marks::SessionMark;
 use super::serve::{ServedSessions, not_found};
 use super::service::ServiceShared;
 use super::status::{MacpFault, MacpResult, to_status, with_code};
@@ -130,7 +131,9 @@ impl<B: Backend> SessionStream<B> {
         let sessions = self.service.sessions().await?;
         match sessions.readable(&id, &self.caller).await {
             Ok(_) => {
-                self.followed = Some(FollowedSession::behind(sessions, &id, after)?);
+                let mark = sessions.mark_before(&id, after).await?;
+                let followed = FollowedSession::from(sessions, &id, mark);
+                self.followed = Some(FollowedSession { after, ..followed });
                 Ok(None)
             }
             Err(MacpFault::Refused(refusal)) if refusal.code == MacpCode::Forbidden => {
@@ -146,12 +149,17 @@ impl<B: Backend> SessionStream<B> {
         if !id.is_empty() {
             self.bind(&id)?;
         }
+        let mut mark = SessionMark::default();
+        if self.followed.is_none() {
+            mark = self.service.newest_mark(&id).await; // The message comes behind it.
+        }
         let taken = self.service.take(&mut envelope, Ok(self.caller.clone())).await;
         let refusal = match taken {
             Ok(_) if id.is_empty() => return Ok(None),
             Ok(ack) => {
                 if self.followed.is_none() {
-                    self.follow(&id, &envelope.message_id, ack.duplicate).await?;
+                    let from = (!ack.duplicate).then_some(envelope.message_id);
+                    self.follow(&id, from, mark).await?;
                 }
                 return Ok(None);
             }
@@ -167,15 +175,26 @@ impl<B: Backend> SessionStream<B> {
         Ok(Some(Told::Error(refusal.error(&id, &envelope.message_id))))
     }
 
-    /// Follows the session from the message on that was just accepted, or from now on.
-    async fn follow(&mut self, id: &str, message: &str, is_old: bool) -> Result<(), Status> {
+    /// Follows the session from the message on that was just accepted behind this place, or from now on.
+    async fn follow(
+        &mut self,
+        id: &str,
+        message: Option<String>,
+        behind: SessionMark,
+    ) -> Result<(), Status> {
         let sessions = self.service.sessions().await?;
-        let session = sessions.shown(id).await?.ok_or_else(|| to_status(&not_found(id)))?;
-        let mut followed = FollowedSession::behind(sessions, id, 0)?;
-        match is_old {
-            true => followed.after = session.ordinal(),
-            false => followed.from = Some(message.to_owned()),
-        }
+        let followed = match message {
+            Some(message) => {
+                let followed = FollowedSession::from(sessions, id, behind);
+                FollowedSession { from: Some(message), ..followed }
+            }
+            None => {
+                let session = sessions.shown(id).await?;
+                let after = session.ok_or_else(|| to_status(&not_found(id)))?.ordinal();
+                let mark = sessions.mark_before(id, after).await?;
+                FollowedSession { after, ..FollowedSession::from(sessions, id, mark) }
+            }
+        };
         self.followed = Some(followed);
         Ok(())
     }
@@ -239,21 +258,21 @@ struct FollowedSession<B: Backend> {
 }
 
 impl<B: Backend> FollowedSession<B> {
-    fn behind(sessions: ServedSessions<B>, id: &str, after: u64) -> Result<Self, Status> {
+    /// All messages behind a place.
+    fn from(sessions: ServedSessions<B>, id: &str, mark: SessionMark) -> Self {
         let task = super::cached::task_of(&sessions.settings.session, id);
-        let commits = sessions.client.watch_live(&task, 0).boxed();
-        let read = std::collections::VecDeque::new();
-        Ok(Self {
+        let commits = sessions.client.watch_live(&task, mark.place).boxed();
+        Self {
             sessions,
             task,
             commits,
-            read,
-            ordinal: 0,
-            after,
+            read: std::collections::VecDeque::new(),
+            ordinal: mark.ordinal,
+            after: 0,
             from: None,
             taken: None,
             last: None,
-        })
+        }
     }
 
     /// The next message; none behind the last one that is to be told. After the last one of a session this waits for

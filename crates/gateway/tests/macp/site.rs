@@ -18,7 +18,7 @@ use tenure_macp::MacpPolicies;
 use tenure_ports::bus::Delivery;
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
-use tenure_testkit::{MemoryBlobs, MemoryJournal};
+use tenure_testkit::{Faulty, MemoryBlobs, MemoryJournal};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -29,10 +29,10 @@ use crate::agent::{Agent, SOON, Wire};
 pub(crate) const SESSION: &str = "agents";
 
 /// A client in this process.
-pub(crate) type LocalClient = Client<ClientLink<MemoryJournal, MemoryLeases>>;
+pub(crate) type LocalClient = Client<ClientLink<Faulty<MemoryJournal>, MemoryLeases>>;
 
 /// A worker in this process.
-pub(crate) type LocalWorker = WorkerLink<MemoryJournal, MemoryLeases>;
+pub(crate) type LocalWorker = WorkerLink<Faulty<MemoryJournal>, MemoryLeases>;
 
 /// The policies of all gateways.
 const POLICIES: &str = r#"[
@@ -44,7 +44,7 @@ const POLICIES: &str = r#"[
 
 /// A scheduler, and the files of the gateways before it.
 pub(crate) struct Site {
-    scheduler: Scheduler<MemoryJournal, MemoryLeases>,
+    scheduler: Scheduler<Faulty<MemoryJournal>, MemoryLeases>,
     files: TempDir,
 }
 
@@ -102,6 +102,11 @@ impl Site {
     /// Somebody who steers Tasks beside the sessions.
     pub(crate) fn client(&self) -> LocalClient {
         self.client_in(SESSION)
+    }
+
+    /// How many commits were read from the logs.
+    pub(crate) fn commits_read(&self) -> u64 {
+        self.scheduler.journal().commits_read()
     }
 
     /// Waits until the Task of a session is cancelled.

@@ -41,6 +41,38 @@ async fn a_late_reader_gets_everything() {
     }
 }
 
+/// MACP-15: a stream reads no more of a log than it tells, however long the session is: one that begins behind a place,
+/// and one that begins with a message of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_reads_what_it_tells() {
+    let site = Site::open().await;
+    let gateway = site.gateway().await;
+    let (planner, ann) = (gateway.agent("planner").await, gateway.agent("ann").await);
+    let session = planner.starts(start(&["ann"])).await;
+    planner.says(&session, "TaskRequest", &request("ann")).await;
+    ann.says(&session, "TaskAccept", &accept()).await;
+    for _ in 0..40 {
+        ann.says(&session, "TaskUpdate", &update(0.5)).await;
+    }
+    let before = site.commits_read();
+    let mut all = planner.follows(&session, 0).await;
+    assert_eq!(all.kinds(4).await, ["SessionStart", "TaskRequest", "TaskAccept", "TaskUpdate"]);
+    all.kinds(39).await;
+    let whole = site.commits_read() - before;
+    assert!(whole >= 43, "{whole} commits");
+    let before = site.commits_read();
+    let mut late = planner.follows(&session, 42).await;
+    assert_eq!(late.kinds(1).await, ["TaskUpdate"]);
+    let mut own = ann.stream().await.unwrap();
+    own.send(ann.envelope(&session, "TaskComplete", &complete(b"1")));
+    assert_eq!(own.kinds(1).await, ["TaskComplete"], "what was before is not told");
+    for stream in [&mut all, &mut late] {
+        assert_eq!(stream.kinds(1).await, ["TaskComplete"]);
+    }
+    let read = site.commits_read() - before;
+    assert!(read < whole / 2, "{read} commits, of {whole}");
+}
+
 /// Streams of sessions that are unknown end with the status for which clients wait; one who may not read learns so
 /// inline.
 #[tokio::test(flavor = "multi_thread")]

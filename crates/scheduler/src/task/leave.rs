@@ -1,4 +1,5 @@
-//! Leaving a Task to another node, and making sure of leases after a change of owners.
+//! The end of a Task's stay on this node: it is left to another node, or is over. And making sure of leases after a
+//! change of owners.
 
 use tenure_core::Rejection;
 use tenure_core::task::Waits;
@@ -8,6 +9,7 @@ use tenure_ports::{Journal, Leases};
 use super::address::Address;
 use super::{ActorTask, Begin, Life, Waiting};
 use crate::node::not_owner;
+use crate::pool::{Left, Msg as PoolMsg};
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Ends the Task's stay once it has no append in flight. Callers that wait are told to ask the
@@ -17,6 +19,14 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     pub(crate) fn leave_epoch(&mut self, myself: &Address, of: Option<u64>) {
         if of.is_none_or(|epoch| epoch >= self.epoch) {
             self.leave(myself);
+        }
+    }
+
+    /// Has pools take back what they were sent of a Task that is not in memory.
+    fn withdraw(&mut self, myself: &Address) {
+        for pool in std::mem::take(&mut self.offered) {
+            let nothing = Left::nothing(myself);
+            self.node.tell_pool(&pool, PoolMsg::Ready(self.key.clone(), nothing));
         }
     }
 
@@ -44,6 +54,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.held.clear();
         self.pauses = true;
         self.offer(myself);
+        self.withdraw(myself);
         self.life = Life::New;
         self.share = None;
         self.pools.clear();
@@ -59,6 +70,47 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if self.node.journal.epoch(&self.key).is_some_and(|epoch| epoch != self.epoch) {
             let _ = self.node.task(&self.key, Begin::Open); // The node may be stopping.
         }
+    }
+
+    /// Whether the Task needs no actor now: the next message gets it one.
+    pub(super) fn may_rest(&self) -> bool {
+        let is_known = self.is_shared || matches!(self.life, Life::Known(_) | Life::Stored(_));
+        is_known && self.flight.is_none() && self.waiting.is_empty()
+    }
+
+    /// Ends the stay of a Task that was left, or that is over and has no unread message. Answers
+    /// whether the stay has ended. Callers that waited for the end of the Task or of its Runs are
+    /// answered by then.
+    pub(super) fn retire(&mut self, myself: &Address) -> bool {
+        if self.is_left {
+            myself.close();
+            return true;
+        }
+        let idle = self.flight.is_none() && self.waiting.is_empty();
+        let over = match &self.life {
+            _ if self.is_shared => false, // If it were over, the actor would have taken it.
+            Life::Known(task) => task.is_terminal(),
+            Life::Stored(_) => false,
+            Life::Unreadable(_) | Life::New => !self.pauses,
+        };
+        let ends = idle && over && myself.end();
+        if ends {
+            self.pools.clear();
+            self.withdraw(myself);
+            self.answer_late([]); // Those that are left, where the log cannot be read, or is elsewhere.
+            if let (Some(bytes), Life::Known(_)) = (self.ended_bytes, &self.life)
+                && let Life::Known(task) = std::mem::replace(&mut self.life, Life::New)
+            {
+                let version = task.version();
+                self.node.ended.put(self.key.clone(), task, version, bytes);
+            }
+            self.node.directory.remove(&self.key, myself);
+            self.node.journal.release(&self.key);
+            if let Some((_, timer)) = self.timer.take() {
+                timer.abort();
+            }
+        }
+        ends
     }
 
     /// Makes sure that every open Attempt has a lease (LEASE-15).

@@ -198,6 +198,9 @@ pub(crate) struct ActorTask<J, L> {
     /// does not change.
     holds_edition_2: bool,
     life: Life,
+    /// Its parent is watched, its leases were made sure of, and all else was done that is done once when a Task is made
+    /// or read: if it is read again, that is not repeated.
+    is_open: bool,
     /// Whether the Task is where readers find it, and not in `life`.
     is_shared: bool,
     waiting: VecDeque<Waiting>,
@@ -292,6 +295,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             pools: PoolsOfTask::none(&node.pool_names, key.session_id.clone()),
             key,
             life: Life::New,
+            is_open: false,
             is_shared: false,
             waiting: VecDeque::new(),
             flush_is_due: false,
@@ -384,8 +388,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.is_shared = true;
             }
             life => {
+                match &life {
+                    Life::Stored(_) => myself.shared().store(),
+                    _ => myself.shared().empty(),
+                }
                 self.life = life;
-                myself.shared().empty();
             }
         }
     }
@@ -399,8 +406,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Life::Known(task) if task.is_terminal() && self.flight.is_none() => {
                 let _ = watcher.send(()); // The watcher may have gone.
             }
-            Life::Unreadable(_) => {}
-            Life::New | Life::Known(_) | Life::Stored(_) => {
+            // Who watches asks again, and is told why the Task cannot be read.
+            Life::Unreadable(_) if !self.pauses => {}
+            Life::New | Life::Known(_) | Life::Stored(_) | Life::Unreadable(_) => {
                 self.watchers.push((watcher, self.node.waiters.one()))
             }
         }
@@ -454,45 +462,5 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if let Life::Known(task) = &mut self.life {
             task.spare_steps_until(until.max(self.spared_until).saturating_add(self.lead));
         }
-    }
-
-    /// Whether the Task needs no actor now: the next message gets it one.
-    fn may_rest(&self) -> bool {
-        let is_known = self.is_shared || matches!(self.life, Life::Known(_) | Life::Stored(_));
-        is_known && self.flight.is_none() && self.waiting.is_empty()
-    }
-
-    /// Ends the stay of a Task that was left, or that is over and has no unread message. Answers
-    /// whether the stay has ended. Callers that waited for the end of the Task or of its Runs have
-    /// been answered by then.
-    fn retire(&mut self, myself: &Address) -> bool {
-        if self.is_left {
-            myself.close();
-            return true;
-        }
-        let idle = self.flight.is_none() && self.waiting.is_empty();
-        let over = match &self.life {
-            _ if self.is_shared => false, // If it were over, the actor would have taken it.
-            Life::Known(task) => task.is_terminal(),
-            Life::Stored(_) => false,
-            Life::Unreadable(_) | Life::New => !self.pauses,
-        };
-        let ends = idle && over && myself.end();
-        if ends {
-            self.pools.clear();
-            debug_assert!(self.late.is_empty(), "a task is over, and somebody waits for that");
-            if let (Some(bytes), Life::Known(_)) = (self.ended_bytes, &self.life)
-                && let Life::Known(task) = std::mem::replace(&mut self.life, Life::New)
-            {
-                let version = task.version();
-                self.node.ended.put(self.key.clone(), task, version, bytes);
-            }
-            self.node.directory.remove(&self.key, myself);
-            self.node.journal.release(&self.key);
-            if let Some((_, timer)) = self.timer.take() {
-                timer.abort();
-            }
-        }
-        ends
     }
 }

@@ -38,6 +38,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if task.is_terminal() {
             return;
         }
+        self.is_open = true;
         self.pools.add(task.pools());
         if let Some(observer) = &self.node.config.observer {
             observer.opened(task);
@@ -66,6 +67,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     /// Reads the log, once there is a place in memory for the Task, and changes nothing else.
     pub(super) async fn read_log(&mut self, myself: &Address) {
+        myself.shared().note_away(); // Heartbeats wait for it there, and not in the mailbox (LEASE-14).
         let ended = self.node.journal.ended(&self.key).await;
         self.ended_bytes = ended.as_ref().map(|ended| ended.bytes);
         if let Some(ended) = ended

@@ -125,7 +125,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     pub(super) async fn try_again(&mut self, myself: &Address) {
         self.pauses = false;
         if let Life::Unreadable(_) = self.life {
-            return self.open(myself).await;
+            if !self.is_open {
+                return self.open(myself).await;
+            }
+            self.read_log(myself).await;
+            let Life::Known(_) = self.life else { return };
+            self.answer_late(self.late.runs()); // What they wait for may be in the log.
         }
         let undone = std::mem::take(&mut self.undone);
         self.waiting.extend(undone.into_iter().map(|(ids, why)| Waiting::Expired(ids, why)));
@@ -138,6 +143,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     fn settle(&mut self, myself: &Address, mut flight: Flight, leased: bool) {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
+        if flight.creates {
+            myself.shared().note_away(); // So the first heartbeat waits for it, and not in the mailbox (LEASE-14).
+            self.is_open = true;
+        }
         self.node.publish_all(&self.key, task, &flight.commits);
         flight.told.drain(..).for_each(|event| self.node.tell(|| Some(event)));
         self.node.note_expired(&flight.commits, &mut self.over);
@@ -342,7 +351,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         is_summarised: bool,
     ) -> Result<WriteAnswer, Rejection> {
         let decided = result?;
-        let Life::Known(task) = &self.life else { return Err(ambiguous()) };
+        let task = match &self.life {
+            Life::Known(task) => task,
+            Life::Unreadable(why) => return Err(unread(why)),
+            Life::New | Life::Stored(_) => return Err(ambiguous()),
+        };
         let view = task.durable();
         let now = self.node.clock.now();
         let summary = is_summarised.then(|| {
@@ -354,10 +367,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         Ok(WriteAnswer::of(&view, caller, decided, summary, now))
     }
 
+    /// Whether what somebody waits for has happened, or nobody here will know. While the Task is to be read again,
+    /// they wait on.
     fn has_happened(&self, wait: Wait) -> bool {
         let task = match &self.life {
             Life::Known(task) => task,
             Life::Stored(_) => return false,
+            Life::Unreadable(_) if self.pauses => return false,
             Life::New | Life::Unreadable(_) => return true,
         };
         match wait {
@@ -377,8 +393,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             }
         }
         if !self.watchers.is_empty() && self.has_happened(Wait::TaskEnd) {
+            let has_ended = matches!(self.life, Life::Known(_));
             for (watcher, _) in std::mem::take(&mut self.watchers) {
-                let _ = watcher.send(());
+                if has_ended {
+                    let _ = watcher.send(()); // The watcher may have gone. Whoever is told nothing asks again.
+                }
             }
         }
     }
@@ -457,6 +476,11 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
             | AppendError::Fenced { .. },
         ) => None,
     }
+}
+
+/// The command is in the log, and what it began cannot be told, as the log cannot be read now.
+fn unread(why: &Rejection) -> Rejection {
+    Rejection::in_doubt(format!("the command stands; repeat it with the same id: {}", why.message))
 }
 
 /// WAL-09: the next owner will find whether it was written.

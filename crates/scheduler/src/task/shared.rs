@@ -40,6 +40,8 @@ enum SharedState {
     Away,
     /// The Task is here. Its owner put it here in this epoch.
     Here(Box<Task>, u64),
+    /// Its log has all of it: nobody holds an Attempt, and the first message that concerns it has it read.
+    Stored,
     /// There is no durable Task, it cannot be read, or it has left this address.
     Nothing,
 }
@@ -49,6 +51,7 @@ impl fmt::Debug for SharedState {
         f.write_str(match self {
             Self::Away => "Away",
             Self::Here(..) => "Here",
+            Self::Stored => "Stored",
             Self::Nothing => "Nothing",
         })
     }
@@ -65,6 +68,25 @@ impl SharedTask {
     pub(super) fn empty(&self) {
         *self.place.write() = SharedState::Nothing;
         self.back.notify_waiters();
+    }
+
+    /// Notes that the Task was put away.
+    pub(super) fn store(&self) {
+        *self.place.write() = SharedState::Stored;
+        self.back.notify_waiters();
+    }
+
+    /// Notes that the actor reads the Task from its log, or has made it: whoever looks for it here waits for the actor.
+    pub(super) fn note_away(&self) {
+        let mut place = self.place.write();
+        if let SharedState::Stored | SharedState::Nothing = *place {
+            *place = SharedState::Away;
+        }
+    }
+
+    /// Whether the Task was put away, and nothing has had it read since.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(&*self.place.read(), SharedState::Stored)
     }
 
     /// Takes the Task out, once all readers have read it. None if it is not here.
@@ -163,7 +185,7 @@ impl SharedTask {
         let place = self.place.read();
         let seen = match &*place {
             SharedState::Away => return None,
-            SharedState::Nothing => None,
+            SharedState::Stored | SharedState::Nothing => None,
             SharedState::Here(_, of) if epoch.is_some_and(|epoch| epoch != *of) => None,
             SharedState::Here(task, _) => look.take().map(|look| look(&task.durable())),
         };

@@ -172,10 +172,14 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 }
 
+#[cfg(test)]
+mod tests;
+
 /// Whether a message concerns the Task itself.
 fn needs_task(msg: &Msg) -> bool {
     match msg {
         Msg::AskParent | Msg::Later | Msg::Leave(_) | Msg::Raise | Msg::Ensure => false,
+        Msg::Seen(..) => false, // No Attempt of such a Task is open.
         Msg::Ask(_)
         | Msg::Credits(_)
         | Msg::Unacknowledged(_)
@@ -189,7 +193,6 @@ fn needs_task(msg: &Msg) -> bool {
         | Msg::Read(_)
         | Msg::Lend(_)
         | Msg::Asked(..)
-        | Msg::Seen(..)
         | Msg::Silence
         | Msg::WaitForEnd(_) => true,
     }

@@ -1,12 +1,14 @@
 //! Heartbeats: what a Task says of Attempts whose holders renew their leases.
 //!
 //! A heartbeat looks at the durable state of the Task where it lies, and waits for its actor only if the Task is not in
-//! memory. So no reader and no command of that Task can cost a worker its leases (LEASE-14).
+//! memory. So no reader and no command of that Task can cost a worker its leases (LEASE-14). A worker that holds
+//! nothing in a Task that was put away does not have it read, and only what is news to a Task wakes its actor.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
+use tenure_core::Code;
 use tenure_core::command::run_end::nothing_held;
 use tenure_core::id::{AgentId, Millis};
 use tenure_core::view::View;
@@ -69,24 +71,24 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
         let node = &self.scheduler.node;
         let address = node.directory.get(task);
+        let is_its_own = |held: &Holding| node.renewed.is_of(&self.worker.id, held.attempt_id);
         if address.is_none()
             && let Ok(Some(entry)) = node.journal.entry(task).await
             && let Some(end) = entry.ended
         {
             // Nobody but its holder learns that.
-            let is_its_own = |held: &Holding| node.renewed.is_of(&self.worker.id, held.attempt_id);
             let lost = |held: &Holding| match is_its_own(held) {
                 true => (Pulse::Lost(nothing_held(end.status())), 0),
                 false => (Pulse::Unknown, 0),
             };
             return Some(asked.iter().map(lost).collect());
         }
-        let who = self.worker.id.clone();
-        let seen: Vec<Holding> =
-            asked.iter().filter(|held| held.input_seen.is_some()).cloned().collect();
-        if !seen.is_empty() {
-            self.scheduler.note_seen(task, who.clone(), seen);
+        // Nobody holds an Attempt of a Task that was put away, and only who held one learns what became of it.
+        let is_stored = address.as_ref().is_some_and(|address| address.shared().is_stored());
+        if is_stored && !asked.iter().any(is_its_own) {
+            return Some(vec![(Pulse::Unknown, 0); asked.len()]);
         }
+        let who = self.worker.id.clone();
         let now = node.clock.now();
         let here = match address {
             Some(address) => {
@@ -95,14 +97,25 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             }
             None => None,
         };
-        let (judged, unseen) = match here {
-            Some(seen) => seen,
+        let PulseAnswer { judged, unseen, news } = match here {
+            Some(answer) => answer,
             None => {
                 // The Task is not in memory, or cannot be read.
                 let look = move |task: &View<'_>| look(task, &who, &asked, now);
-                self.scheduler.read(task, look).await.ok()?
+                match self.scheduler.read(task, look).await {
+                    Ok(answer) => answer,
+                    Err(refused) => {
+                        if matches!(refused.code, Code::Unavailable | Code::StorageError) {
+                            node.note_unasked(task); // Its holders cannot show that they are there.
+                        }
+                        return None;
+                    }
+                }
             }
         };
+        if !news.is_empty() {
+            self.scheduler.note_seen(task, self.worker.id.clone(), news);
+        }
         for input in unseen {
             node.signal(&self.worker.id, Delivery::Input(input.into()));
         }
@@ -110,14 +123,27 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     }
 }
 
-/// What a Task says to a heartbeat: of each Attempt, and what its holder has not seen.
-fn look(
-    task: &View<'_>,
-    who: &AgentId,
-    asked: &[Holding],
-    now: Millis,
-) -> (Vec<(Pulse, u64)>, Vec<LateInput>) {
-    (judge(task, who, asked, now), unseen(task, who, asked))
+/// What a Task says to a heartbeat.
+struct PulseAnswer {
+    /// Of each Attempt, whether its lease is renewed, and for how long.
+    judged: Vec<(Pulse, u64)>,
+    /// What holders have not seen of the Task's `input_refs`.
+    unseen: Vec<LateInput>,
+    /// What the heartbeat says of that and the Task does not know.
+    news: Vec<Holding>,
+}
+
+fn look(task: &View<'_>, who: &AgentId, asked: &[Holding], now: Millis) -> PulseAnswer {
+    let is_news = |held: &&Holding| {
+        let is_newer = |seen| task.is_news_of_input(held.attempt_id, seen);
+        held.input_seen.is_some_and(is_newer)
+            && task.check_holder(who, held.attempt_id, held.fencing_token).is_ok()
+    };
+    PulseAnswer {
+        judged: judge(task, who, asked, now),
+        unseen: unseen(task, who, asked),
+        news: asked.iter().filter(is_news).cloned().collect(),
+    }
 }
 
 /// Judges by the durable state: whatever an append in flight may end, or ask for, has not happened,

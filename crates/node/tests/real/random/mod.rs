@@ -10,6 +10,7 @@ mod dice;
 mod faults;
 mod hands;
 mod judge;
+mod late;
 mod model;
 mod notes;
 mod program;

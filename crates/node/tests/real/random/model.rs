@@ -160,10 +160,23 @@ impl Model {
         holds || (run.pool == step.pool && named)
     }
 
-    /// Ready Steps that a Run sees, oldest first.
-    pub(super) fn ready_for(&self, run: &str) -> Vec<String> {
+    /// Ready Steps that a Run may claim, oldest first.
+    fn ready_for(&self, run: &str) -> Vec<String> {
+        // The offer may have come late: since then the Run has claimed or ended, or the Task gives nothing out.
+        let is_used = self.runs.get(run).is_none_or(|run| run.over || run.attempt.is_some());
+        if is_used || self.intent.is_some() || !self.gives_out() || self.is_draining() == Some(true)
+        {
+            return Vec::new();
+        }
         let ready = self.order.iter().filter(|id| self.steps[*id].status == "ready");
         ready.filter(|id| self.sees(run, id)).cloned().collect()
+    }
+
+    /// Whether a worker that looks for work under a Run is to be shown these Steps (VIEW-16).
+    pub(super) fn shows(&self, run: &str, shown: &[String]) -> bool {
+        let all = self.ready_for(run);
+        let is_all = *shown == all[..all.len().min(5)];
+        is_all || (shown.is_empty() && self.is_draining().is_none())
     }
 
     fn see(&mut self, line: &Json) {
