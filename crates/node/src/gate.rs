@@ -163,6 +163,11 @@ impl Gate {
         }
     }
 
+    /// How many messages were refused or dropped, as their principals had sent too many.
+    pub(crate) fn over_rate(&self) -> u64 {
+        self.rates.refused() + self.waiting.dropped()
+    }
+
     /// Refuses a message without a look into it. The sender repeats it, also if it is not told.
     fn refuse_over_rate(
         self: &Arc<Self>,
@@ -198,10 +203,15 @@ impl Gate {
         false
     }
 
-    /// Tells a sender that its message is not handled, as it sends more than its part.
+    /// Tells a sender that its message is not handled, as it sends more than its part. It is told so often at most
+    /// as of its rates.
     pub(crate) async fn turn_back(&self, message: &Message) {
         let Some(heard) = ParsedSubject::read(&self.cluster, &message.subject) else { return };
-        if !self.answers_its_sender(message, &heard) {
+        let (role, principal) = match &heard {
+            ParsedSubject::Worker(name, _) => (Role::Worker, &name.principal),
+            ParsedSubject::Client(name, _) => (name.role, &name.principal),
+        };
+        if !self.rates.may_tell(role, principal) || !self.answers_its_sender(message, &heard) {
             return;
         }
         let refused = tenure_scheduler::overloaded();

@@ -145,6 +145,10 @@ impl Node {
             waiting: Arc::new(WaitingBytes::default()),
             announces: Notify::new(),
         });
+        for client in [&gate.reports, &gate.intake, &gate.lookups] {
+            let waiting = Arc::clone(&gate.waiting);
+            client.statistics().skipped.set(move |subject| waiting.skips(subject));
+        }
         let ends = CancellationToken::new();
         listen_to_all(&gate, &ends).await.map_err(unreachable_at(&settings.nats.url))?;
         let root = gate.cluster.root();
@@ -212,7 +216,7 @@ impl Node {
             let nats = connections.into_iter().all(is_up);
             let servers = Some(ServerSample { nats, redis: gate.scheduler.keeps_leases() });
             let mut sample = Sample { partitions, servers, ..gate.scheduler.sample() };
-            sample.live.over_rate = gate.rates.refused();
+            sample.live.over_rate = gate.over_rate();
             for pool in &mut sample.pools {
                 pool.leaving = gate.links.leaving(&pool.pool);
             }

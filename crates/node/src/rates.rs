@@ -25,6 +25,9 @@ const BURST_S: u64 = 2;
 /// How many refusals a second a principal gets.
 const REFUSALS: u64 = 100;
 
+/// A request that writes counts as the creation of one Task for each time that it has so many bytes.
+const BYTES_OF_TASK: usize = 512;
+
 /// How many principals a node remembers with what they have sent lately. A principal more takes the place of those
 /// that have sent nothing for [`BURST_S`]. If there are none, those for whom there is no place share the rate of one:
 /// they are served, take nothing from those that are remembered, and are no way around the rates.
@@ -41,7 +44,7 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration:
 pub struct RateSettings {
     /// Bytes of messages, of whatever kind.
     pub traffic: u64,
-    /// Tasks that it creates.
+    /// Tasks that it creates. A message counts as one for each 512 bytes that it has: what it writes stands in the log.
     pub creates: u64,
     /// Reports of a worker that end no Step: progress, and Steps and Runs that it gives back.
     pub reports: u64,
@@ -202,11 +205,13 @@ impl RateTable {
         })
     }
 
-    /// Counts the creation of a Task.
-    pub(crate) fn create(&self, role: Role, who: &Token) -> Result<(), OverRate> {
+    /// Counts the creation of so many Tasks.
+    pub(crate) fn create(&self, role: Role, who: &Token, tasks: u64) -> Result<(), OverRate> {
         let rate = self.settings.creates;
         self.charge(role, who, |sent, now| {
-            sent.creates.take(rate, 1, now).map_err(|wait| ("tasks", "rate-creates", rate, wait))
+            sent.creates
+                .take(rate, tasks, now)
+                .map_err(|wait| ("tasks", "rate-creates", rate, wait))
         })
     }
 
@@ -230,6 +235,14 @@ impl RateTable {
                 ("bytes of reports that end no step", "rate-report-bytes", report_bytes, wait)
             })
         })
+    }
+
+    /// Whether a principal may be told now that a message of it is not handled.
+    pub(crate) fn may_tell(&self, role: Role, who: &Token) -> bool {
+        let mut all = self.all.lock();
+        // Of whom nothing is known, nothing was handled lately: it has been told nothing either.
+        let sent = all.get_mut(&(role, who.clone()));
+        sent.is_none_or(|sent| sent.refusals.take(REFUSALS, 1, Instant::now()).is_ok())
     }
 
     /// How many messages and reports were refused since the node began.
@@ -310,6 +323,15 @@ impl From<OverRate> for Rejection {
     }
 }
 
+/// As how many creations a request counts that has so many bytes: of a Task, or of another command.
+pub(crate) fn tasks_of(bytes: usize, is_create: bool) -> u64 {
+    match (bytes / BYTES_OF_TASK) as u64 {
+        // Short commands cost what their bytes cost.
+        0 | 1 => is_create.into(),
+        tasks => tasks,
+    }
+}
+
 /// Whether a report is the result of a Step or of a Run.
 fn ends_step(word: &Word) -> bool {
     match word {
@@ -349,7 +371,7 @@ mod tests {
     }
 
     fn passed(rates: &RateTable, who: &str, tries: usize) -> usize {
-        (0..tries).filter(|_| rates.create(Role::Orchestrator, &name(who)).is_ok()).count()
+        (0..tries).filter(|_| rates.create(Role::Orchestrator, &name(who), 1).is_ok()).count()
     }
 
     /// LIVE-03: what one principal sends costs that principal. Others have all of their rate meanwhile, and it
@@ -362,7 +384,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(passed(&rates, "eve", 1_000), 10);
         assert_eq!(rates.refused(), 1_970);
-        let over = rates.create(Role::Orchestrator, &name("eve")).unwrap_err();
+        let over = rates.create(Role::Orchestrator, &name("eve"), 1).unwrap_err();
         let refused = Rejection::from(over);
         assert!(refused.code.is_retryable() && !refused.is_ambiguous(), "{refused}");
         assert!(refused.message.contains("--rate-creates"), "{refused}");
@@ -384,6 +406,20 @@ mod tests {
         assert!(send(1));
     }
 
+    /// LIVE-03: who creates long Tasks creates fewer of them, and a long command counts as they do.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_task_counts_as_several() {
+        assert_eq!([0, 1_023, 1_024, 1 << 20].map(|bytes| tasks_of(bytes, true)), [1, 1, 2, 2_048]);
+        assert_eq!(
+            [0, 1_023, 1_024, 1 << 20].map(|bytes| tasks_of(bytes, false)),
+            [0, 0, 2, 2_048]
+        );
+        let rates = RateTable::new(FEW);
+        let long = || rates.create(Role::Orchestrator, &name("eve"), tasks_of(5 << 10, true));
+        assert_eq!((0..100).filter(|_| long().is_ok()).count(), 2, "of ten Tasks each");
+        assert_eq!(passed(&rates, "bob", 10), 10);
+    }
+
     /// LIVE-03: progress is limited, and the result of a Step never is.
     #[tokio::test(start_paused = true)]
     async fn results_always_pass() {
@@ -402,10 +438,10 @@ mod tests {
     async fn what_is_remembered_is_bounded() {
         let rates = RateTable::new(FEW);
         for n in 0..PRINCIPALS_MAX {
-            rates.create(Role::Orchestrator, &name(&format!("p{n}"))).unwrap();
+            rates.create(Role::Orchestrator, &name(&format!("p{n}")), 1).unwrap();
         }
         tokio::time::advance(Duration::from_secs(BURST_S)).await;
-        rates.create(Role::Orchestrator, &name("another")).unwrap();
+        rates.create(Role::Orchestrator, &name("another"), 1).unwrap();
         assert_eq!(rates.all.lock().known.len(), 1);
     }
 
@@ -419,7 +455,7 @@ mod tests {
         }
         let others: usize = (0..20_000).map(|n| passed(&rates, &format!("q{n}"), 1)).sum();
         assert_eq!(others, 20, "as many as pass of one");
-        let over = rates.create(Role::Orchestrator, &name("q1")).unwrap_err();
+        let over = rates.create(Role::Orchestrator, &name("q1"), 1).unwrap_err();
         assert!(Rejection::from(over).message.contains("share the rate"), "{over:?}");
         assert_eq!(passed(&rates, "p7", 100), 19, "who is remembered has what is left of its own");
         let all = |rates: &RateTable| {

@@ -13,7 +13,7 @@ use crate::common::victim::Way;
 
 pub(crate) const ATTACK: Attack = Attack {
     name: "drafts",
-    is_in_short: false,
+    is_in_short: true,
     way: Way::Nats,
     refused: None,
     // A gigabyte of Tasks may be in memory, and what is about to be written.

@@ -19,7 +19,7 @@ const BATCH: usize = 250;
 
 pub(crate) const ATTACK: Attack = Attack {
     name: "links",
-    is_in_short: false,
+    is_in_short: true,
     way: Way::Nats,
     refused: Some("unavailable"),
     memory_mib: 1_024,

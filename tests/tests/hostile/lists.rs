@@ -17,7 +17,7 @@ const AT_ONCE: u64 = 40;
 
 pub(crate) const ATTACK: Attack = Attack {
     name: "lists",
-    is_in_short: false,
+    is_in_short: true,
     way: Way::Nats,
     refused: None,
     memory_mib: 512,

@@ -7,10 +7,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+mod agents;
 mod bodies;
 mod common;
 mod drafts;
 mod hellos;
+mod hosts;
 mod links;
 mod lists;
 mod malformed;
@@ -40,6 +42,8 @@ const ATTACKS: &[&Attack] = &[
     &repeats::ATTACK,
     &reports::ATTACK,
     &pools::ATTACK,
+    &agents::ATTACK,
+    &hosts::ATTACK,
 ];
 
 /// Mechanisms 15: each attack costs the attacker alone.

@@ -14,7 +14,7 @@ const POOLS: (usize, usize) = (5_000, 400);
 
 pub(crate) const ATTACK: Attack = Attack {
     name: "pools",
-    is_in_short: false,
+    is_in_short: true,
     way: Way::Nats,
     refused: Some("validation_error"),
     memory_mib: 512,

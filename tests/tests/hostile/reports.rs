@@ -13,7 +13,7 @@ use crate::common::victim::Way;
 
 pub(crate) const ATTACK: Attack = Attack {
     name: "reports",
-    is_in_short: false,
+    is_in_short: true,
     way: Way::Nats,
     refused: Some("unavailable"),
     memory_mib: 768,

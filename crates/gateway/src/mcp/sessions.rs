@@ -1,9 +1,11 @@
 //! The sessions of older versions of MCP: so many at most, each for the one who began it.
 //!
-//! A session holds subscriptions and nothing else. If there are too many, the one that was used longest ago ends.
-//! Its host is answered 404, and begins another, as it does after a restart of the gateway.
+//! A session holds subscriptions and nothing else. If there are too many, one ends of the caller who has the most: the
+//! one that was used longest ago. Its host is answered 404, and begins another, as it does after a restart of the
+//! gateway. So a caller that begins sessions without end loses its own, and not those of others.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -87,18 +89,32 @@ impl BoundedSessions {
         }
     }
 
-    /// The session to end so that another one can begin, if there are too many.
+    /// The session to end so that another one can begin, if there are too many: the oldest one of the caller who has
+    /// the most. Those that nobody has yet count as those of one caller.
     async fn surplus(&self) -> Option<McpSessionId> {
+        if self.open.lock().len() < SESSIONS_MAX {
+            return None;
+        }
         let live: Vec<McpSessionId> = self.inner.sessions.read().await.keys().cloned().collect();
+        let live: HashSet<&str> = live.iter().map(|id| &**id).collect();
         let mut open = self.open.lock();
-        open.retain(|id, _| live.iter().any(|it| it.as_ref() == id)); // Some have ended by themselves.
+        open.retain(|id, _| live.contains(id.as_str())); // Some have ended by themselves.
         if open.len() < SESSIONS_MAX {
             return None;
         }
-        let oldest =
-            open.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())?;
-        open.remove(&oldest);
-        Some(oldest.into())
+        let mut of: HashMap<_, (usize, Instant, &String)> = HashMap::new();
+        for (id, session) in &*open {
+            let who = session.owner.as_ref().map(|owner| (&owner.principal, owner.role));
+            let (count, used, oldest) = of.entry(who).or_insert((0, session.used, id));
+            *count += 1;
+            if session.used < *used {
+                (*used, *oldest) = (session.used, id);
+            }
+        }
+        let most = of.into_values().max_by_key(|(count, used, _)| (*count, Reverse(*used)))?;
+        let ends = most.2.clone();
+        open.remove(&ends);
+        Some(ends.into())
     }
 }
 
@@ -211,5 +227,24 @@ mod tests {
         assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
         let kept = sessions.inner.session_config.keep_alive;
         assert!(kept >= Some(KEPT), "none ends earlier because its host is silent: {kept:?}");
+    }
+
+    /// Mechanisms 15: a caller that begins sessions without end loses its own, however old those of others are.
+    #[tokio::test]
+    async fn who_has_the_most_sessions_loses_one() {
+        let sessions = BoundedSessions::default();
+        let begin = async |who: &str| {
+            let begun = sessions.create_session().await.unwrap();
+            sessions.belongs_to(&begun.0, owner(who));
+            begun
+        };
+        let of_ann = begin("ann").await;
+        let mut of_eve = Vec::new();
+        for _ in 0..SESSIONS_MAX + 10 {
+            of_eve.push(begin("eve").await);
+        }
+        assert!(sessions.has_session(&of_ann.0).await.unwrap());
+        assert!(!sessions.has_session(&of_eve[10].0).await.unwrap());
+        assert!(sessions.has_session(&of_eve[11].0).await.unwrap());
     }
 }

@@ -35,6 +35,7 @@ use super::{
     while_asked,
 };
 use crate::lanes::{LaneKey, ReadTurn};
+use crate::rates::tasks_of;
 
 /// About how many bytes of commits, views or other parts an answer has.
 const LOG_BYTES: usize = 512 << 10;
@@ -71,7 +72,7 @@ impl Gate {
         message: &Message,
         reply: String,
     ) {
-        let since = Instant::now();
+        let (since, bytes) = (Instant::now(), message.payload.len());
         let request = Request::read(&message.payload).map(|mut request| {
             let said = || traceparent(message.headers.as_ref()?);
             let given = request.head.trace.filter(|it| TraceParent::parse(it).is_some());
@@ -83,8 +84,13 @@ impl Gate {
             let agent = name.agent().map_err(Rejection::from);
             let prepared = agent.and_then(|agent| {
                 let request = request?;
-                if let Ask::Create(_) | Ask::RetryEnded(_) = &request.ask {
-                    gate.rates.create(name.role, &name.principal)?;
+                let tasks = match &request.ask {
+                    Ask::Create(_) | Ask::RetryEnded(_) => tasks_of(bytes, true),
+                    Ask::Command(_) => tasks_of(bytes, false),
+                    _ => 0,
+                };
+                if tasks > 0 {
+                    gate.rates.create(name.role, &name.principal, tasks)?;
                 }
                 Ok((agent, request))
             });

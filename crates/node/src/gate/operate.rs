@@ -91,7 +91,7 @@ impl Gate {
             tasks: Some(sample.tasks),
             counts: Some(sample.counts),
             waits: Some(waits.map(|(why, count)| (why.as_str().into(), count)).collect()),
-            live: Some(live_facts(sample.live, self.rates.refused())),
+            live: Some(live_facts(sample.live, self.over_rate())),
             kept: None,
         }
     }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::address::Address;
 use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
 use crate::ask::{Decided, HeldAnswer, TaskOrder, TaskRequest};
-use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
+use crate::config::{ANSWERED_AT_ONCE, BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
 use crate::pool::{CreditPermit, Credits, Left, Msg as PoolMsg, Worker};
 
@@ -59,7 +59,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         // each other.
         let half = (self.waiting.len() / 2).max(BATCH_SOON);
         for _ in 0..half {
-            if flight.commits.len() >= BATCH_MAX || flight.creates {
+            let without_commit = flight.answers.len().saturating_sub(flight.commits.len());
+            if flight.commits.len() >= BATCH_MAX
+                || flight.creates
+                || without_commit >= ANSWERED_AT_ONCE
+            {
                 break;
             }
             let Some(waiting) = self.waiting.pop_front() else { break };

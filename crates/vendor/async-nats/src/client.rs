@@ -30,7 +30,7 @@ use regex::Regex;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -1331,6 +1331,27 @@ impl Display for FlushErrorKind {
 
 pub type FlushError = Error<FlushErrorKind>;
 
+/// Which messages a client skips as it reads them, before it keeps anything of them.
+#[derive(Default)]
+pub struct SkippedSubjects(OnceLock<Box<dyn Fn(&[u8]) -> bool + Send + Sync>>);
+
+impl SkippedSubjects {
+    /// Sets what says of a subject whether its message is skipped. It can be set once.
+    pub fn set(&self, is_skipped: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(is_skipped));
+    }
+
+    pub(crate) fn has(&self, subject: &[u8]) -> bool {
+        self.0.get().is_some_and(|is_skipped| is_skipped(subject))
+    }
+}
+
+impl std::fmt::Debug for SkippedSubjects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SkippedSubjects").finish_non_exhaustive()
+    }
+}
+
 /// Represents statistics for the instance of the client throughout its lifecycle.
 #[derive(Default, Debug)]
 pub struct Statistics {
@@ -1342,6 +1363,8 @@ pub struct Statistics {
     pub in_messages: AtomicU64,
     /// Number of messages that were skipped, as subject, reply or headers could not be read.
     pub in_malformed: AtomicU64,
+    /// Which messages are skipped as they are read.
+    pub skipped: SkippedSubjects,
     /// Number of messages sent.
     pub out_messages: AtomicU64,
     /// Number of times connection was established.

@@ -300,6 +300,11 @@ impl Connection {
             return Ok(None);
         }
 
+        if self.statistics.skipped.has(line.subject) {
+            self.read_buf.advance(end);
+            return Ok(Some(ServerOp::Malformed));
+        }
+
         let (sid, header_len, payload_len) =
             (line.sid, line.header_len, line.total_len - line.header_len);
         let subject = str::from_utf8(line.subject).ok().map(Subject::from);

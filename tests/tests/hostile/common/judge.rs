@@ -118,10 +118,11 @@ fn judge_on(stage: &Stage, attack: &Attack, scale: Scale) -> Result<()> {
     let meanwhile = p95(&took)?;
     let sent = told.sent;
     println!(
-        "{}: p95 {quiet:?} in quiet, {meanwhile:?} of {} tasks meanwhile, at most {memory} MiB, {sent} sent; it was \
-         told {:?}",
+        "{}: p95 {quiet:?} in quiet, {meanwhile:?} of {} tasks meanwhile and {:?} at most, at most {memory} MiB, \
+         {sent} sent; it was told {:?}",
         attack.name,
         took.len(),
+        took.last().copied().unwrap_or_default(),
         told.answers
     );
     ensure!(sent > 0, "nothing was sent");

@@ -55,6 +55,11 @@ const CALLERS: [(&str, &str, &str, &str); 3] = [
     ),
 ];
 
+/// An agent in the session of the attacker, whose messages no worker takes.
+const AGENTS: &str = "[[agents]]\nname = \"echo\"\ndescription = \"Says nothing.\"\nsession = \"other\"\n\
+                      pool = \"nobody\"\n\n[[agents.skills]]\nid = \"say\"\nname = \"Say\"\n\
+                      description = \"Says nothing.\"\ntags = [\"demo\"]\n";
+
 /// So many files the gateway may have open, and half as many connections: an attack that takes them all is over soon.
 const FILES_OF_GATEWAY: u32 = 2_048;
 
@@ -130,7 +135,9 @@ impl Stage {
             "--name",
             "gateway",
         ]);
+        std::fs::write(dir.path().join("agents.toml"), AGENTS)?;
         gateway.args(["--http", &format!("127.0.0.1:{http}"), "--http-callers", "callers.json"]);
+        gateway.args(["--agents", "agents.toml"]);
         let gateway = Process::start("gateway", dir.path(), gateway)?;
         let stage = Self { node, gateway, http, worker, nats, redis, monitor, dir };
         let listens =

@@ -134,7 +134,8 @@ fn room(node: &NodeFacts) -> Option<Finding> {
         return Some(Finding::caution(CHECK, found, advice));
     }
     if live.over_rate > 0 {
-        let advice = "the node's log names the principal: have it send less, or raise the --rate that the log names";
+        let advice = "the node's log names the principal: have it send less, or raise the --rate that the log names, \
+                      if it names one";
         return Some(Finding::caution(CHECK, found, advice));
     }
     Some(Finding::good(CHECK, found))
