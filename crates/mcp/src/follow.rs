@@ -47,7 +47,11 @@ impl Subscriptions {
         let no_resource =
             || ErrorData::resource_not_found("there is no such resource to subscribe to", None);
         let address = address.ok_or_else(no_resource)?;
-        caller.client.port().log(&address.task, u64::MAX).await.map_err(|_| no_resource())?;
+        let there = caller.client.port().log(&address.task, u64::MAX).await;
+        there.map_err(|no| match passes(&no) {
+            true => ErrorData::internal_error(no.to_string(), None), // It may well be there.
+            false => no_resource(),
+        })?;
         let stop = CancellationToken::new();
         {
             let mut all = self.0.lock();

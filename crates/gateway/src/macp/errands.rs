@@ -2,7 +2,8 @@
 //! each.
 //!
 //! The session of a Step is named in a checkpoint before it begins. So a gateway that takes the Step after another one
-//! that died goes on with the same session, and sends the same messages again.
+//! that died goes on with the same session, and sends the same messages again. That the session has failed is a
+//! checkpoint in the report that says so: only then does the next try begin another session.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -16,12 +17,13 @@ use tenure_core::record::{Progress, Value};
 use tenure_core::status::Role;
 use tenure_macp::pb::Envelope;
 use tenure_macp::{
-    ERRANDS, MacpErrand, MacpErrandEnd, MacpErrandStep, MacpKind, MacpRefusal, MacpSession,
-    MacpSteer, PAYLOAD_BYTES_MAX, check_shape,
+    ERRANDS, MacpErrand, MacpErrandEnd, MacpErrandStep, MacpKind, MacpRefusal, MacpSteer,
+    PAYLOAD_BYTES_MAX, check_shape,
 };
 use tenure_sdk::nats::boot;
 use tenure_sdk::worker::{HandlerError, Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::Token;
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -51,8 +53,14 @@ const JOINS_AGAIN: Duration = Duration::from_secs(30);
 /// How often a session is looked at of which nothing is heard: time alone may end it.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// How often a gateway tries to cancel the session of a Step that is over: for a minute.
+const SETTLED_TRIES: usize = 30;
+
 /// How a checkpoint begins: behind it stands the id of the session.
-const CHECKPOINT: &str = "macp-session:";
+const BEGUN: &str = "macp-session:";
+
+/// The same of a session that has failed, as the report with this checkpoint says.
+const FAILED: &str = "macp-failed:";
 
 /// What all errands of a gateway share.
 struct SharedErrands<B: Backend> {
@@ -106,10 +114,28 @@ async fn run<B: Backend>(
         Ok(errand) => errand,
         Err(wrong) => return Ok(step.reject(&wrong)?),
     };
+    let mut begun = None;
+    let ended = work(&step, &shared, &errand, &mut begun).await;
+    if let Some(begun) = &mut begun {
+        begun.is_ended = true;
+    }
+    ended
+}
+
+async fn work<B: Backend>(
+    step: &StepContext,
+    shared: &Arc<SharedErrands<B>>,
+    errand: &MacpErrand,
+    begun: &mut Option<BegunErrand<B>>,
+) -> Result<(), HandlerError> {
     loop {
-        match shared.pursue(&step, &errand).await {
+        match shared.pursue(step, errand, begun).await {
             Ok(None) => return Ok(()), // It was asked to stop.
-            Ok(Some(end)) => return end_with(&step, end),
+            Ok(Some((id, end))) => return end_with(step, &id, end),
+            // The scheduler that is to record a report may be away for a while.
+            Err(ErrandFault::Step(refused)) if refused.code.is_retryable() => {
+                tracing::debug!(%refused, "a step for an agent is reported on a little later");
+            }
             Err(ErrandFault::Step(refused)) => return Err(refused.into()),
             Err(ErrandFault::Session(MacpFault::Refused(refusal))) => {
                 return Ok(step.reject(&refusal.to_string())?);
@@ -120,7 +146,40 @@ async fn run<B: Backend>(
         }
         tokio::select! {
             () = sleep(AGAIN) => {}
-            () = step.cancellation().cancelled() => return Ok(()),
+            () = step.cancellation().cancelled() => match is_given_back(step) {
+                true => return Ok(()),
+                false => sleep(AGAIN).await, // Its session is to be cancelled, for as long as there is time.
+            },
+        }
+    }
+}
+
+/// Whether the Step stops here because it goes to another gateway, and not because nobody wants it any more.
+fn is_given_back(step: &StepContext) -> bool {
+    step.is_cancelled() && step.time_left().is_none()
+}
+
+/// The session of a Step.
+struct BegunErrand<B: Backend> {
+    shared: Arc<SharedErrands<B>>,
+    step: StepContext,
+    id: String,
+    /// The session before, which has failed.
+    retry_of: Option<String>,
+    /// Whether the handler has ended by itself.
+    is_ended: bool,
+}
+
+/// A handler that is ended by force says nothing to its session. Either another gateway goes on with that, or the Step
+/// is over, as somebody else has settled it: then nobody waits for the agent any more.
+impl<B: Backend> Drop for BegunErrand<B> {
+    fn drop(&mut self) {
+        if !self.is_ended
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (shared, step) = (Arc::clone(&self.shared), self.step.clone());
+            let id = std::mem::take(&mut self.id);
+            runtime.spawn(async move { shared.cancel_if_settled(&step, &id).await });
         }
     }
 }
@@ -172,73 +231,104 @@ fn errand_of(step: &StepContext) -> Result<MacpErrand, String> {
     Ok(errand)
 }
 
-fn end_with(step: &StepContext, end: MacpErrandEnd) -> Result<(), HandlerError> {
+fn end_with(step: &StepContext, id: &str, end: MacpErrandEnd) -> Result<(), HandlerError> {
+    let failed = matches!(end, MacpErrandEnd::Failed { .. });
     match end {
         MacpErrandEnd::Completed { output, summary } => {
             step.complete(super::effects::value(&output))?;
             if !summary.is_empty() {
                 step.summarise(&summary)?;
             }
-            Ok(())
         }
         MacpErrandEnd::Failed { code, message, retryable: true } => {
-            Ok(step.fail(&code, &message, None)?)
+            step.fail(&code, &message, None)?;
         }
         MacpErrandEnd::Failed { code, message, retryable: false } => {
-            Ok(step.reject(&format!("{code}: {message}"))?)
+            step.reject(&format!("{code}: {message}"))?;
         }
     }
+    if failed {
+        step.checkpoint_with_end(&format!("{FAILED}{id}"))?;
+    }
+    Ok(())
 }
 
 impl<B: Backend> SharedErrands<B> {
-    /// Begins the session of a Step or goes on with it, to its end. None: the Step was asked to stop.
+    /// Begins the session of a Step or goes on with it, to its end. It stays the one that has begun, however often this
+    /// is tried. None: the Step was asked to stop.
     async fn pursue(
-        &self,
+        self: &Arc<Self>,
         step: &StepContext,
         errand: &MacpErrand,
-    ) -> Result<Option<MacpErrandEnd>, ErrandFault> {
+        begun: &mut Option<BegunErrand<B>>,
+    ) -> Result<Option<(String, MacpErrandEnd)>, ErrandFault> {
         let gateway = Arc::clone(&self.gateway);
         let sessions = ServedSessions::open(gateway, Arc::clone(&self.settings)).await?;
         let place = format!("{}/{}/{}", step.session_id(), step.task_id(), step.step_id());
-        let mut of = MacpErrandStep {
+        let BegunErrand { id, retry_of, .. } = match begun {
+            Some(begun) => begun,
+            None => begun.insert(self.begin(step).await?),
+        };
+        let of = MacpErrandStep {
             place,
             step_id: step.step_id().to_string(),
             title: step.title().to_owned(),
             summary: step.summary().to_owned(),
-            retry_of: None,
+            retry_of: retry_of.clone(),
         };
-        let id = sessions.session_of_step(step, &mut of).await?;
-        sessions.say(errand.start(&id, &of, now_ms())).await?;
-        sessions.say(errand.request(&id, &of, now_ms())).await?;
-        sessions.until_end(step, &id).await
+        sessions.say(errand.start(id, &of, now_ms())).await?;
+        sessions.say(errand.request(id, &of, now_ms())).await?;
+        Ok(sessions.until_end(step, id).await?.map(|end| (id.clone(), end)))
+    }
+
+    /// The session of a Step: the one that an Attempt before has begun and of which it has reported no failure, or a new
+    /// one.
+    async fn begin(self: &Arc<Self>, step: &StepContext) -> Result<BegunErrand<B>, ErrandFault> {
+        let marks = step.checkpoint_refs().iter().rev();
+        let (begun, retry_of) = marks
+            .map(|at| (at.as_str().strip_prefix(BEGUN), at.as_str().strip_prefix(FAILED)))
+            .find(|(begun, failed)| begun.is_some() || failed.is_some())
+            .unwrap_or_default();
+        let id = begun.map_or_else(|| Uuid::new_v4().to_string(), str::to_owned);
+        if begun.is_none() {
+            step.checkpoint(&format!("{BEGUN}{id}")).await.map_err(ErrandFault::Step)?;
+        }
+        Ok(BegunErrand {
+            shared: Arc::clone(self),
+            step: step.clone(),
+            id,
+            retry_of: retry_of.map(str::to_owned),
+            is_ended: false,
+        })
+    }
+
+    /// Cancels the session of a Step that is over.
+    async fn cancel_if_settled(self: Arc<Self>, step: &StepContext, id: &str) {
+        for _ in 0..SETTLED_TRIES {
+            match self.try_cancel(step, id).await {
+                Ok(()) | Err(MacpFault::Refused(_)) => return,
+                Err(MacpFault::Trouble(refused)) => {
+                    tracing::debug!(session = id, %refused, "a session is looked at a little later");
+                }
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn try_cancel(&self, step: &StepContext, id: &str) -> MacpResult<()> {
+        let task = step.task().await?;
+        let own = task.steps.iter().flatten().find(|it| it.spec.step_id == *step.step_id());
+        if task.native_status.is_terminal() || own.is_some_and(|it| it.status.is_settled()) {
+            let gateway = Arc::clone(&self.gateway);
+            let sessions = ServedSessions::open(gateway, Arc::clone(&self.settings)).await?;
+            let me = MacpCaller::of_tenure(ERRANDS);
+            sessions.steer(MacpSteer::Cancel, id, "the step is over", &me).await?;
+        }
+        Ok(())
     }
 }
 
 impl<B: Backend> ServedSessions<B> {
-    /// The session of a Step: the one of its last checkpoint, if that has not failed, or a new one.
-    async fn session_of_step(
-        &self,
-        step: &StepContext,
-        of: &mut MacpErrandStep,
-    ) -> Result<String, ErrandFault> {
-        let mut begun = step.checkpoint_refs().iter().rev();
-        let begun = begun.find_map(|it| it.as_str().strip_prefix(CHECKPOINT));
-        if let Some(id) = begun {
-            let before = self.shown(id).await?;
-            let has_failed = before
-                .as_ref()
-                .and_then(MacpSession::errand_end)
-                .is_some_and(|end| matches!(end, MacpErrandEnd::Failed { .. }));
-            if !has_failed {
-                return Ok(id.to_owned());
-            }
-            of.retry_of = Some(id.to_owned());
-        }
-        let id = Uuid::new_v4().to_string();
-        step.checkpoint(&format!("{CHECKPOINT}{id}")).await.map_err(ErrandFault::Step)?;
-        Ok(id)
-    }
-
     /// Sends a message of Tenure itself, or the same again.
     async fn say(&self, envelope: Envelope) -> MacpResult<()> {
         match check_shape(&envelope, PAYLOAD_BYTES_MAX)? {
@@ -257,7 +347,7 @@ impl<B: Backend> ServedSessions<B> {
     }
 
     /// Waits for the end of a session, tells the Step what is reported meanwhile, and commits. None: the Step was asked
-    /// to stop, and the session is cancelled.
+    /// to stop, and the session is cancelled, unless another gateway is to go on with it.
     async fn until_end(
         &self,
         step: &StepContext,
@@ -295,6 +385,9 @@ impl<B: Backend> ServedSessions<B> {
                 },
                 () = sleep(LOOK) => {}
                 () = step.cancellation().cancelled() => {
+                    if is_given_back(step) {
+                        return Ok(None);
+                    }
                     let me = MacpCaller::of_tenure(ERRANDS);
                     self.steer(MacpSteer::Cancel, id, "the step was cancelled", &me).await?;
                     return Ok(None);

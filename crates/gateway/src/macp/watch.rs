@@ -30,8 +30,11 @@ use crate::live::StreamPermit;
 /// A hint may get lost: without one the sessions are listed so often.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// How many Tasks that are no sessions a watcher remembers.
+/// How many Tasks whose ids are not those of their sessions a watcher remembers.
 const OTHERS_MAX: usize = 10_000;
+
+/// How many sessions that have ended a watcher remembers, so that it does not tell of them again.
+const ENDED_MAX: usize = 10_000;
 
 impl<B: Backend> ServiceShared<B> {
     /// Shows a signal to those who watch at this gateway now. Nobody keeps it.
@@ -120,6 +123,7 @@ impl<B: Backend> ServedSessions<B> {
             caller,
             changes,
             states: HashMap::new(),
+            ended: VecDeque::new(),
             others: HashMap::new(),
             told: VecDeque::new(),
             look_at: Instant::now() + LOOK,
@@ -145,6 +149,8 @@ struct WatchedSessions<B: Backend> {
     changes: Items<'static, Changed>,
     /// The states that were told.
     states: HashMap<String, SessionState>,
+    /// Those of them that have ended, the oldest first.
+    ended: VecDeque<String>,
     /// The sessions of Tasks whose ids do not say it; none: they are no sessions.
     others: HashMap<TaskId, Option<String>>,
     told: VecDeque<SessionLifecycleEvent>,
@@ -212,6 +218,9 @@ impl<B: Backend> WatchedSessions<B> {
         }
         let state = session.state();
         let before = self.states.insert(id.to_owned(), state);
+        if session.has_ended() && before != Some(state) {
+            self.note_ended(id);
+        }
         if before.is_none() && session.has_ended() && session.bound().started_at_ms < self.begun_ms
         {
             return Ok(()); // It was over before anybody watched.
@@ -232,6 +241,16 @@ impl<B: Backend> WatchedSessions<B> {
             self.tell(happened, &session);
         }
         Ok(())
+    }
+
+    /// Forgets the session that ended first if there are too many.
+    fn note_ended(&mut self, id: &str) {
+        self.ended.push_back(id.to_owned());
+        if self.ended.len() > ENDED_MAX
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.states.remove(&oldest);
+        }
     }
 
     fn tell(&mut self, happened: EventType, session: &MacpSession) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
 use tenure_gateway::NatsBackend;
+use tenure_gateway::macp::MacpSettings;
 use tenure_macp::SessionState;
 use tenure_node::{Nats, Node, Settings};
 use tenure_sdk::nats::NatsSettings;
@@ -39,9 +40,13 @@ pub(crate) async fn owns_all(node: &Node) {
 }
 
 pub(crate) async fn gateway(nats: &str) -> Served {
+    gateway_with(nats, settings()).await
+}
+
+pub(crate) async fn gateway_with(nats: &str, macp: MacpSettings) -> Served {
     let name = Token::new("gateway").unwrap();
     let session = SessionId::new("main").unwrap();
-    serve(NatsBackend::new(NatsSettings::new(nats), name, session).unwrap(), settings(), None).await
+    serve(NatsBackend::new(NatsSettings::new(nats), name, session).unwrap(), macp, None).await
 }
 
 /// MACP-15 and mechanisms 3: two gateways serve one session on real servers; history, duplicates and the assignee

@@ -1,33 +1,43 @@
 //! Steps of Tenure that agents do who speak MACP.
 
+use std::num::NonZeroUsize;
+
 use prost::Message as _;
 use serde_json::{Value as Json, json};
+use tenure_core::command::{Close, StepReport};
 use tenure_core::id::TaskId;
 use tenure_core::record::Value;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::{Command, Context};
 use tenure_macp::SessionState;
 use tenure_macp::pb::stream_session_response::Response as Told;
 use tenure_macp::pb::{ListSessionsRequest, SessionMetadata};
-use tenure_macp::task_pb::TaskRequestPayload;
-use tenure_sdk::client::{Step, Task};
+use tenure_macp::task_pb::{TaskFailPayload, TaskRequestPayload};
+use tenure_ports::ClientPort;
+use tenure_sdk::client::{Client, Step, Task};
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tokio::time::timeout;
+use uuid::Uuid;
 
-use crate::agent::{Agent, SOON, accept, complete, fail, reject, update};
-use crate::site::{LocalClient, Site};
+use crate::agent::{Agent, accept, complete, fail, reject, update};
+use crate::killed::RECOVERED;
+use crate::site::Site;
 
 /// A Task with one Step for participants, and the time that they have.
-async fn asked(client: &LocalClient, errand: Json) -> TaskId {
+pub(crate) async fn asked<P: ClientPort>(client: &Client<P>, errand: Json) -> TaskId {
     let input = Value::json(serde_json::to_vec(&errand).unwrap());
     let step = Step::new("t1").pool("macp-steps").handler("macp").input(input);
     client.create(Task::new("a task with an errand").step(step)).await.unwrap()
 }
 
 /// The session that was started for the agent, once there is one with a request.
-async fn found(agent: &Agent, known: usize) -> SessionMetadata {
+pub(crate) async fn found(agent: &Agent, known: usize) -> SessionMetadata {
     let look = async {
         loop {
             let asked = agent.request(ListSessionsRequest::default());
-            let listed = agent.wire.0.clone().list_sessions(asked).await.unwrap().into_inner();
+            let listed = agent.wire.0.clone().list_sessions(asked).await;
+            // While no scheduler is there, nothing is listed.
+            let listed = listed.map(|it| it.into_inner()).unwrap_or_default();
             let open = |it: &SessionMetadata| {
                 it.state() == SessionState::Open && !it.participant_activity.is_empty()
             };
@@ -39,10 +49,17 @@ async fn found(agent: &Agent, known: usize) -> SessionMetadata {
             tokio::task::yield_now().await;
         }
     };
-    timeout(SOON, look).await.expect("a session begins soon")
+    timeout(RECOVERED, look).await.expect("a session begins soon")
 }
 
-fn of_ann() -> Json {
+/// How many sessions an agent may read.
+pub(crate) async fn sessions_of(agent: &Agent) -> usize {
+    let asked = agent.request(ListSessionsRequest::default());
+    let listed = agent.wire.0.clone().list_sessions(asked).await.unwrap().into_inner();
+    listed.sessions.len()
+}
+
+pub(crate) fn of_ann() -> Json {
     json!({"participants": ["ann"], "requested_assignee": "ann", "title": "Sales",
            "instructions": "Run it", "input": {"quarter": "Q4"}, "ttl_ms": 60_000})
 }
@@ -114,9 +131,73 @@ async fn another_gateway_goes_on_with_the_session() {
     let ann = second.agent("ann").await;
     ann.says(&id, "TaskComplete", &complete(b"1")).await;
     assert_eq!(client.wait_for_end(&task).await.unwrap().status, TaskStatus::Completed);
-    let asked = ann.request(ListSessionsRequest::default());
-    let listed = ann.wire.0.clone().list_sessions(asked).await.unwrap().into_inner();
-    assert_eq!(listed.sessions.len(), 1, "there was one session");
+    assert_eq!(sessions_of(&ann).await, 1, "there was one session");
+}
+
+/// MACP-20: a gateway may die when its session has failed, and before it has said so. Another one says it, and asks
+/// nobody again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_nobody_has_reported_is_reported() {
+    let site = Site::open().await;
+    let (first, client) = (site.gateway().await, site.client());
+    let task = asked(&client, of_ann()).await;
+    let ann = first.agent("ann").await;
+    let id = found(&ann, 0).await.session_id;
+    ann.says(&id, "TaskAccept", &accept()).await;
+    ann.says(&id, "TaskFail", &TaskFailPayload { retryable: false, ..fail() }).await;
+    assert_eq!(client.wait_for_end(&task).await.unwrap().status, TaskStatus::Failed);
+    drop(first);
+
+    // Another Step, whose Attempt has begun that session, and has ended without a word.
+    let (link, deliveries) = site.join("gone", "macp-steps");
+    let mark = format!("macp-session:{id}");
+    let dies = Handlers::new().on("macp", move |step| {
+        let mark = mark.clone();
+        async move {
+            step.checkpoint(&mark).await?;
+            std::future::pending().await
+        }
+    });
+    let one = NonZeroUsize::MIN;
+    let dies = WorkerPool::start(link, deliveries, dies.unwrap(), Options::new(one));
+    let task = asked(&client, of_ann()).await;
+    let begun = async {
+        while !format!("{:?}", client.get(&task).await.unwrap().attempts).contains(&id) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(RECOVERED, begun).await.unwrap();
+    drop(dies);
+    let second = site.gateway().await;
+    assert_eq!(client.wait_for_end(&task).await.unwrap().status, TaskStatus::Failed);
+    let view = client.get(&task).await.unwrap();
+    assert_eq!(view.attempts.len(), 2, "{:?}", view.attempts);
+    let why = view.attempts[1].error.as_ref().unwrap();
+    assert!(why.message.contains("no_data"), "{why:?}");
+    assert_eq!(sessions_of(&second.agent("ann").await).await, 1);
+}
+
+/// MACP-20: a Step that its orchestrator settles, and one of a Task that ends at once, cancel their sessions: nobody waits
+/// for the agent any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_others_settle_cancels_its_session() {
+    let site = Site::open().await;
+    let (gateway, client) = (site.gateway().await, site.client());
+    let ann = gateway.agent("ann").await;
+    let settled = Command::TaskUpdateStep(StepReport {
+        status: Some(StepStatus::Completed),
+        ..StepReport::on("t1".parse().unwrap())
+    });
+    let at_once = Close { grace_ms: Some(0), ..Close::default() };
+    for (known, ends) in [settled, Command::TaskCancel(at_once)].into_iter().enumerate() {
+        let task = asked(&client, of_ann()).await;
+        let id = found(&ann, known).await.session_id;
+        ann.says(&id, "TaskAccept", &accept()).await;
+        let command = Uuid::new_v4().to_string().parse().unwrap();
+        client.command_as(&task, Context::new(command), ends).await.unwrap();
+        site.is_cancelled(&id).await;
+        assert_eq!(ann.state(&id).await, SessionState::Cancelled);
+    }
 }
 
 /// MACP-20: what cannot be asked is rejected with its reason, and a Step that is cancelled cancels its session.

@@ -21,13 +21,13 @@ use crate::site::Served;
 use tenure_node::Node;
 
 /// Until then a message is acknowledged, whatever was killed.
-const RECOVERED: Duration = Duration::from_secs(90);
+pub(crate) const RECOVERED: Duration = Duration::from_secs(90);
 
 /// A node on a runtime of its own, which ends without a word when this is killed.
-struct MortalNode(Option<Runtime>);
+pub(crate) struct MortalNode(Option<Runtime>);
 
 impl MortalNode {
-    async fn start(nats: &str, redis: &str, name: &str) -> Self {
+    pub(crate) async fn start(nats: &str, redis: &str, name: &str) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let settings = node_settings(nats, redis, name);
@@ -38,6 +38,12 @@ impl MortalNode {
         });
         running.await.unwrap();
         Self(Some(runtime))
+    }
+
+    /// Kills it, and starts another in its place.
+    pub(crate) async fn replaced(mut self, nats: &str, redis: &str, name: &str) -> Self {
+        self.kill();
+        Self::start(nats, redis, name).await
     }
 
     fn kill(&mut self) {
@@ -110,7 +116,7 @@ impl Place {
     }
 }
 
-fn urls(nats: &Server, redis: &Server) -> (String, String) {
+pub(crate) fn urls(nats: &Server, redis: &Server) -> (String, String) {
     (format!("nats://127.0.0.1:{}", nats.port), format!("redis://127.0.0.1:{}", redis.port))
 }
 
@@ -121,7 +127,7 @@ async fn agent(at: &Mutex<SocketAddr>, name: &str) -> Option<Agent> {
 }
 
 /// Sends a message until it is acknowledged.
-async fn send(at: Arc<Mutex<SocketAddr>>, envelope: Envelope) -> Ack {
+pub(crate) async fn send(at: Arc<Mutex<SocketAddr>>, envelope: Envelope) -> Ack {
     let sent = async {
         loop {
             if let Some(agent) = agent(&at, &envelope.sender).await

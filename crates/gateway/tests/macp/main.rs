@@ -11,6 +11,7 @@ mod lifecycle;
 mod lists;
 mod messages;
 mod others;
+mod outlived;
 mod policies;
 mod pools;
 mod repair;

@@ -18,10 +18,10 @@ use tokio::time::timeout;
 use crate::agent::{SOON, Stream, accept, code, commit, request, start};
 use crate::site::{LocalWorker, Served, Site, settings};
 
-const POOL: &str = "pool://sales";
+pub(crate) const POOL: &str = "pool://sales";
 
 /// Settings with which the pools `sales` and, for one handler, `sales/fails` take part.
-fn with_pools() -> MacpSettings {
+pub(crate) fn with_pools() -> MacpSettings {
     let pools = ["sales", "sales/fails", "sales/held"].map(|it| read_pool(it).unwrap());
     let usual = settings();
     let policies = (*usual.policies.now()).clone().with_pools(pools.to_vec());

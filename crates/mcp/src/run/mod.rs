@@ -1,4 +1,4 @@
-//! The server for the host of a model that the command of a Step starts: it has the tools of a worker, and no other.
+//! The server for the host of a model that the command of a Run starts: it has the tools of a worker, and no other.
 //!
 //! It is a way to the worker's socket ([`RunToolsClient`]) and holds no rule: what the Run may see and do is judged by
 //! the scheduler.
@@ -26,9 +26,9 @@ use crate::server::VERSIONS;
 use crate::tools::Arguments;
 
 /// What a model is told of the server as a whole.
-const INSTRUCTIONS: &str = "You work on one step of a task of Tenure, which this process has claimed under a run. \
-task_get shows the task as far as the run may see it, and the step in your hands is the one that names this run. \
-Report progress with task_update_step; end the step with it once, with status completed and an output, failed and a \
+const INSTRUCTIONS: &str = "You work on one step of a task of Tenure, under a run. task_get shows the task as far as \
+the run may see it. The step in your hands is the one that names this run; if there is none, read the ready steps with \
+task_query_steps and claim one with task_claim_step. Report progress with task_update_step; end the step with it once, with status completed and an output, failed and a \
 reason, or blocked and a question, and then end your work: it is recorded when this process ends. Without a last word \
 the exit code of the process decides.";
 

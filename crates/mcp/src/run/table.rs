@@ -58,8 +58,9 @@ const RUN_TOOLS: [RunToolLine; 6] = [
         "task_claim_step",
         "task_claim_step",
         "Claim a step",
-        "Claims a ready step in the scope of this run. A run claims one step in its life; where the worker has claimed \
-         it already, as it has for a command, the answer is step_already_claimed_by_run: work on that step.",
+        "Claims a ready step in the scope of this run. A run claims one step in its life: if it has one, the answer is \
+         step_already_claimed_by_run, so work on that step. step_already_claimed and step_not_ready: somebody else was \
+         faster, so claim another.",
     ),
     (
         "task_update_step",

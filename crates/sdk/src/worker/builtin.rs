@@ -18,7 +18,7 @@ use super::attempt_files::{AttemptFiles, Lack};
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
-use super::run_tools::{RUN_SOCKET_ENV, RunSocket};
+use super::run_tools::{RUN_SOCKET_ENV, RunSocket, RunToolsOf};
 use crate::secrets::{SecretError, SecretMask, SecretSources, fill_in};
 
 /// Name of the handler that does nothing.
@@ -159,16 +159,35 @@ async fn run_command(
             return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?);
         }
     };
+    work_on(ctx, (&spec, mask), settings, LastWord::ExitCode).await
+}
+
+/// What ends a Step of which its command has said nothing final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastWord {
+    /// Its exit code.
+    ExitCode,
+    /// Nothing but an exit code that is an error: the command was to say it.
+    IsSaid,
+}
+
+/// Works on a Step by a command.
+pub(super) async fn work_on(
+    ctx: &StepContext,
+    (spec, mask): (&ExecSpec, SecretMask),
+    settings: &ExecSettings,
+    last: LastWord,
+) -> Result<(), HandlerError> {
     let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
     let files = match AttemptFiles::make(ctx, &settings.files, inputs).await {
         Ok(files) => files,
         Err(why) => return Ok(lacking(ctx, why)?),
     };
     let paths = &files.paths;
-    let mut environment = environment(ctx, &settings.handed_on, &spec);
+    let mut environment = environment(ctx, &settings.handed_on, spec);
     let first = watch::Sender::new(None);
     let tools = match spec.has_run_tools() {
-        true => match RunSocket::open(ctx, first.subscribe()) {
+        true => match RunSocket::open(RunToolsOf::Step(ctx.clone()), first.subscribe()) {
             Ok(tools) => Some(tools),
             Err(error) => {
                 let is_shortage = exec::is_shortage(&error);
@@ -179,7 +198,7 @@ async fn run_command(
         false => None,
     };
     environment.extend(tools.iter().flat_map(|tools| of_run(ctx, tools)));
-    let run = exec::run_known(&spec, paths, &environment, (ctx.cancellation(), &first));
+    let run = exec::run_known(spec, paths, &environment, (ctx.cancellation(), &first));
     let written = [&*paths.stdout, &*paths.stderr, &*paths.output];
     let ended = mask.clone().over(&written[..2], said_if_long(ctx, run)).await;
     if !mask.is_empty() {
@@ -188,16 +207,16 @@ async fn run_command(
     drop(tools); // Whatever the command has said, it has said.
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
-        Ok(outcome) => report(ctx, paths, &masked(outcome, &mask)).await,
+        Ok(outcome) => report(ctx, paths, &masked(outcome, &mask), last).await,
         Err(error) if error.is_of_worker() => {
-            let (what, is_shortage) = (mask.text(with_cause(&spec, &error)), error.is_shortage());
+            let (what, is_shortage) = (mask.text(with_cause(spec, &error)), error.is_shortage());
             Ok(lacking(ctx, Lack { what, is_shortage })?)
         }
         Err(ExecError::Output(error @ OutputError::TooLarge)) => {
             Ok(ctx.fail_too_large(&error.to_string(), &paths.output)?)
         }
         Err(error) => {
-            let message = mask.text(with_cause(&spec, &error));
+            let message = mask.text(with_cause(spec, &error));
             match error.is_retryable() {
                 true => Ok(ctx.fail("exec_failed", &message, None)?),
                 false => Ok(ctx.reject(&message)?),
@@ -303,9 +322,7 @@ fn as_json(value: &Value) -> Json {
 
 /// The variables that a command gets beside those of its Step and those that it inherits.
 fn environment(ctx: &StepContext, handed_on: &[String], spec: &ExecSpec) -> Vec<(String, String)> {
-    // What the Step itself says counts.
-    let handed_on = handed_on.iter().filter(|name| !spec.env().contains_key(*name));
-    let handed_on = handed_on.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
+    let handed_on = handed_on_to(spec, handed_on);
     let trace = ctx.traceparent().map(|trace| ("TRACEPARENT", trace.to_owned()));
     let own = [
         ("TENURE_TASK_ID", ctx.task_id().to_owned()),
@@ -317,6 +334,15 @@ fn environment(ctx: &StepContext, handed_on: &[String], spec: &ExecSpec) -> Vec<
     handed_on.chain(own).collect()
 }
 
+/// The variables of this process that a command gets by name. What its description says of them counts.
+pub(super) fn handed_on_to<'a>(
+    spec: &'a ExecSpec,
+    handed_on: &'a [String],
+) -> impl Iterator<Item = (String, String)> + 'a {
+    let handed_on = handed_on.iter().filter(move |name| !spec.env().contains_key(*name));
+    handed_on.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
+}
+
 /// The variables by which a command finds the tools of its Run.
 fn of_run(ctx: &StepContext, tools: &RunSocket) -> [(String, String); 2] {
     [
@@ -325,10 +351,12 @@ fn of_run(ctx: &StepContext, tools: &RunSocket) -> [(String, String); 2] {
     ]
 }
 
-async fn report(
+/// Reports how a command has ended, and where it has left what it printed.
+pub(super) async fn report(
     ctx: &StepContext,
     paths: &ExecPaths,
     outcome: &ExecOutcome,
+    last: LastWord,
 ) -> Result<(), HandlerError> {
     let logs = [
         (&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes),
@@ -340,6 +368,10 @@ async fn report(
     match outcome.ended {
         // What it has said of its Step itself counts, however it has ended then.
         _ if ctx.has_said() => {}
+        CommandEnd::Exited(0) if last == LastWord::IsSaid => {
+            send_logs(ctx).await; // Without a final report the Run ends as RUN-04 says.
+            return Ok(());
+        }
         CommandEnd::Exited(0) => {
             ctx.complete(outcome.output.as_ref().map(|data| Value::json(data.clone())))?;
         }
@@ -359,9 +391,7 @@ async fn report(
             ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;
         }
         CommandEnd::Cancelled => {
-            // No final report: the Run ends as cancelled (CANCEL-08). What was printed is told before that, if
-            // the scheduler still takes it (TERM-23).
-            let _ = tokio::time::timeout(LAST_WORDS_MAX, ctx.send_attached()).await;
+            send_logs(ctx).await; // No final report: the Run ends as cancelled (CANCEL-08).
             return Ok(());
         }
     }
@@ -369,6 +399,11 @@ async fn report(
         ctx.summarise_output(&outcome.tail)?;
     }
     Ok(())
+}
+
+/// Says where the command has left what it printed, if the scheduler still takes it (TERM-23).
+async fn send_logs(ctx: &StepContext) {
+    let _ = tokio::time::timeout(LAST_WORDS_MAX, ctx.send_attached()).await;
 }
 
 fn log(path: &Path, kind: ArtifactKind, size: u64) -> Result<ArtifactInput, BadId> {

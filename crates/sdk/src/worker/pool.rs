@@ -2,8 +2,6 @@
 //! until they are recorded.
 
 use std::collections::hash_map::Entry;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,12 +10,10 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use tenure_core::id::{AttemptId, HandlerName};
-use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_core::status::LeaseDoubt;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tenure_ports::map::IdMap;
-use tenure_ports::observer::WorkerObserver;
 use tenure_ports::supervise::spawn;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -27,8 +23,9 @@ use tokio_util::task::TaskTracker;
 use super::capacity::WorkerCapacity;
 use super::context::StepContext;
 use super::ending::carry_out;
-use super::handler::Handlers;
+use super::handler::{Handler, Handlers};
 use super::late_input::LateInputs;
+use super::options::Options;
 use super::past::PastAttempts;
 use super::pulse::{heartbeat, watch_leases};
 use super::reporter::{PortReporter, Reporter};
@@ -44,41 +41,6 @@ const PAST_MAX: usize = 16_384;
 /// The pauses before a report is sent again.
 pub(super) fn resend() -> Pauses {
     Pauses::between(Duration::from_millis(20), Duration::from_secs(1))
-}
-
-/// Settings of a pool.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Handlers that run at a time.
-    pub concurrency: NonZeroUsize,
-    /// How long a handler that was asked to stop may take before it is ended by force (CTX-09), unless the
-    /// scheduler tells how long it has (POL-12).
-    pub grace: Duration,
-    /// The directory in which outputs stay that cannot be recorded (VALUE-02).
-    pub copies: PathBuf,
-    /// The directory below which the built-in `exec` keeps its files, if the worker shows what commands wrote (ART-09).
-    pub files: Option<PathBuf>,
-    /// The sessions that the worker serves, if it joins its pool with these settings (DISP-20); all by default.
-    pub sessions: WorkerSessions,
-    /// The observer that is notified of what the worker does, if any.
-    pub observer: Option<Arc<dyn WorkerObserver>>,
-}
-
-impl Options {
-    /// The defaults for so many handlers at a time: ten seconds of grace, and outputs that cannot be
-    /// recorded below the directory for temporary files.
-    pub fn new(concurrency: NonZeroUsize) -> Self {
-        let copies = std::env::temp_dir().join("tenure-outputs");
-        let grace = Duration::from_secs(10);
-        let sessions = WorkerSessions::ALL;
-        Self { concurrency, grace, copies, files: None, sessions, observer: None }
-    }
-
-    /// What a worker with these settings and handlers says when it joins a pool.
-    pub fn abilities(&self, handlers: &Handlers) -> Abilities {
-        let known = handlers.names().cloned().collect();
-        Abilities { handlers: Some(known), sessions: self.sessions.clone() }
-    }
 }
 
 /// A running pool.
@@ -268,11 +230,11 @@ async fn take_deliveries<P: WorkerPort>(
         match delivery {
             Delivery::Grant(claim) => {
                 shared.capacity.lock().take_grant(claim.was_lost);
-                shared.begin(*claim, AttemptStage::Waits);
+                shared.begin(*claim, AttemptStage::Waits, None);
             }
             Delivery::Crossed(claim) => {
                 shared.capacity.lock().take_grant(claim.was_lost);
-                shared.begin(*claim, AttemptStage::Surplus);
+                shared.begin(*claim, AttemptStage::Surplus, None);
             }
             Delivery::Run(run) => {
                 shared.capacity.lock().take();
@@ -295,8 +257,14 @@ async fn take_deliveries<P: WorkerPort>(
 }
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Takes an Attempt in hand: it begins, waits for a slot, or goes back.
-    pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: AttemptStage) {
+    /// Takes an Attempt in hand: it begins, waits for a slot, or goes back. It is done by this handler, if one is given,
+    /// else by that of its Step.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        claim: ClaimResult,
+        stage: AttemptStage,
+        handler: Option<Handler>,
+    ) {
         if let Some(observer) = &self.options.observer {
             observer.granted(&claim);
         }
@@ -352,7 +320,8 @@ impl<P: WorkerPort> PoolShared<P> {
         // in that of the runtime.
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
         // Boxed, as the runtime moves a future several times, and this one is large.
-        self.running.spawn(Box::pin(Arc::clone(self).run(claim, stop, inputs, free)));
+        let handler = handler.or_else(|| self.handler_of(&claim.step.handler));
+        self.running.spawn(Box::pin(Arc::clone(self).run((claim, handler), stop, inputs, free)));
         self.give_back_surplus();
     }
 
@@ -407,6 +376,14 @@ impl<P: WorkerPort> PoolShared<P> {
         &self.port
     }
 
+    /// What does a Step with this handler.
+    fn handler_of(&self, name: &HandlerName) -> Option<Handler> {
+        match &self.options.run_command {
+            Some(command) => Some(command.handler()),
+            None => self.handlers.get(name).cloned(),
+        }
+    }
+
     /// Whether there is a handler of this name.
     pub(super) fn runs(&self, handler: &HandlerName) -> bool {
         self.handlers.get(handler).is_some()
@@ -439,14 +416,13 @@ impl<P: WorkerPort> PoolShared<P> {
 
     async fn run(
         self: Arc<Self>,
-        claim: ClaimResult,
+        (claim, handler): (ClaimResult, Option<Handler>),
         stop: StopRequest,
         inputs: LateInputs,
         free: Option<OwnedSemaphorePermit>,
     ) {
         let holding = Holding::of(&claim);
         let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self)));
-        let handler = self.handlers.get(&claim.step.handler).cloned();
         let StopRequest { cancelled, forced, .. } = stop.clone();
         // A prefetched Step waits here for its slot; a cancelled one does not start.
         let slot = async {

@@ -3,6 +3,7 @@
 //! Losing a claim is normal (CLAIM-09): the worker looks for another Step. Finding nothing is a
 //! success, which the worker says until it is recorded (DISP-12, DISP-16). If there is no answer now, or
 //! the Task gives out nothing at present, the worker lets the Run go, and the scheduler offers it again.
+//! A worker that starts a command for each Run leaves all this to the command ([`hosted`](super::hosted)).
 
 use std::sync::Arc;
 
@@ -64,11 +65,11 @@ impl Early {
         self.signals.remove(&attempt)
     }
 
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.looking += 1;
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.looking -= 1;
         if self.looking == 0 {
             self.signals.clear();
@@ -79,9 +80,12 @@ impl Early {
 impl<P: WorkerPort> PoolShared<P> {
     /// Uses the capacity that the offer took for one Step of the Run's scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
+        if let Some(command) = self.options.run_command.clone() {
+            return Box::pin(self.host(run, &command)).await;
+        }
         self.early.lock().begin();
         let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving().into()) };
-        let unused = found.map(|claim| self.begin(*claim, AttemptStage::Kept)).err();
+        let unused = found.map(|claim| self.begin(*claim, AttemptStage::Kept, None)).err();
         self.early.lock().end();
         match unused {
             None => {}
@@ -100,7 +104,7 @@ impl<P: WorkerPort> PoolShared<P> {
 
     /// Ends a Run that has claimed nothing, until that is recorded (DISP-16). A worker that stops taking work
     /// does not repeat it: then the scheduler offers the Run again.
-    async fn leave(&self, run: &RunOffer, declined: Option<ReasonInput>) {
+    pub(super) async fn leave(&self, run: &RunOffer, declined: Option<ReasonInput>) {
         let mut pauses = resend();
         let mut capacity = Some(self.freed());
         loop {

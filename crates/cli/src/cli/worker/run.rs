@@ -14,7 +14,9 @@ use tenure_core::sessions::{Abilities, WorkerSessions};
 use tenure_ports::bus::{Delivery, WorkerPort};
 use tenure_sdk::http::HttpWorker;
 use tenure_sdk::nats::{NatsWorker, boot};
-use tenure_sdk::worker::{DelegationSettings, ExecSettings, Handlers, Options, WorkerPool};
+use tenure_sdk::worker::{
+    DelegationSettings, ExecSettings, Handlers, Options, RunCommand, WorkerPool,
+};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
@@ -72,6 +74,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", env = "TENURE_EXEC_ENV", value_delimiter = ',')]
     exec_env: Vec<String>,
 
+    /// Line of shell that is started for each run in place of all handlers: the host of a model, which claims a step
+    /// and reports on it with the tools of `tenure mcp` (docs/mcp.md)
+    #[arg(long, value_name = "LINE", env = "TENURE_RUN_COMMAND")]
+    run_command: Option<String>,
+
     #[command(flatten)]
     delegation: DelegationArgs,
 
@@ -109,7 +116,7 @@ impl RunArgs {
         let name = Token::new("dev").map_err(Rejection::from)?;
         let (gateway, delegation) = (GatewayArgs::default(), DelegationArgs::default());
         let (log, boot) = (LogArgs::default(), boot());
-        let exec_env = Vec::new();
+        let (exec_env, run_command) = (Vec::new(), None);
         Ok(Self {
             nats,
             gateway,
@@ -119,6 +126,7 @@ impl RunArgs {
             name,
             files,
             exec_env,
+            run_command,
             delegation,
             tools,
             log,
@@ -186,14 +194,14 @@ impl RunningWorker<NatsWorker> {
         args: &RunArgs,
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
-        let (files, handlers) = prepared(args)?;
+        let (files, handlers, command) = prepared(args)?;
         let abilities = abilities(args, &handlers);
         let (pool, principal) = (args.pool.clone(), args.name.clone());
         let name = WorkerName { pool, principal, boot: args.token()? };
         let connection =
             args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
         let joined = NatsWorker::join_as(connection, &name, abilities, Some(BUILD)).await?;
-        Ok(Self::start(joined, handlers, files, (args, telemetry)))
+        Ok(Self::start(joined, handlers, (files, command), (args, telemetry)))
     }
 }
 
@@ -204,11 +212,11 @@ impl RunningWorker<HttpWorker> {
         url: &str,
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
-        let (files, handlers) = prepared(args)?;
+        let (files, handlers, command) = prepared(args)?;
         let abilities = abilities(args, &handlers);
         let settings = args.gateway.settings(url, None);
         let joined = HttpWorker::join(&settings, &args.pool, &args.token()?, abilities).await?;
-        Ok(Self::start(joined, handlers, files, (args, telemetry)))
+        Ok(Self::start(joined, handlers, (files, command), (args, telemetry)))
     }
 }
 
@@ -216,11 +224,12 @@ impl<P: ClusterPort> RunningWorker<P> {
     fn start(
         (port, deliveries): (P, UnboundedReceiver<Delivery>),
         handlers: Handlers,
-        files: PathBuf,
+        (files, run_command): (PathBuf, Option<RunCommand>),
         (args, telemetry): (&RunArgs, Option<&Telemetry>),
     ) -> Self {
         let observer = telemetry.map(Telemetry::worker_observer);
-        let options = Options { files: Some(files), observer, ..Options::new(args.concurrency) };
+        let usual = Options::new(args.concurrency);
+        let options = Options { files: Some(files), run_command, observer, ..usual };
         let pool = WorkerPool::start(port, deliveries, handlers, options);
         Self { pool, patience: Duration::from_secs(args.drain) }
     }
@@ -271,23 +280,28 @@ impl ClusterPort for HttpWorker {
     }
 }
 
-/// What the worker says that it can run.
+/// What the worker says that it can run. A command can run any Step.
 fn abilities(args: &RunArgs, handlers: &Handlers) -> Abilities {
-    let known = handlers.names().cloned().collect();
-    Abilities { handlers: Some(known), sessions: args.sessions.clone() }
+    let known = args.run_command.is_none().then(|| handlers.names().cloned().collect());
+    Abilities { handlers: known, sessions: args.sessions.clone() }
 }
 
-/// The directory for what commands write, and the handlers that write there.
-fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers), Failure> {
+/// The directory for what commands write, and the handlers that write there, or the command in their place.
+fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers, Option<RunCommand>), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
     hide_environment();
     let (handed_on, secrets) = (args.exec_env.clone(), args.tools.secrets());
     let exec = ExecSettings { files: files.clone(), handed_on, secrets: secrets.clone() };
+    if let Some(line) = &args.run_command {
+        let command = RunCommand::shell(line, exec);
+        let command = command.map_err(|bad| Failure::caused(Exit::Usage, &bad))?;
+        return Ok((files, Handlers::new(), Some(command)));
+    }
     let handlers = Handlers::new().with_builtins(exec).map_err(Rejection::from)?;
     let delegation = DelegationSettings { secrets, ..args.delegation.settings()? };
     let handlers = handlers.with_a2a(delegation).map_err(Rejection::from)?;
-    Ok((files, with_tools(handlers, args.tools.servers()?)?))
+    Ok((files, with_tools(handlers, args.tools.servers()?)?, None))
 }
 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).

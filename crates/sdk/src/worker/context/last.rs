@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::event::ReleaseReason;
+use tenure_core::id::Ref;
 use tenure_core::record::Object;
 use tenure_core::status::{StepStatus, WaitKind};
 use tenure_core::{Code, Rejection};
@@ -73,6 +74,21 @@ impl StepContext {
         }
         *spoken = Some(word);
         Ok(())
+    }
+
+    /// ATT-09: adds a checkpoint to the final report: the next Attempt finds it if, and only if, that was recorded.
+    ///
+    /// # Errors
+    /// `stale_attempt` before a final report; `validation_error` for what is no reference.
+    pub fn checkpoint_with_end(&self, at: &str) -> Result<(), Refused> {
+        let at = Ref::new(at)?;
+        match &mut *self.shared.spoken.lock() {
+            Some(Final::Report(report)) => {
+                report.checkpoint_refs.push(at);
+                Ok(())
+            }
+            _ => Err(Rejection::new(Code::StaleAttempt, "say a final word first")),
+        }
     }
 
     /// The final report with everything attached; none if the handler made none.

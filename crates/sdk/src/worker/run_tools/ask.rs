@@ -11,7 +11,7 @@ use tenure_wire::bus::worker::{Looking, Word};
 use tenure_wire::bus::{BadMessage, VERSION, decode_input, encode};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 
-use super::LINE_MAX;
+use super::{LINE_MAX, RunToolsOf};
 use crate::worker::context::StepContext;
 
 /// The operations with which a worker reads (PERM-06).
@@ -67,31 +67,32 @@ pub(super) fn to_line(message: &impl Serialize) -> Result<Vec<u8>, Rejection> {
 ///
 /// # Errors
 /// The operation is none of a worker's, its input is wrong, or the scheduler refuses it.
-pub(super) async fn answer(ctx: &StepContext, line: &[u8]) -> Result<Json, Rejection> {
+pub(super) async fn answer(tools: &RunToolsOf, line: &[u8]) -> Result<Json, Rejection> {
     let asked: RunRequest = serde_json::from_slice(line)
         .map_err(|error| Rejection::invalid("operation", error.to_string()))?;
     let RunRequest { operation, task_id, input } = asked;
     let task = match task_id {
         Some(named) => TaskId::new(named)?,
-        None => ctx.claim().task_id.clone(),
+        None => tools.task().clone(),
     };
     match operation.strip_prefix("agent.").unwrap_or(&operation) {
         "task_claim_step" => {
             let ClaimInput { step_id } = serde_json::from_value(Json::Object(input))
                 .map_err(|error| Rejection::invalid("step_id", error.to_string()))?;
-            to_json(&ctx.claim_another(&task, step_id).await?)
+            to_json(&tools.claim(task, step_id).await?)
         }
         "task_update_step" => {
-            let report = read_report(ctx, input)?;
+            let ctx = tools.held().ok_or_else(nothing_claimed)?;
+            let report = read_report(&ctx, input)?;
             to_json(&ctx.relay(&task, report).await?)
         }
         name if LOOKS.contains(&name) => {
-            let look = read_look(ctx, name, input)?;
+            let look = read_look(tools, name, input)?;
             let asked = match &look {
                 Look::TaskBoardSummary(input) => Some(*input),
                 _ => None,
             };
-            match (ctx.look_at(&task, look).await?, asked) {
+            match (tools.look(task, look).await?, asked) {
                 (Looked::Board(lines), Some(input)) => {
                     let lines = [lines];
                     to_json(&compose(&lines, input.budget_of(&lines)))
@@ -105,6 +106,11 @@ pub(super) async fn answer(ctx: &StepContext, line: &[u8]) -> Result<Json, Rejec
             Err(Rejection::new(Code::ToolNotAvailable, format!("{short:?} is no tool of a worker")))
         }
     }
+}
+
+/// REPORT-03: a Run that holds no Step reports on none.
+fn nothing_claimed() -> Rejection {
+    Rejection::new(Code::PermissionDenied, "your run has claimed no step: claim one first")
 }
 
 /// The input of a claim.
@@ -143,18 +149,17 @@ fn read_report(ctx: &StepContext, mut input: Map<String, Json>) -> Result<StepRe
 
 /// Reads a query, as the bus does.
 fn read_look(
-    ctx: &StepContext,
+    tools: &RunToolsOf,
     operation: &str,
     input: Map<String, Json>,
 ) -> Result<Look, Rejection> {
-    let claim = ctx.claim();
     let mut look = Map::from_iter([("operation".to_owned(), Json::from(operation))]);
     if !input.is_empty() {
         look.insert("input".into(), input.into());
     }
     let message = serde_json::json!({
-        "v": VERSION, "session_id": claim.session_id, "task_id": claim.task_id,
-        "run_id": claim.run_id.to_string(), "look": look,
+        "v": VERSION, "session_id": tools.session(), "task_id": tools.task(),
+        "run_id": tools.run_id().to_string(), "look": look,
     });
     Ok(Looking::read(&encode(&message)?)?.look)
 }

@@ -10,6 +10,8 @@
 //!  command ─► tenure mcp ─► RunToolsClient ─(socket)─► RunSocket ─► StepContext ─► WorkerPort ─► scheduler
 //! ```
 //!
+//! A command of a dispatched Run ([`hosted`](super::hosted)) has the same tools, and claims its Step by them.
+//!
 //! A report that ends the Step is held until the command has ended, as that of any handler (CTX-10): the Step does not
 //! end while its command goes on.
 
@@ -17,9 +19,11 @@ mod ask;
 mod client;
 mod peer;
 mod relay;
+mod side;
 mod socket;
 
 pub use self::client::RunToolsClient;
+pub(super) use self::side::{HostedTools, RunToolsOf};
 pub(super) use self::socket::RunSocket;
 
 /// The variable with the path of the socket at which a command finds the tools of its Run.

@@ -101,7 +101,7 @@ impl StepContext {
     ///
     /// # Errors
     /// As the contract says, always.
-    pub(super) async fn claim_another(
+    pub(in crate::worker) async fn claim_another(
         &self,
         task: &TaskId,
         step: StepId,

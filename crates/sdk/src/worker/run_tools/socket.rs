@@ -13,9 +13,9 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
+use super::RunToolsOf;
 use super::ask::{RunReply, answer, read_line, to_line};
 use super::peer::{FirstProcess, is_of_command};
-use crate::worker::context::StepContext;
 
 /// How many connections a command has at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 8;
@@ -35,17 +35,17 @@ pub(in crate::worker) struct RunSocket {
 }
 
 impl RunSocket {
-    /// Opens a socket for the command of a Step, whose first process is told as soon as it is known.
+    /// Opens a socket for a command, whose first process is told as soon as it is known.
     ///
     /// # Errors
     /// The directory or the socket cannot be made.
-    pub(in crate::worker) fn open(ctx: &StepContext, first: FirstProcess) -> io::Result<Self> {
+    pub(in crate::worker) fn open(tools: RunToolsOf, first: FirstProcess) -> io::Result<Self> {
         let dir = make_dir()?;
         let path = dir.join("run");
         let listener = UnixListener::bind(&path).inspect_err(|_| {
             let _ = fs::remove_dir(&dir); // Nothing is in it.
         })?;
-        let serving = tokio::spawn(serve(listener, ctx.clone(), first));
+        let serving = tokio::spawn(serve(listener, tools, first));
         Ok(Self { dir, path, _serving: AbortOnDropHandle::new(serving) })
     }
 
@@ -72,13 +72,13 @@ fn make_dir() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-async fn serve(listener: UnixListener, ctx: StepContext, first: FirstProcess) {
+async fn serve(listener: UnixListener, tools: RunToolsOf, first: FirstProcess) {
     let mut all = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.accept(), if all.len() < CONNECTIONS_MAX => match taken {
                 Ok((stream, _)) => {
-                    all.spawn(serve_one(stream, ctx.clone(), first.clone()));
+                    all.spawn(serve_one(stream, tools.clone(), first.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection to the tools of a run cannot be taken");
@@ -91,16 +91,16 @@ async fn serve(listener: UnixListener, ctx: StepContext, first: FirstProcess) {
 }
 
 /// Answers one request after the other, until the other side goes away.
-async fn serve_one(mut stream: UnixStream, ctx: StepContext, mut first: FirstProcess) {
+async fn serve_one(mut stream: UnixStream, tools: RunToolsOf, mut first: FirstProcess) {
     if !is_of_command(&stream, &mut first).await {
-        let (task, step) = (ctx.task_id(), ctx.step_id());
-        tracing::warn!(task, %step, "a process that is none of the step's command asked for the tools of its run");
+        let (task, run) = (tools.task(), tools.run_id());
+        tracing::warn!(%task, %run, "a process that is none of the command's asked for the tools of its run");
         return;
     }
     let (read, mut write) = stream.split();
     let mut read = BufReader::new(read);
     while let Some(line) = read_line(&mut read).await {
-        let reply = match answer(&ctx, &line).await {
+        let reply = match answer(&tools, &line).await {
             Ok(answer) => RunReply::Ok(answer),
             Err(refused) => RunReply::Error(refused),
         };
