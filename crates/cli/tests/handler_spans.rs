@@ -68,7 +68,7 @@ async fn a_span_that_a_handler_makes_is_below_its_attempt() {
         })
     });
     let got = got.await.unwrap().unwrap();
-    let attempt = got.spans.iter().find(|span| span.name == "attempt fetch").unwrap();
+    let attempt = got.spans.iter().find(|span| span.name == "attempt a (fetch)").unwrap();
     let ran = got.spans.iter().find(|span| span.name == "handler").unwrap();
     assert_eq!(ran.parent, attempt.id, "its worker said that it had begun");
     let own = kept.0.lock();

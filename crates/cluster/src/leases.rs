@@ -58,6 +58,8 @@ const REQUESTS_MAX: usize = 4_096;
 /// A store of leases in Redis.
 #[derive(Debug)]
 pub struct RedisLeases {
+    /// Where Redis is, without the login.
+    place: String,
     redis: RedisConnection,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
@@ -180,7 +182,8 @@ impl RedisLeases {
             requests
         };
         let writers = (0..owned.partitions()).map(writer).collect();
-        Ok(Self { redis, keys, owned, places: Mutex::default(), clocks: Mutex::default(), writers })
+        let (place, places, clocks) = (format!("{at:?}"), Mutex::default(), Mutex::default());
+        Ok(Self { place, redis, keys, owned, places, clocks, writers })
     }
 
     /// Makes sure that this Redis belongs to the store that the log is of. A Redis that belongs to none yet
@@ -423,6 +426,10 @@ impl Leases for RedisLeases {
     fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
         let ends = self.places.lock().get(&attempt)?.ends?;
         Some(whole_ms(ends.saturating_duration_since(Instant::now())))
+    }
+
+    fn place(&self) -> Option<&str> {
+        Some(&self.place)
     }
 }
 

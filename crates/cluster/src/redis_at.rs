@@ -61,7 +61,7 @@ impl RedisAt {
             }
             (None, None) => RedisKind::One(redis::Client::open(self.url.as_str())?),
         };
-        Ok(RedisClient { which, patience })
+        Ok(RedisClient { which, patience, place: format!("{self:?}") })
     }
 
     /// Whether the login has a character that means something else in an address, and so must be written as
@@ -92,6 +92,8 @@ impl RedisAt {
 /// Opens connections to Redis.
 #[derive(Debug)]
 pub(crate) struct RedisClient {
+    /// Where it is, without the login.
+    pub(crate) place: String,
     which: RedisKind,
     patience: Duration,
 }

@@ -273,7 +273,7 @@ impl Links {
     pub(crate) async fn sweep(self: &Arc<Self>, every: Duration, is_connected: bool) {
         let LinkReview { again, over } = self.judge(Instant::now(), every, is_connected);
         for (name, link, why) in over {
-            tracing::warn!(worker = ?name, why = why.as_str(), "a worker gets nothing more");
+            tracing::warn!(worker = %name, pool = %name.pool, why = why.as_str(), "a worker gets nothing more");
             self.part(&link, why);
         }
         for link in again {

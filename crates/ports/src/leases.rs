@@ -71,6 +71,11 @@ pub trait Leases: Send + Sync + 'static {
     /// Milliseconds until a lease ends that was set here, 0 if it has ended; `None` if it was not set here,
     /// or was released. It is for queries, which never wait for a store: only a scan ends an Attempt.
     fn left_ms(&self, attempt: AttemptId) -> Option<u64>;
+
+    /// Where the store is, for the log, without logins; `None` if it is in this process.
+    fn place(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// The store did not answer.

@@ -3,12 +3,13 @@
 //!
 //! A port is a small trait whose documentation is the contract: what holds after `Ok`, what is
 //! unknown after `Err`, what order calls have. Each port has one suite in `tenure-testkit`, which every
-//! adapter runs. [`supervise`] runs the loops of adapters that must not fail unnoticed. [`map`] has the maps
-//! by ids that the scheduler and adapters use.
+//! adapter runs. [`supervise`] runs the loops of adapters that must not fail unnoticed. [`downtime`] counts what
+//! fails while a server is away. [`map`] has the maps by ids that the scheduler and adapters use.
 
 pub mod blobs;
 pub mod bus;
 pub mod client;
+pub mod downtime;
 pub mod journal;
 pub mod leases;
 pub mod map;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use smol_str::SmolStr;
 use tenure_core::eligibility::Obstacle;
-use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::sessions::SessionPattern;
 use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
@@ -202,10 +202,61 @@ impl From<PoolSample> for PoolFacts {
     }
 }
 
+/// What a handler has done in a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct HandlerRun<'a> {
+    /// The worker.
+    pub worker: &'a AgentId,
+    /// The claim.
+    pub claim: &'a ClaimResult,
+    /// When it began.
+    pub begun: SystemTime,
+    /// How long it ran.
+    pub took: Duration,
+    /// How it ended.
+    pub end: HandlerEnd,
+    /// The code of its error, if it failed or was stopped.
+    pub code: Option<&'a str>,
+}
+
+/// How a handler ended, as its worker saw it. Only the log says whether that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandlerEnd {
+    /// It completed its Step.
+    Completed,
+    /// It failed its Step.
+    Failed,
+    /// Its Step waits for something from outside.
+    Blocked,
+    /// The Step goes back to other workers.
+    GivenBack,
+    /// It was asked to stop, or ended by force.
+    Stopped,
+    /// It has said nothing of its Step.
+    Silent,
+}
+
+impl HandlerEnd {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Blocked => "blocked",
+            Self::GivenBack => "given_back",
+            Self::Stopped => "stopped",
+            Self::Silent => "silent",
+        }
+    }
+}
+
 /// Receives what a worker does. Its methods never block, never fail and never call back.
 pub trait WorkerObserver: fmt::Debug + Send + Sync + 'static {
     /// An Attempt was granted to the worker, maybe not for the first time.
     fn granted(&self, claim: &ClaimResult);
+
+    /// A handler has ended. Its report may not be recorded yet.
+    fn ran(&self, run: HandlerRun<'_>);
 
     /// A heartbeat for some Attempts is over: the answers named all of them, or the worker stopped
     /// waiting. The time runs from its sending. `is_ok`: the answers named all.
@@ -227,8 +278,9 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// The store of leases answered.
     fn leased(&self, call: LeaseCall, called: Called);
 
-    /// An Attempt has ended because its lease ran out, `late` ago.
-    fn expired(&self, late: Duration);
+    /// An Attempt ends because its lease ran out, `late` ago. The commit that says so is durable; this comes before
+    /// [`appended`](Self::appended) with it.
+    fn expired(&self, attempt: AttemptId, late: Duration);
 
     /// Commits of several Tasks became durable together, as one message of a partition.
     fn framed(&self, called: Called);

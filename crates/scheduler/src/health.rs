@@ -8,18 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tenure_core::id::Millis;
+use tenure_ports::downtime::{Downtime, DowntimeEnd};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::node::NodeShared;
 
 /// How late a tick may be, and how long an append may take, before there is a gap.
 const SLACK: Duration = Duration::from_secs(2);
+
+/// For how long no call to the store of leases may fail before the log says that it answers again.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// What the node knows of this.
 #[derive(Debug)]
@@ -28,8 +32,9 @@ pub(crate) struct NodeHealth {
     keeps_leases: AtomicBool,
     /// Leases of open Attempts may be gone: the next scan raises them.
     leases_lost: AtomicBool,
-    /// The failure of the store of leases has been logged, and not yet that it answers again.
-    failure_said: AtomicBool,
+    /// Whether calls to the store of leases fail, and how many did: the log says so once, and once that they
+    /// do not any more.
+    leases_away: Mutex<Downtime>,
     /// Why partitions' logs take no writes, as their last appends have shown.
     log_troubles: RwLock<HashMap<u32, Arc<str>>>,
     /// Until when no Step fails by its own time limit, on the steady line.
@@ -45,7 +50,7 @@ impl Default for NodeHealth {
         Self {
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
-            failure_said: AtomicBool::new(false),
+            leases_away: Mutex::new(Downtime::new(QUIET)),
             log_troubles: RwLock::default(),
             steps_spared_until: AtomicI64::new(0),
             ticked: AtomicI64::new(0),
@@ -98,16 +103,21 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// answers again, however many calls fail meanwhile.
     pub(crate) fn note_leases_failed(&self, call: LeaseCall, error: &LeaseError) {
         self.note_leases_lost();
-        if !self.heard.failure_said.swap(true, Ordering::AcqRel) {
-            let call = call.as_str();
-            tracing::warn!(%error, call, "the store of leases fails: claims and ends of leases may wait");
+        if self.heard.leases_away.lock().note_failure(Instant::now().into_std()) {
+            let (call, at) = (call.as_str(), self.leases.place());
+            tracing::warn!(
+                %error, at, call,
+                "the store of leases fails: claims and ends of leases may wait; this is said once until it answers"
+            );
         }
     }
 
     /// Notes that the store of leases has answered a scan, and that nothing failed since the last.
     pub(crate) fn note_leases_answer(&self) {
-        if self.heard.failure_said.swap(false, Ordering::AcqRel) {
-            tracing::info!("the store of leases answers again");
+        let over = self.heard.leases_away.lock().note_answer(Instant::now().into_std());
+        if let Some(DowntimeEnd { lasted, failed }) = over {
+            let (at, seconds) = (self.leases.place(), lasted.as_secs());
+            tracing::info!(at, seconds, failed, "the store of leases answers again");
         }
     }
 

@@ -17,6 +17,7 @@ mod config;
 mod count;
 mod directory;
 mod edge;
+mod failed;
 mod fair;
 mod follow;
 mod gaps;

@@ -31,6 +31,7 @@ use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
+use crate::failed::FailedSteps;
 use crate::follow::FollowedTask;
 use crate::gaps::TaskGaps;
 use crate::health::NodeHealth;
@@ -121,6 +122,8 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) renewed: RenewedAttempts,
     pub(crate) rounds: AppendsInFlight,
     pub(crate) heard: NodeHealth,
+    /// What the log says of Steps that failed.
+    pub(crate) failed: FailedSteps,
     pub(crate) gaps: TaskGaps,
     /// Ended Tasks that a caller has asked for.
     pub(crate) ended: TaskCache<TaskKey, Box<Task>>,
@@ -170,6 +173,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             renewed: RenewedAttempts::default(),
             rounds: AppendsInFlight::default(),
             heard: NodeHealth::default(),
+            failed: FailedSteps::default(),
             gaps: TaskGaps::default(),
             ended: TaskCache::default(),
             told: TaskCache::default(),
@@ -368,6 +372,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         if let Some(observer) = &self.config.observer {
             observer.appended(task, commits);
         }
+        self.failed.tell(key, task, commits);
         self.held.tell(key, task, commits);
         commits.iter().for_each(|commit| self.publish(key, commit));
     }

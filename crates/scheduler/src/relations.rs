@@ -170,7 +170,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             }
         }
         if seen.len() >= LOOKED_AT_MAX {
-            tracing::warn!(ends = ?ends, "not all tasks that block each other were looked at");
+            let [blocker, blocked] = ends;
+            tracing::warn!(%blocker, %blocked, "not all tasks that block each other were looked at");
         }
         Ok(edges)
     }

@@ -52,6 +52,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -
             node.ended.sweep();
             node.told.sweep();
             node.long.sweep();
+            node.failed.tell_left_out();
             let scan = node.watch_leases(LeaseCall::Scan, 0, node.leases.expired()).await;
             node.note_leases(scan.is_ok());
             match scan {

@@ -123,7 +123,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
                 && let Some(since) = over.remove(&ended.attempt_id)
                 && let Some(observer) = &self.config.observer
             {
-                observer.expired(since.elapsed());
+                observer.expired(ended.attempt_id, since.elapsed());
             }
         }
     }

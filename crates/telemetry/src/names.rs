@@ -80,8 +80,59 @@ pub const MESSAGING_OPERATION: &str = "messaging.operation.name";
 pub const MESSAGING_OPERATION_TYPE: &str = "messaging.operation.type";
 /// Span attribute: the message, an Attempt.
 pub const MESSAGING_MESSAGE: &str = "messaging.message.id";
+/// Span attribute: who consumes, a worker.
+pub const MESSAGING_CLIENT: &str = "messaging.client.id";
+/// Span attribute: how a handler ended, as its worker saw it.
+pub const RUN_END: &str = "tenure.handler.end";
+/// Attribute of a span or an event: why a worker gave the Step back.
+pub const RELEASE_REASON: &str = "tenure.release.reason";
 /// Link attribute: `previous` or `next`, for Attempts of one Step.
 pub const LINK: &str = "tenure.link";
+
+/// The operation of a lease, in the terms of messaging.
+pub const OPERATION_SEND: &str = "send";
+/// The operation of a handler in its worker, in the terms of messaging.
+pub const OPERATION_PROCESS: &str = "process";
+
+/// Event of a Task's span: it was paused.
+pub const EVENT_PAUSED: &str = "paused";
+/// Event of a Task's span: it was resumed.
+pub const EVENT_RESUMED: &str = "resumed";
+/// Event of a Task's span: it was blocked.
+pub const EVENT_BLOCKED: &str = "blocked";
+/// Event of a Task's span: it was reopened.
+pub const EVENT_REOPENED: &str = "reopened";
+/// Event of a Task's span: somebody asked for its end.
+pub const EVENT_CANCEL_REQUESTED: &str = "cancel requested";
+/// Event of a Task's span: a blocked or failed Step may run again.
+pub const EVENT_STEP_REOPENED: &str = "step reopened";
+/// Event of a Task's span: another scheduler has it now.
+pub const EVENT_TAKEN_OVER: &str = "taken over";
+/// Event of a Task's span: a Step was cancelled, and never had an Attempt.
+pub const EVENT_STEP_CANCELLED: &str = "step cancelled";
+/// Event of a Task's span: a Step failed, and never had an Attempt.
+pub const EVENT_STEP_FAILED: &str = "step failed";
+/// Event of a Task's span: a Step completed without an Attempt.
+pub const EVENT_STEP_COMPLETED: &str = "step completed";
+/// Event of an Attempt's span: its worker gave the Step back.
+pub const EVENT_GIVEN_BACK: &str = "given back";
+/// Event of the span of a lost lease: when it was renewed last.
+pub const EVENT_HEARTBEAT: &str = "last heartbeat";
+/// Every event of spans.
+pub const SPAN_EVENTS: [&str; 12] = [
+    EVENT_PAUSED,
+    EVENT_RESUMED,
+    EVENT_BLOCKED,
+    EVENT_REOPENED,
+    EVENT_CANCEL_REQUESTED,
+    EVENT_STEP_REOPENED,
+    EVENT_TAKEN_OVER,
+    EVENT_STEP_CANCELLED,
+    EVENT_STEP_FAILED,
+    EVENT_STEP_COMPLETED,
+    EVENT_GIVEN_BACK,
+    EVENT_HEARTBEAT,
+];
 
 /// Spans: a Task from its creation to its end.
 pub const SPAN_TASK: &str = "task";
@@ -91,6 +142,10 @@ pub const SPAN_ATTEMPT: &str = "attempt";
 pub const SPAN_QUEUE: &str = "queue";
 /// Spans: the part of an Attempt in which its worker has the Step, from its claim to its end.
 pub const SPAN_LEASE: &str = "lease";
+/// Spans: the wait of a Step between two Attempts.
+pub const SPAN_WAIT: &str = "wait";
+/// Spans: a handler in its worker, as the worker measured it.
+pub const SPAN_RUN: &str = "run";
 /// Spans: the part of an Attempt in which its handler runs, from the worker's first report to its
 /// last.
 pub const SPAN_HANDLER: &str = "handler";

@@ -2,7 +2,7 @@
 //! for traces.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::KeyValue;
 use smol_str::SmolStr;
@@ -12,14 +12,16 @@ use tenure_core::task::Attempt;
 use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::Observer;
-use tenure_ports::observer::{Called, LeaseCall, LinkEnd, WorkerObserver};
+use tenure_ports::observer::{Called, HandlerRun, LeaseCall, LinkEnd, WorkerObserver};
 use tokio::sync::oneshot;
 
 use crate::belonging::TraceOwners;
 use crate::counts::Instruments;
 use crate::export::queue::ExportQueue;
 use crate::names;
-use crate::trace::{self, EndedTask, ParentSpan, Sampler};
+use crate::trace::{
+    self, EndedRun, EndedTask, EventOfTask, ParentSpan, Sampler, SpanPlace, TraceNotes,
+};
 
 /// The observer of a scheduler or a worker.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct SchedulerWatch {
     /// None: nothing that names traces is exported.
     pub(crate) belonging: Option<Arc<TraceOwners>>,
     pub(crate) sampler: Sampler,
+    /// What happens to Tasks beside their Attempts.
+    pub(crate) notes: TraceNotes,
 }
 
 impl Observer for SchedulerWatch {
@@ -45,6 +49,7 @@ impl Observer for SchedulerWatch {
                 self.count(counts, task, commit);
             }
         }
+        self.note(task, commits);
         let ends = |commit: &Arc<Commit>| commit.events.iter().any(|event| is_end(&event.body));
         if commits.iter().any(ends) {
             self.trace(task);
@@ -54,6 +59,9 @@ impl Observer for SchedulerWatch {
     fn opened(&self, task: &Task) {
         if let Some(belonging) = &self.belonging {
             belonging.note(&task.durable());
+        }
+        if let Some(place) = self.traced(task) {
+            self.notes.open(place, now_ms());
         }
     }
 
@@ -89,7 +97,11 @@ impl Observer for SchedulerWatch {
         counts.leases.add(called.items as u64, &name);
     }
 
-    fn expired(&self, late: Duration) {
+    fn expired(&self, attempt: AttemptId, late: Duration) {
+        if self.traces.is_some() {
+            let late = Millis::try_from(late.as_millis()).unwrap_or(Millis::MAX);
+            self.notes.note_lost(attempt, now_ms().saturating_sub(late));
+        }
         if let Some(counts) = &self.counts {
             counts.late.record(late.as_secs_f64(), &[]);
         }
@@ -141,6 +153,15 @@ impl WorkerObserver for SchedulerWatch {
         }
     }
 
+    fn ran(&self, run: HandlerRun<'_>) {
+        if let Some(queue) = &self.traces
+            && let Some(ended) = EndedRun::of(&run)
+            && let Some(capacity) = queue.capacity_for(0)
+        {
+            queue.put_run(ended, capacity);
+        }
+    }
+
     fn heartbeat(&self, called: Called) {
         if let Some(counts) = &self.counts {
             counts.heartbeats.record(called.took.as_secs_f64(), failure(called));
@@ -149,6 +170,32 @@ impl WorkerObserver for SchedulerWatch {
 }
 
 impl SchedulerWatch {
+    /// Notes what commits say beside Attempts, if the Task becomes a trace.
+    fn note(&self, task: &Task, commits: &[Arc<Commit>]) {
+        let is_new = commits.first().is_some_and(|commit| commit.first_seq == 1);
+        let is_noted = |commit: &&Arc<Commit>| EventOfTask::is_in(commit);
+        if self.traces.is_none() || !(is_new || commits.iter().any(|it| is_noted(&it))) {
+            return;
+        }
+        let Some(place) = self.traced(task) else { return };
+        if is_new {
+            self.notes.begin(place);
+        }
+        for commit in commits.iter().filter(is_noted) {
+            self.notes.note(place, commit);
+        }
+    }
+
+    /// The trace and the span of a Task, if they are sent.
+    fn traced(&self, task: &Task) -> Option<SpanPlace> {
+        self.traces.as_ref()?;
+        let spec = &task.head().spec;
+        let parent = task.head().trace.as_deref().and_then(ParentSpan::parse);
+        let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
+        let is_taken = self.sampler.takes(trace, parent);
+        is_taken.then(|| (trace, trace::task_span(&spec.session_id, &spec.task_id)))
+    }
+
     /// Has the trace of an ended Task made and sent, if it is sampled.
     fn trace(&self, task: &Task) {
         let Some(queue) = &self.traces else { return };
@@ -157,7 +204,7 @@ impl SchedulerWatch {
         let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
         if self.sampler.takes(trace, parent)
             && let Some(capacity) = queue.capacity_for(task.durable().attempts_len())
-            && let Some(ended) = EndedTask::of(task)
+            && let Some(ended) = EndedTask::of(task, &self.notes)
         {
             queue.put(ended, capacity);
         }
@@ -197,6 +244,12 @@ impl SchedulerWatch {
             }
         }
     }
+}
+
+/// The time by the machine's clock, as logs have it.
+fn now_ms() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
 }
 
 fn pool<'a>(task: &'a Task, attempt: &Attempt) -> &'a PoolId {

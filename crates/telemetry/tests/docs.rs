@@ -45,6 +45,8 @@ fn the_table_of_spans_has_every_name() {
         names::SPAN_QUEUE,
         names::SPAN_LEASE,
         names::SPAN_HANDLER,
+        names::SPAN_WAIT,
+        names::SPAN_RUN,
         names::SESSION_ID,
         names::TASK_ID,
         names::TASK_KIND,
@@ -64,9 +66,52 @@ fn the_table_of_spans_has_every_name() {
         names::MESSAGING_OPERATION,
         names::MESSAGING_OPERATION_TYPE,
         names::MESSAGING_MESSAGE,
+        names::MESSAGING_CLIENT,
+        names::RUN_END,
+        names::RELEASE_REASON,
         names::LINK,
     ] {
         let is_there = ["`", " "].iter().any(|end| traces.contains(&format!("`{name}{end}")));
         assert!(is_there, "{name}");
+    }
+    for event in names::SPAN_EVENTS {
+        let is_listed = |row: &str| row.starts_with("| `") && row.contains(&format!("`{event}`"));
+        assert!(traces.lines().any(is_listed), "{event}");
+    }
+}
+
+/// All that is in the sources of the workspace.
+fn sources(dir: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.extension() {
+            _ if path.is_dir() => sources(&path, into),
+            Some(kind) if kind == "rs" => into.push_str(&std::fs::read_to_string(&path).unwrap()),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_table_of_log_lines_has_messages_and_fields_of_the_code() {
+    let page = page();
+    let mut code = String::new();
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for each in std::fs::read_dir(crates).unwrap() {
+        let dir = each.unwrap().path().join("src");
+        if dir.is_dir() {
+            sources(&dir, &mut code); // What others have made is below another name.
+        }
+    }
+    let is_line = |row: &&str| {
+        ["INFO", "WARN", "ERROR"].iter().any(|it| row.starts_with(&format!("| `{it}`")))
+    };
+    let rows: Vec<&str> = section(&page, "Logs").lines().filter(is_line).collect();
+    assert!(rows.len() >= 10, "{rows:?}");
+    for row in rows {
+        let message = row.split('`').nth(3).unwrap();
+        let begin = message.trim_end_matches('…').trim_end_matches([' ', ';', ':']);
+        let begin = format!("\"{begin}");
+        assert!(code.contains(&begin), "no line begins with {begin}");
     }
 }

@@ -54,6 +54,16 @@ pub struct Span {
 }
 
 impl Span {
+    /// Whether it is that of a Task.
+    pub fn is_task(&self) -> bool {
+        self.attributes.contains_key("tenure.task.steps")
+    }
+
+    /// Whether a worker made it of a handler.
+    pub fn is_run(&self) -> bool {
+        self.attributes.contains_key("tenure.handler.end")
+    }
+
     /// An attribute, or nothing.
     pub fn get(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::history::History;
 
 pub(crate) fn of_trace(got: &Got, id: &str) -> Vec<Span> {
-    let is_root = |span: &&Span| span.name == "task" && span.get("tenure.task.id") == id;
+    let is_root = |span: &&Span| span.is_task() && span.get("tenure.task.id") == id;
     let Some(root) = got.spans.iter().find(is_root) else { return Vec::new() };
     let mut spans: Vec<_> = got.spans.iter().filter(|it| it.trace == root.trace).cloned().collect();
     spans.sort_by(|a, b| a.id.cmp(&b.id));
@@ -156,7 +156,7 @@ fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
         let got = receiver.wait("the trace", PATIENCE, enough)?;
         let spans = of_trace(&got, "sampled");
         history(&client, "sampled")?.check(&spans)?;
-        let root = spans.iter().find(|span| span.name == "task").context("no span of the task")?;
+        let root = spans.iter().find(|span| span.is_task()).context("no span of the task")?;
         ensure!(root.trace == TRACE && root.parent == "00f067aa0ba902b7", "{root:?}");
         ensure!(!got.spans.iter().any(|span| span.get("tenure.task.id") == "unsampled"));
         let parents = std::fs::read_to_string(cluster.dir().join("trace.parents"))?;
@@ -237,13 +237,29 @@ fn a_node_finds_its_collector_in_its_file_and_logs_lines_of_json() -> Result<()>
         })?;
         let got = receiver.got().clone();
         ensure!(got.points.iter().all(|it| it.resource["service.name"] == "tenure-scheduler"));
+        let client = cluster.client("c")?;
+        client.create(&task("fails", &[exec("a", &[], "exit 3")]))?;
+        wait_ended(&client, "fails")?;
         let log = std::fs::read_to_string(cluster.dir().join("n0.log"))?;
-        let lines = log.lines().filter(|line| !line.starts_with("node ")); // Said to whoever looks.
         let lines: Vec<Json> =
-            lines.map(serde_json::from_str).collect::<serde_json::Result<_>>()?;
+            log.lines().map(serde_json::from_str).collect::<serde_json::Result<_>>()?;
         let served = lines.iter().find(|line| line["message"] == "partition served");
         let served = served.with_context(|| format!("not in the log: {log}"))?;
         ensure!(served["level"] == "INFO" && served["partition"].is_u64(), "{served}");
+        let failed: Vec<_> =
+            lines.iter().filter(|line| line["message"] == "a step failed").collect();
+        ensure!(failed.len() == 3, "each of three tries failed: {log}");
+        for (ordinal, line) in (1..).zip(failed) {
+            let worker = line["worker"].as_str().context("no worker")?;
+            ensure!(worker.starts_with("w0."), "{line}");
+            ensure!(line["task"] == "default/fails" && line["step"] == "a", "{line}");
+            ensure!(line["handler"] == "exec" && line["code"] == "exit_status", "{line}");
+            ensure!(line["level"] == "INFO" && line["attempt"] == ordinal, "{line}");
+        }
+        let said = lines.iter().any(|line| {
+            line["message"].as_str().is_some_and(|said| said.ends_with(" serves"))
+        });
+        ensure!(said, "what it says itself is no line of its log: {log}");
         Ok(())
     })
 }

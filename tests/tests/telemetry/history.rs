@@ -89,7 +89,7 @@ impl History {
     /// The spans are those of this log: one for the Task, and for each Attempt exactly one, with the
     /// log's times, linked to those of the same Step before and after it, and with its parts below.
     pub(crate) fn check(&self, spans: &[Span]) -> Result<()> {
-        let roots: Vec<_> = spans.iter().filter(|span| span.name == "task").collect();
+        let roots: Vec<_> = spans.iter().filter(|span| span.is_task()).collect();
         let [root] = roots.as_slice() else { anyhow::bail!("{} spans of a task", roots.len()) };
         ensure!((root.start_ms, root.end_ms) == (self.created_ms, self.ended_ms), "{root:?}");
         let mut count = 1;
@@ -103,6 +103,12 @@ impl History {
             let failed = attempt.end.ends_with("failed") || attempt.end.ends_with("expired");
             ensure!(span.error.is_some() == failed, "{span:?} ended with {}", attempt.end);
             self.check_links(spans, attempt, span)?;
+            count += self.check_wait(spans, attempt, root)?;
+        }
+        let (runs, spans): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.is_run());
+        for run in runs {
+            let lease = spans.iter().find(|span| span.id == run.parent && span.name == "lease");
+            ensure!(lease.is_some(), "{run:?} is below no lease");
         }
         ensure!(spans.len() == count, "{} spans, not {count}", spans.len());
         Ok(())
@@ -110,10 +116,28 @@ impl History {
 
     /// The only span of an Attempt.
     fn one<'a>(&self, spans: &'a [Span], of: &Attempt) -> Result<&'a Span> {
-        let mut its = spans.iter().filter(|span| span.get("tenure.attempt.id") == of.id);
+        let is_its = |span: &&Span| span.get("tenure.attempt.id") == of.id && !span.is_run();
+        let mut its = spans.iter().filter(is_its);
         let one = its.next().with_context(|| format!("no span of {of:?}"))?;
         ensure!(its.next().is_none(), "more than one span of {of:?}");
         Ok(one)
+    }
+
+    /// Between an Attempt and the next of its Step there is a span if that took a time. Answers how many.
+    fn check_wait(&self, spans: &[Span], attempt: &Attempt, root: &Span) -> Result<usize> {
+        let mut same = self.attempts.iter().filter(|it| it.step == attempt.step);
+        let next = same.find(|it| it.ordinal == attempt.ordinal + 1);
+        let Some(next) = next.filter(|next| next.ready_ms > attempt.end_ms) else { return Ok(0) };
+        let times = (attempt.end_ms, next.ready_ms);
+        let is_it = |span: &&Span| {
+            span.name.starts_with("wait ")
+                && span.get("tenure.step.id") == attempt.step
+                && (span.start_ms, span.end_ms) == times
+        };
+        let wait =
+            spans.iter().find(is_it).with_context(|| format!("no wait after {attempt:?}"))?;
+        ensure!(wait.parent == root.id, "{wait:?}");
+        Ok(1)
     }
 
     fn check_links(&self, spans: &[Span], attempt: &Attempt, span: &Span) -> Result<()> {

@@ -49,13 +49,14 @@ fn a_scheduler_and_a_worker_that_are_told_to_stop_send_what_they_have_gathered()
         ensure!(got.records.iter().any(|record| record.body == "partition left"), "no records");
 
         // Each says who it is as others name it.
-        let node = &spans[0].resource["service.instance.id"];
+        let root = spans.iter().find(|span| span.is_task()).context("no span of the task")?;
+        let node = &root.resource["service.instance.id"];
         ensure!(said(&cluster, "n0", &format!("node {node} serves"))?, "nobody knows {node}");
         let worker = &of_worker.points[0].resource["service.instance.id"];
         let attempt = spans.iter().find(|span| span.name.starts_with("attempt "));
         let attempt = attempt.context("no attempt")?;
         ensure!(attempt.get("tenure.worker.id") == worker, "nobody knows {worker}");
-        let resources = [&spans[0].resource, &of_worker.points[0].resource];
+        let resources = [&root.resource, &of_worker.points[0].resource];
         ensure!(resources.iter().all(|of| !of["host.name"].is_empty()), "{resources:?}");
     }
     Ok(())

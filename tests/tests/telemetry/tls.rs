@@ -32,7 +32,7 @@ fn path(file: &Path) -> String {
 
 /// Everything came, and with headers.
 fn check(got: &Got) -> Result<()> {
-    ensure!(got.spans.iter().any(|span| span.name == "task"), "no spans");
+    ensure!(got.spans.iter().any(|span| span.is_task()), "no spans");
     ensure!(got.total("tenure.tasks.ended", None) == 1.0, "no metrics");
     ensure!(!got.records.is_empty(), "no log records");
     for signal in ["traces", "metrics", "logs"] {

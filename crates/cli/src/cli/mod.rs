@@ -205,6 +205,7 @@ impl CliCommand {
             Self::Serve(args) => TelemetryArgs {
                 log: Some("info"),
                 format: args.log.log_format,
+                serves: true,
                 service: Some("tenure-scheduler"),
                 instance: Some(args.node.boot_name()),
                 variables: args.node.telemetry(),
@@ -213,6 +214,7 @@ impl CliCommand {
             Self::Worker(args) => TelemetryArgs {
                 log: Some("warn"),
                 format: args.log_format(),
+                serves: args.runs(),
                 service: args.runs().then_some("tenure-worker"),
                 instance: Some(args.id()),
                 ..TelemetryArgs::default()
@@ -233,6 +235,7 @@ impl CliCommand {
             Self::Gateway(args) => TelemetryArgs {
                 log: Some("info"),
                 format: args.log.log_format,
+                serves: true,
                 service: Some("tenure-gateway"),
                 ..TelemetryArgs::default()
             },

@@ -23,6 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 use uuid::Uuid;
 
+use crate::cli::answer::log_line::{self, LogForm};
 use crate::cli::answer::output;
 use crate::cli::line_limit::LineLimit;
 
@@ -56,6 +57,8 @@ pub(crate) struct TelemetryArgs {
     pub(crate) service: Option<&'static str>,
     /// The instance in telemetry, by the name that it has elsewhere; none if it has no such name.
     pub(crate) instance: Option<String>,
+    /// Whether the command serves until it is told to stop: then all that it says has the form of its log.
+    pub(crate) serves: bool,
     /// Whether the command itself shows on its screen that nobody answers.
     pub(crate) shows_silences: bool,
     /// Values of OpenTelemetry's variables that the environment does not set.
@@ -92,7 +95,13 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
     let asked = asked.map(without_mcp);
     let (is_logged, format) = (asked.is_some(), told.format);
-    let shows_silences = told.shows_silences;
+    let (shows_silences, serves) = (told.shows_silences, told.serves);
+    if serves && is_logged {
+        log_line::begin(match format {
+            LogFormat::Text => LogForm::Text,
+            LogFormat::Json => LogForm::Json,
+        });
+    }
     let telemetry = connect(told);
     let outside = telemetry.as_ref();
     let outside = outside
@@ -116,6 +125,9 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let shortages = (!is_logged).then(|| shortages(|said| output::say(said)));
     let told = tracing_subscriber::registry().with(stderr).with(outside);
     told.with(silences).with(shortages).init();
+    if serves && is_logged {
+        log_line::log_panics();
+    }
     Telling { telemetry, is_logged, lines }
 }
 

@@ -13,6 +13,7 @@ use futures::FutureExt as _;
 use redis::Script;
 use tenure_core::features::Features;
 use tenure_core::id::Millis;
+use tenure_ports::downtime::{Downtime, DowntimeEnd};
 use tenure_ports::observer::{Called, LeaseCall};
 use tenure_ports::supervise::guard;
 use tokio::task::JoinSet;
@@ -95,8 +96,8 @@ pub(super) struct Keeping {
     settling: JoinSet<u32>,
     /// Since when Redis has answered without a break: after a lease's time its word on other nodes counts.
     sure_since: Option<Instant>,
-    /// It was logged that Redis does not answer, and not yet that it does again.
-    is_unsure: bool,
+    /// Whether Redis does not answer, and how often: it is logged once, and once that it does again.
+    away: Downtime,
     /// In how many polls the lease of a partition was seen to have ended.
     ended: BTreeMap<u32, usize>,
     /// In how many polls another node was the better owner.
@@ -149,6 +150,7 @@ impl Keeping {
         journal: Arc<JetStreamJournal>,
         shared: Arc<KeeperShared>,
     ) -> Self {
+        let lease = options.lease;
         Self {
             partitions: journal.owned().partitions(),
             takings: Takings::new(Arc::clone(&journal), options.rival.clone()),
@@ -161,7 +163,7 @@ impl Keeping {
             leaving: BTreeMap::new(),
             settling: JoinSet::new(),
             sure_since: None,
-            is_unsure: false,
+            away: Downtime::new(lease),
             ended: BTreeMap::new(),
             settled: BTreeMap::new(),
             richer: BTreeMap::new(),
@@ -198,7 +200,7 @@ impl Keeping {
                 observer.leased(LeaseCall::Own, Called { took: begun.elapsed(), items, is_ok });
             }
             self.fitness.hears = polled.is_ok();
-            self.note_redis(begun, polled.as_ref().err());
+            self.note_redis(&client.place, begun, polled.as_ref().err());
             // Answered again, it says at once that it lives and keeps what is still its own.
             is_to_say = polled.is_ok() && !counts;
             match polled {
@@ -350,8 +352,9 @@ impl Keeping {
         let has_let_go = self.fitness.is_cut_off && !changes.is_empty();
         if has_lost || has_let_go {
             let rest = self.fitness.note_loss();
+            let rest_ms = rest.as_millis();
             tracing::info!(
-                ?rest,
+                rest_ms,
                 "partitions were lost, not given: while it rests this node takes none"
             );
         }
@@ -359,18 +362,18 @@ impl Keeping {
     }
 
     /// Notes whether Redis answers in time. Logs a change, an answering Redis only after a lease's time.
-    fn note_redis(&mut self, begun: Instant, error: Option<&RequestError>) {
+    fn note_redis(&mut self, at: &str, begun: Instant, error: Option<&RequestError>) {
         if let Some(error) = error {
             self.sure_since = None;
-            if !std::mem::replace(&mut self.is_unsure, true) {
-                tracing::warn!(%error, "redis does not say who owns what; this node takes nothing");
+            if self.away.note_failure(begun.into_std()) {
+                tracing::warn!(%error, at, "redis does not say who owns what; this node takes nothing");
             }
             return;
         }
         self.sure_since.get_or_insert(begun);
-        if self.is_unsure && self.is_sure() {
-            self.is_unsure = false;
-            tracing::info!("redis says again who owns what");
+        if let Some(DowntimeEnd { lasted, failed }) = self.away.note_answer(begun.into_std()) {
+            let seconds = lasted.as_secs();
+            tracing::info!(at, seconds, failed, "redis says again who owns what");
         }
     }
 

@@ -138,9 +138,14 @@ impl Attempt {
 
     /// Whether its worker gave the Step back as not fit for it (LEASE-18).
     pub fn was_unfit(&self) -> bool {
+        self.release_reason() == Some(ReleaseReason::Unfit)
+    }
+
+    /// Why its worker gave the Step back, if it did and the log says why (LEASE-18).
+    pub fn release_reason(&self) -> Option<ReleaseReason> {
         let details = self.error.as_ref().and_then(|error| error.details.as_ref());
         let said = details.and_then(|details| details.get(RELEASE_REASON));
-        self.outcome == Some(Outcome::Abandoned)
-            && said.and_then(|said| said.as_str()) == Some(ReleaseReason::Unfit.as_str())
+        let said = said.filter(|_| self.outcome == Some(Outcome::Abandoned))?;
+        said.as_str().and_then(ReleaseReason::from_name)
     }
 }

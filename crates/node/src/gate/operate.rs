@@ -109,7 +109,8 @@ impl Gate {
                 let workers: Vec<AgentId> = told.iter().filter_map(|w| w.agent().ok()).collect();
                 if !workers.is_empty() {
                     let by = &name.principal;
-                    tracing::info!(%by, ?workers, within_ms, "workers are told to leave");
+                    let workers = workers.iter().map(AgentId::as_str).collect::<Vec<_>>().join(" ");
+                    tracing::info!(%by, workers, within_ms, "workers are told to leave");
                 }
                 Ok(Drained {
                     node: self.node.as_str().into(),

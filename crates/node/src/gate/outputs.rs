@@ -81,7 +81,7 @@ impl Gate {
         self.links.acknowledge(name);
         match decode::<OutputAnswer>(bytes) {
             Ok(said) => self.outputs.take(name, said),
-            Err(bad) => tracing::warn!(worker = ?name, %bad, "a page of an output was dropped"),
+            Err(bad) => tracing::warn!(worker = %name, %bad, "a page of an output was dropped"),
         }
     }
 

@@ -25,7 +25,7 @@ impl Links {
             gone
         };
         if let Some((name, link)) = gone {
-            tracing::info!(worker = ?name, "a worker is not there");
+            tracing::info!(worker = %name, pool = %name.pool, "a worker is not there");
             self.part(&link, LinkEnd::Gone);
         }
     }

@@ -34,7 +34,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason }) {
             if reason.outcome() == Outcome::Lost {
                 let task = &self.key;
-                tracing::warn!(%task, attempts = ?told, %reason, "leases ended without a word");
+                let (attempts, count) = (named(&told), told.len());
+                tracing::warn!(%task, attempts, count, %reason, "leases ended without a word");
             }
             flight.expired.push((told, reason));
         }
@@ -65,4 +66,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let since = Duration::from_millis(lease_ms) + since_end;
         self.node.saw_gap_within(since) || self.node.was_unasked_within(&self.key, since)
     }
+}
+
+/// How many Attempts a line names.
+const NAMED_MAX: usize = 10;
+
+/// The first of these Attempts, for a line of the log.
+fn named(attempts: &[AttemptId]) -> String {
+    let named: Vec<String> = attempts.iter().take(NAMED_MAX).map(AttemptId::to_string).collect();
+    named.join(" ")
 }

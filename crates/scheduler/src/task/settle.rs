@@ -147,9 +147,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             myself.shared().note_away(); // So the first heartbeat waits for it, and not in the mailbox (LEASE-14).
             self.is_open = true;
         }
+        self.node.note_expired(&flight.commits, &mut self.over);
         self.node.publish_all(&self.key, task, &flight.commits);
         flight.told.drain(..).for_each(|event| self.node.tell(|| Some(event)));
-        self.node.note_expired(&flight.commits, &mut self.over);
         self.waits.tell(task.waits());
         self.count_live();
         let grants = std::mem::take(&mut flight.grants);

@@ -283,7 +283,7 @@ impl Observer for Expiries {
         None
     }
 
-    fn expired(&self, _: Duration) {
+    fn expired(&self, _: AttemptId, _: Duration) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

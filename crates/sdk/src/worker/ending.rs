@@ -34,8 +34,11 @@ impl<P: WorkerPort> PoolShared<P> {
         cancelled: &CancellationToken,
         took: Option<Duration>,
     ) {
-        let (lost, is_surplus) = match self.open.lock().get(&held.attempt_id) {
-            Some(open) => (open.lost, open.stage == AttemptStage::Surplus),
+        let (lost, is_surplus) = match self.open.lock().get_mut(&held.attempt_id) {
+            Some(open) => {
+                open.is_reported = open.lost.is_none();
+                (open.lost, open.stage == AttemptStage::Surplus)
+            }
             None => (Some(Loss::Fenced), false),
         };
         let (capacity, draining) = {
@@ -201,6 +204,18 @@ impl<P: WorkerPort> PoolShared<P> {
         self.open.lock().remove(&attempt);
     }
 
+    /// Says that a final word was refused. If another has ended the Attempt before, the work of its handler
+    /// was for nothing, and no other line says so: what heartbeats are told after the word is no news.
+    fn say_refused(&self, held: &Holding, refused: &Rejection) {
+        let (task, attempt) = (&held.task, held.attempt_id);
+        let stage = self.open.lock().get(&attempt).map(|open| open.stage);
+        if refused.code == Code::StaleAttempt && stage == Some(AttemptStage::Said) {
+            tracing::warn!(%task, %attempt, %refused, "the attempt was lost before its report");
+        } else {
+            tracing::debug!(%task, %attempt, %refused, "the report does not count");
+        }
+    }
+
     /// Repeats a call until there is a final answer: the worker never drops a result while its
     /// Attempt may still count.
     async fn until_recorded(
@@ -217,8 +232,7 @@ impl<P: WorkerPort> PoolShared<P> {
                 Err(refused) => refused,
             };
             if !refused.code.is_retryable() {
-                let (task, attempt) = (&held.task, held.attempt_id);
-                tracing::debug!(%task, %attempt, %refused, "the report does not count");
+                self.say_refused(held, &refused);
                 return Err(refused);
             }
             if self.is_lost(held.attempt_id) {

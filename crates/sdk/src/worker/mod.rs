@@ -18,6 +18,7 @@ mod hosted;
 mod late_input;
 mod leaving;
 mod options;
+mod observed;
 mod outputs;
 mod past;
 mod pool;

@@ -4,7 +4,7 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
@@ -97,6 +97,8 @@ pub(super) struct HeldAttempt {
     pub(super) inputs: LateInputs,
     /// Set when the Attempt is over: then the worker reports nothing about its Step.
     pub(super) lost: Option<Loss>,
+    /// Whether the worker has begun to say how the Attempt ends, or that it goes back.
+    pub(super) is_reported: bool,
 }
 
 impl HeldAttempt {
@@ -241,7 +243,7 @@ async fn take_deliveries<P: WorkerPort>(
                 shared.running.spawn(Arc::clone(&shared).work_under(*run));
             }
             Delivery::CancelRequested(attempt, left) => shared.ask_to_stop(attempt, left),
-            Delivery::Lost(attempt) => shared.lose(attempt, Loss::Told),
+            Delivery::Lost(attempt) => drop(shared.lose(attempt, Loss::Told)),
             Delivery::Input(input) => {
                 let open = shared.open.lock();
                 if let Some(one) = open.get(&input.attempt_id) {
@@ -279,6 +281,7 @@ impl<P: WorkerPort> PoolShared<P> {
             stop: StopRequest::default(),
             inputs: LateInputs::after(claim.input_seen),
             lost: None,
+            is_reported: false,
         };
         let (stop, inputs) = (open.stop.clone(), open.inputs.clone());
         // `take_in` has released its lock here: freeing capacity takes another one.
@@ -313,7 +316,7 @@ impl<P: WorkerPort> PoolShared<P> {
         let early = self.early.lock().take(claim.attempt_id);
         match early {
             Some(EarlySignal::Stop) => self.ask_to_stop(claim.attempt_id, None),
-            Some(EarlySignal::Lost) => self.lose(claim.attempt_id, Loss::Told),
+            Some(EarlySignal::Lost) => drop(self.lose(claim.attempt_id, Loss::Told)),
             None => {}
         }
         // If a slot is free, take it here: so Attempts begin in the order in which they came, not
@@ -401,19 +404,6 @@ impl<P: WorkerPort> PoolShared<P> {
         }
     }
 
-    pub(super) fn lose(&self, attempt: AttemptId, loss: Loss) {
-        let mut open = self.open.lock();
-        let Some(open) = open.get_mut(&attempt) else {
-            return self.early.lock().note(attempt, EarlySignal::Lost);
-        };
-        if open.stage == AttemptStage::Said && loss == Loss::Told {
-            return;
-        }
-        open.lost.get_or_insert(loss);
-        open.stop.cancelled.cancel();
-        open.stop.forced.cancel();
-    }
-
     async fn run(
         self: Arc<Self>,
         (claim, handler): (ClaimResult, Option<Handler>),
@@ -443,7 +433,7 @@ impl<P: WorkerPort> PoolShared<P> {
             None => Ok(()),
         };
         let ctx = StepContext::new(claim, stop, inputs, reporter);
-        let started = Instant::now();
+        let (begun, started) = (SystemTime::now(), Instant::now());
         if slot.is_some() {
             match handler {
                 _ if cancelled.is_cancelled() && whole.is_err() => {}
@@ -464,6 +454,7 @@ impl<P: WorkerPort> PoolShared<P> {
             }
         }
         if let Some(slot) = slot {
+            self.note_run(&ctx, (begun, started), cancelled.is_cancelled());
             self.take_back(slot, ctx.take_lacked());
         }
         let took = (!cancelled.is_cancelled()).then(|| started.elapsed());

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tenure_core::id::AttemptId;
+use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Pulse, WorkerPort};
 use tenure_ports::observer::Called;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::pool::{HeldAttempt, Loss, PoolShared};
+use super::pool::{AttemptStage, HeldAttempt, Loss, PoolShared};
+use super::runs::EarlySignal;
 use crate::clock::Moment;
 
 /// The time between heartbeats is a lease's duration divided by this.
@@ -126,9 +129,9 @@ impl<P: WorkerPort> PoolShared<P> {
                     }
                 }
                 Pulse::Lost(refused) => {
-                    let (task, attempt) = (&held.task, held.attempt_id);
-                    tracing::warn!(%task, %attempt, %refused, "the attempt is lost");
-                    self.lose(held.attempt_id, Loss::Told);
+                    if self.lose(held.attempt_id, Loss::Told) {
+                        say_lost(held, &refused);
+                    }
                 }
                 Pulse::Unknown => is_answered = false,
             }
@@ -141,6 +144,24 @@ impl<P: WorkerPort> PoolShared<P> {
             self.fence();
         }
         is_answered
+    }
+
+    /// Notes that an Attempt is over, and stops its handler. Answers whether the worker had not ended
+    /// the Attempt itself, and does not know of its end yet.
+    pub(super) fn lose(&self, attempt: AttemptId, loss: Loss) -> bool {
+        let mut open = self.open.lock();
+        let Some(open) = open.get_mut(&attempt) else {
+            self.early.lock().note(attempt, EarlySignal::Lost);
+            return false;
+        };
+        if open.stage == AttemptStage::Said && loss == Loss::Told {
+            return false;
+        }
+        let is_news = open.lost.is_none() && !open.is_reported;
+        open.lost.get_or_insert(loss);
+        open.stop.cancelled.cancel();
+        open.stop.forced.cancel();
+        is_news
     }
 
     /// Fences Attempts whose leases the worker could not renew: stops their handlers before the
@@ -157,8 +178,20 @@ impl<P: WorkerPort> PoolShared<P> {
         };
         for Holding { task, attempt_id: attempt, .. } in late {
             tracing::warn!(%task, %attempt, "the lease could not be renewed; stopping");
-            self.lose(attempt, Loss::Fenced);
+            let _ = self.lose(attempt, Loss::Fenced); // Said above.
         }
+    }
+}
+
+/// Says that an Attempt is over which the worker has not ended. It is no trouble if somebody ended its
+/// Task.
+fn say_lost(held: &Holding, refused: &Rejection) {
+    let (task, attempt) = (&held.task, held.attempt_id);
+    match refused.code {
+        Code::TaskTerminal => {
+            tracing::info!(%task, %attempt, %refused, "the attempt is over: its task has ended");
+        }
+        _ => tracing::warn!(%task, %attempt, %refused, "the attempt is lost"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::channel::mpsc::unbounded;
@@ -27,7 +27,7 @@ use crate::node::grant;
 
 /// How the scheduler answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+pub(crate) enum Mood {
     /// Not at all.
     Mute,
     /// What is said is not recorded: it may be said again.
@@ -36,28 +36,39 @@ enum Mood {
     There,
     /// As before, but the Attempts in heartbeats are lost.
     Elsewhere,
+    /// What is said is not answered, and the Attempts in heartbeats are over.
+    Behind,
+    /// What is said does not count: the Attempts are lost.
+    Refuses,
 }
 
 /// A way to a scheduler, which a test cuts off.
 #[derive(Debug, Clone)]
-struct Cut {
+pub(crate) struct Cut {
     id: AgentId,
     mood: Arc<Mutex<Mood>>,
     /// What was recorded.
     said: Arc<Mutex<Vec<String>>>,
+    /// How many heartbeats were answered.
+    beats: Arc<AtomicUsize>,
 }
 
 impl Cut {
-    fn new(mood: Mood) -> Self {
+    pub(crate) fn new(mood: Mood) -> Self {
         let id = AgentId::new("w").unwrap();
-        Self { id, mood: Arc::new(Mutex::new(mood)), said: Arc::default() }
+        Self { id, mood: Arc::new(Mutex::new(mood)), said: Arc::default(), beats: Arc::default() }
     }
 
     fn mood(&self) -> Mood {
         *self.mood.lock()
     }
 
-    fn set(&self, mood: Mood) {
+    /// How many heartbeats were answered.
+    pub(crate) fn beats(&self) -> usize {
+        self.beats.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
         *self.mood.lock() = mood;
     }
 
@@ -70,7 +81,8 @@ impl Cut {
         Box::pin(async move {
             sleep(TICK).await;
             match cut.mood() {
-                Mood::Mute => pending().await,
+                Mood::Mute | Mood::Behind => pending().await,
+                Mood::Refuses => Err(Rejection::new(Code::StaleAttempt, "another has it")),
                 Mood::Away => Err(Rejection::new(Code::Unavailable, "nobody is there")),
                 Mood::There | Mood::Elsewhere => {
                     cut.said.lock().push(word);
@@ -161,9 +173,14 @@ impl WorkerPort for Cut {
         let pulse = match self.mood() {
             Mood::Mute => pending().await,
             Mood::Away => Pulse::Unknown,
-            Mood::There => Pulse::Renewed { cancel_requested: false, time_left_ms: None },
-            Mood::Elsewhere => Pulse::Lost(Rejection::new(Code::StaleAttempt, "another has it")),
+            Mood::There | Mood::Refuses => {
+                Pulse::Renewed { cancel_requested: false, time_left_ms: None }
+            }
+            Mood::Elsewhere | Mood::Behind => {
+                Pulse::Lost(Rejection::new(Code::StaleAttempt, "another has it"))
+            }
         };
+        self.beats.fetch_add(1, Ordering::AcqRel);
         vec![pulse; held.len()]
     }
 }

@@ -11,4 +11,5 @@ mod outputs;
 mod server;
 mod superseded;
 mod unused;
+mod warnings;
 mod worker;

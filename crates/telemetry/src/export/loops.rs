@@ -168,6 +168,7 @@ impl TraceLoop {
                         gathered.put(span).await;
                     }
                 }
+                Some(Queued::Ran(run, _room)) => gathered.put(run.span(&scope)).await,
                 Some(Queued::Asked(asked)) => gathered.ask(asked),
             }
             by = by.or(Some(Moment::now() + self.delay)).filter(|_| !gathered.spans.is_empty());

@@ -30,6 +30,7 @@ use crate::counts::{Gauges, Instruments};
 use crate::health::Health;
 use crate::logs::{self, JsonLines, Processor};
 use crate::settings::ExportSettings;
+use crate::trace::TraceNotes;
 use crate::watch::SchedulerWatch;
 
 /// The instrumentation scope of this telemetry.
@@ -88,6 +89,7 @@ impl Telemetry {
             traces: settings.traces.is_some().then_some(queue),
             belonging: settings.has_trace_ids().then_some(belonging),
             sampler: settings.sampler,
+            notes: TraceNotes::default(),
         };
         let (stop, stopping) = watch::channel(false);
         let health = Arc::new(Health::default());

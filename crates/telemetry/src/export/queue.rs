@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::counts::Instruments;
 use crate::health::Signal;
-use crate::trace::EndedTask;
+use crate::trace::{EndedRun, EndedTask};
 
 /// How many Attempts and Tasks may wait: some 20 MB of them.
 const WAITING_MAX: usize = 65_536;
@@ -18,6 +18,8 @@ const WAITING_MAX: usize = 65_536;
 pub(crate) enum Queued {
     /// An ended Task, with its permit.
     Ended(EndedTask, QueuePermit),
+    /// A handler that a worker has run, with its permit.
+    Ran(Box<EndedRun>, QueuePermit),
     /// A question: how often something was lost. It is answered once everything before it in the
     /// queue has been sent.
     Asked(oneshot::Sender<u64>),
@@ -72,6 +74,10 @@ impl ExportQueue {
 
     pub(crate) fn put(&self, task: EndedTask, capacity: QueuePermit) {
         let _ = self.sender.send(Queued::Ended(task, capacity)); // Telemetry may have ended.
+    }
+
+    pub(crate) fn put_run(&self, run: EndedRun, capacity: QueuePermit) {
+        let _ = self.sender.send(Queued::Ran(Box::new(run), capacity)); // As above.
     }
 
     /// Answers, once everything that is in the queue now has been sent, how often something was

@@ -6,16 +6,22 @@
 
 mod ended;
 mod ids;
+mod notes;
 mod parent;
+mod run;
 mod sampler;
 mod spans;
+mod text;
 
 #[cfg(test)]
 mod tests;
 
 pub use ended::{EndedAttempt, EndedTask};
 pub use ids::{attempt_span, part_span, task_span, trace_of};
+pub use notes::{EventOfTask, EventsOfTask};
+pub(crate) use notes::{SpanPlace, TraceNotes};
 pub use parent::ParentSpan;
+pub use run::EndedRun;
 pub use sampler::Sampler;
 pub use spans::{SpansOf, spans};
 

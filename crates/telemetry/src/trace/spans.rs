@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{
+    Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState,
+};
 use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
-use tenure_core::id::Millis;
-use tenure_core::status::{Outcome, TaskStatus};
+use tenure_core::id::{AttemptId, HandlerName, Millis, PoolId, StepId};
+use tenure_core::status::{Outcome, TaskStatus, WaitKind};
 
+use super::text::shown;
 use super::{EndedAttempt, EndedTask, attempt_span, part_span, task_span, trace_of};
 use crate::names;
 
@@ -42,8 +45,11 @@ pub struct SpansOf<'a> {
     at: usize,
 }
 
-/// How many spans an Attempt has at most: its own, and its parts.
-const OF_ATTEMPT: usize = 4;
+/// Why a Step waits that is to be tried again: its backoff, or that somebody makes it ready.
+const RETRY: &str = "retry";
+
+/// How many spans an Attempt has at most: its own, its parts, and the wait of its Step afterwards.
+const OF_ATTEMPT: usize = 5;
 
 impl Iterator for SpansOf<'_> {
     type Item = SpanData;
@@ -59,6 +65,7 @@ impl Iterator for SpansOf<'_> {
                 0 => Some(self.of_attempt(place, of)),
                 1 => Some(self.part(of, names::SPAN_QUEUE, of.ready_at, of.started_at)),
                 2 => Some(self.lease(of)),
+                3 => self.wait_after(place, of),
                 _ => of.handler_at.map(|at| self.part(of, names::SPAN_HANDLER, at, of.ended_at)),
             };
             if span.is_some() {
@@ -84,7 +91,15 @@ impl SpansOf<'_> {
             _ => Status::Unset,
         };
         let context = self.trace.clone();
-        let mut span = self.span(context, names::SPAN_TASK.into(), task.created_at, task.ended_at);
+        let mut span = self.span(context, name_of(task).into(), task.created_at, task.ended_at);
+        for event in &task.events.events {
+            let mut attributes = Vec::new();
+            attributes.extend(event.step_id.as_ref().map(|it| text(names::STEP_ID, it.as_str())));
+            attributes.extend(event.code.as_deref().map(|code| text(names::CODE, code)));
+            let at = event.at.clamp(task.created_at, task.ended_at.max(task.created_at));
+            span.events.events.push(Event::new(event.name, time(at), attributes, 0));
+        }
+        span.events.dropped_count = task.events.left_out;
         span.parent_span_id = task.parent.map_or(SpanId::INVALID, |parent| parent.span);
         span.parent_span_is_remote = task.parent.is_some();
         span.span_kind = SpanKind::Consumer;
@@ -92,7 +107,7 @@ impl SpansOf<'_> {
     }
 
     fn of_attempt(&self, place: usize, attempt: &EndedAttempt) -> SpanData {
-        let name = format!("{} {}", names::SPAN_ATTEMPT, attempt.handler);
+        let name = of_step(names::SPAN_ATTEMPT, &attempt.step_id, &attempt.handler);
         let context = self.context(attempt_span(attempt.attempt_id));
         let mut attributes = facts(attempt);
         attributes.extend(attempt.outcome.map(|it| KeyValue::new(names::OUTCOME, it.as_str())));
@@ -105,16 +120,48 @@ impl SpansOf<'_> {
                 Link::new(context, vec![KeyValue::new(names::LINK, which)], 0)
             }));
         }
-        let span = self.span(context, name.into(), attempt.ready_at, attempt.ended_at);
+        let mut span = self.span(context, name.into(), attempt.ready_at, attempt.ended_at);
+        if let Some(why) = attempt.given_back {
+            let why = KeyValue::new(names::RELEASE_REASON, why.as_str());
+            attributes.push(why.clone());
+            let event = Event::new(names::EVENT_GIVEN_BACK, time(attempt.ended_at), vec![why], 0);
+            span.events.events.push(event);
+        }
         with_error(SpanData { attributes, links, ..span }, attempt)
     }
 
     /// The span of the time in which the worker has the Attempt, with what tools for messaging look
-    /// for.
+    /// for: the Attempt is a message that the scheduler has sent.
     fn lease(&self, of: &EndedAttempt) -> SpanData {
-        let span = self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at);
-        let attributes = messaging(of);
-        with_error(SpanData { span_kind: SpanKind::Consumer, attributes, ..span }, of)
+        let mut span = self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at);
+        if let Some(heard_at) = of.heard_at {
+            let event = Event::new(names::EVENT_HEARTBEAT, time(heard_at), Vec::new(), 0);
+            span.events.events.push(event);
+        }
+        let attributes = messaging(&of.pool, of.attempt_id, names::OPERATION_SEND).into();
+        with_error(SpanData { span_kind: SpanKind::Producer, attributes, ..span }, of)
+    }
+
+    /// The span of the time in which the Step waited after an Attempt, until it was ready again, or until the
+    /// Task ended.
+    fn wait_after(&self, place: usize, of: &EndedAttempt) -> Option<SpanData> {
+        let next = self.next[place].and_then(|at| self.task.attempts.get(at));
+        let reason = match (of.outcome, of.waited_for) {
+            (Some(Outcome::Blocked), Some(kind)) => kind.as_str(),
+            (Some(Outcome::Blocked), None) => WaitKind::Other.as_str(),
+            _ if of.is_retried && next.is_some() => RETRY,
+            _ => return None,
+        };
+        let until = next.map_or(self.task.ended_at, |next| next.ready_at);
+        if until <= of.ended_at {
+            return None;
+        }
+        let context = self.context(part_span(names::SPAN_WAIT, of.attempt_id));
+        let name = format!("{} {reason}", names::SPAN_WAIT);
+        let span = self.span(context, name.into(), of.ended_at, until);
+        let attributes =
+            vec![text(names::STEP_ID, of.step_id.as_str()), KeyValue::new(names::REASON, reason)];
+        Some(SpanData { attributes, ..span })
     }
 
     /// A span below that of an Attempt, which has all other attributes.
@@ -166,15 +213,37 @@ fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
     ]
 }
 
-/// The same in the terms of messaging.
-fn messaging(attempt: &EndedAttempt) -> Vec<KeyValue> {
-    vec![
+/// The same in the terms of messaging, for an operation of the conventions.
+pub(super) fn messaging(
+    pool: &PoolId,
+    attempt: AttemptId,
+    operation: &'static str,
+) -> [KeyValue; 5] {
+    let name = match operation {
+        names::OPERATION_SEND => names::SPAN_LEASE,
+        _ => names::SPAN_RUN,
+    };
+    [
         KeyValue::new(names::MESSAGING_SYSTEM, "tenure"),
-        text(names::MESSAGING_DESTINATION, attempt.pool.as_str()),
-        KeyValue::new(names::MESSAGING_OPERATION, names::SPAN_LEASE),
-        KeyValue::new(names::MESSAGING_OPERATION_TYPE, "process"),
-        text(names::MESSAGING_MESSAGE, &attempt.attempt_id.to_string()),
+        text(names::MESSAGING_DESTINATION, pool.as_str()),
+        KeyValue::new(names::MESSAGING_OPERATION, name),
+        KeyValue::new(names::MESSAGING_OPERATION_TYPE, operation),
+        text(names::MESSAGING_MESSAGE, &attempt.to_string()),
     ]
+}
+
+/// The name of the span of a Task: with its kind, or else its title.
+fn name_of(task: &EndedTask) -> String {
+    let said = task.kind.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(&task.title);
+    match shown(said) {
+        said if said.is_empty() => names::SPAN_TASK.to_owned(),
+        said => format!("{} {said}", names::SPAN_TASK),
+    }
+}
+
+/// The name of a span about a Step.
+pub(super) fn of_step(what: &str, step: &StepId, handler: &HandlerName) -> String {
+    format!("{what} {} ({})", shown(step.as_str()), shown(handler.as_str()))
 }
 
 /// Marks the span as an error, with a code, if the Attempt went wrong.
@@ -182,6 +251,7 @@ fn with_error(mut span: SpanData, attempt: &EndedAttempt) -> SpanData {
     if let Some(
         outcome @ (Outcome::Failed | Outcome::Lost | Outcome::TimedOut | Outcome::Abandoned),
     ) = attempt.outcome
+        && !attempt.went_back_in_order()
     {
         let code = attempt.code.as_deref().unwrap_or(outcome.as_str());
         span.attributes.push(text(names::ERROR, code));
@@ -190,7 +260,7 @@ fn with_error(mut span: SpanData, attempt: &EndedAttempt) -> SpanData {
     span
 }
 
-fn text(key: &'static str, value: &str) -> KeyValue {
+pub(super) fn text(key: &'static str, value: &str) -> KeyValue {
     KeyValue::new(key, Value::String(StringValue::from(value.to_owned())))
 }
 
@@ -198,7 +268,7 @@ fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn failed(code: &str) -> Status {
+pub(super) fn failed(code: &str) -> Status {
     Status::error(code.to_owned())
 }
 

@@ -136,6 +136,13 @@ pub struct WorkerName {
     pub boot: Token,
 }
 
+impl std::fmt::Display for WorkerName {
+    /// Its id in the log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.principal, self.boot)
+    }
+}
+
 impl WorkerName {
     /// Its id in the log, `<principal>.<boot>`: unique to this boot.
     ///

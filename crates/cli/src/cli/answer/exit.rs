@@ -11,7 +11,8 @@ use tenure_local::OpenError;
 use tenure_ports::journal::ReadError;
 
 use super::advice::advice;
-use super::output::{Paint, Stream, Tone, say};
+use super::log_line::{self, LogForm, Weight};
+use super::output::{Paint, Stream, Tone, say_as, say_plain};
 
 /// The exit codes of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,15 +146,26 @@ impl Failure {
     /// Prints on stderr what is wrong and what to do: as text for people, or as one line of JSON
     /// for programs.
     pub(crate) fn tell(&self, is_json: bool) {
-        if is_json {
-            return say(self.to_json());
+        match log_line::form() {
+            Some(form @ LogForm::Json) => {
+                let mut more = self.to_json();
+                let message = more["message"].take();
+                let message = message.as_str().unwrap_or(&self.message);
+                if let Some(more) = more.as_object_mut() {
+                    more.remove("message");
+                }
+                return say_as(form, Weight::Error, message, more);
+            }
+            _ if is_json => return say_plain(&self.to_json().to_string()),
+            _ => {}
         }
         let paint = Paint::of(Stream::Stderr);
         let rendered = self.message.strip_prefix("error: ").filter(|_| self.is_rendered);
         let message = rendered.unwrap_or(&self.message);
-        say(format_args!("{} {message}", paint.text(Tone::Bad, "error:")));
+        // What ends a process stands out, also behind a log.
+        say_plain(&format!("{} {message}", paint.text(Tone::Bad, "error:")));
         if let Some(help) = &self.help {
-            say(format_args!(" {} {help}", paint.text(Tone::Faint, "= help:")));
+            say_plain(&format!(" {} {help}", paint.text(Tone::Faint, "= help:")));
         }
     }
 

@@ -10,6 +10,7 @@ mod exit;
 mod format;
 mod harmless;
 pub(crate) mod human;
+pub(crate) mod log_line;
 mod nearest;
 pub(crate) mod output;
 mod sheet;

@@ -9,9 +9,11 @@ use std::io::{self, IsTerminal as _, Write as _};
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value as Json;
 
 use super::exit::{Exit, Failure};
 use super::harmless::{HarmlessWriter, harmless};
+use super::log_line::{self, LogForm, Weight};
 
 /// One of the two streams of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -99,11 +101,23 @@ pub(crate) fn draw_below(bar: Option<ProgressBar>) {
     *BAR.lock() = bar;
 }
 
-/// One line on stderr.
+/// One line on stderr, in the form of the log if this process serves.
 pub(crate) fn say(line: impl std::fmt::Display) {
-    let line = line.to_string();
+    match log_line::form() {
+        Some(form) => say_as(form, Weight::Info, line, Json::Null),
+        None => say_plain(&line.to_string()),
+    }
+}
+
+/// A line of the log of this process.
+pub(crate) fn say_as(form: LogForm, weight: Weight, line: impl std::fmt::Display, more: Json) {
+    say_plain(&log_line::line(form, weight, &line.to_string(), more));
+}
+
+/// One line on stderr as it is.
+pub(crate) fn say_plain(line: &str) {
     let write = || {
-        let _ = writeln!(io::stderr(), "{}", harmless(&line)); // If stderr is closed, nothing is left to do.
+        let _ = writeln!(io::stderr(), "{}", harmless(line)); // If stderr is closed, nothing is left to do.
     };
     let bar = BAR.lock().clone();
     match bar.filter(|bar| !bar.is_hidden()) {
@@ -114,6 +128,9 @@ pub(crate) fn say(line: impl std::fmt::Display) {
 
 /// One warning line on stderr.
 pub(crate) fn warn(line: impl std::fmt::Display) {
+    if let Some(form) = log_line::form() {
+        return say_as(form, Weight::Warn, line, Json::Null);
+    }
     say(format_args!("{} {line}", Paint::of(Stream::Stderr).text(Tone::Caution, "warning:")));
 }
 

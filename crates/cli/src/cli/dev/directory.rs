@@ -43,6 +43,7 @@ pub(super) async fn run(
         args.pool.clone(),
         args.concurrency(),
         (files, servers, args.tools.secrets()),
+        telemetry,
     )?;
     let left = tenure.scheduler().resume_all().await?;
     args.greet(&http, &shown(args.dir()));
@@ -72,6 +73,7 @@ pub(crate) fn hire(
     pool: PoolId,
     concurrency: NonZeroUsize,
     (files, servers, secrets): (PathBuf, Option<ToolServers>, SecretSources),
+    telemetry: Option<&Telemetry>,
 ) -> Result<LocalWorkers, Failure> {
     hide_environment();
     let scheduler = tenure.scheduler().clone();
@@ -89,7 +91,8 @@ pub(crate) fn hire(
     let delegation = DelegationSettings { secrets, ..DelegationSettings::default() };
     let handlers = handlers.with_a2a(delegation).map_err(Rejection::from)?;
     let handlers = with_tools(handlers, servers)?;
-    let options = Options::new(concurrency);
+    let observer = telemetry.map(Telemetry::worker_observer);
+    let options = Options { observer, ..Options::new(concurrency) };
     Ok(tenure.work_beside_others(pool, handlers, options)?)
 }
 

@@ -58,6 +58,7 @@ impl RunningDirectory {
             args.pool.clone(),
             args.concurrency(),
             (files, None, SecretSources::default()),
+            telemetry,
         )?;
         tenure.scheduler().resume_all().await?;
         Ok(Self { tenure, workers, socket })

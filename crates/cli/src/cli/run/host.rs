@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tenure::embedded::{Embedded, LocalScheduler, LocalWorkers};
 use tenure_core::id::PoolId;
+use tenure_ports::observer::WorkerObserver;
 use tenure_sdk::mcp::ToolServers;
 use tenure_sdk::secrets::SecretSources;
 use tenure_sdk::worker::{DelegationSettings, ExecSettings, Handlers, Options};
@@ -29,6 +30,8 @@ pub(super) struct RunHost {
     servers: Option<ToolServers>,
     /// Where the secrets are that Steps may name.
     secrets: SecretSources,
+    /// Whoever watches the workers.
+    observer: Option<Arc<dyn WorkerObserver>>,
     workers: Vec<Arc<LocalWorkers>>,
 }
 
@@ -42,7 +45,8 @@ impl RunHost {
         // Absolute, because commands run in other directories.
         let data = std::path::absolute(data).map_err(Failure::cannot(NO_CWD))?;
         let tenure = open_here(&data, telemetry).await?;
-        Ok(Self { tenure, data, cwd: None, servers, secrets, workers: Vec::new() })
+        let observer = telemetry.map(Telemetry::worker_observer);
+        Ok(Self { tenure, data, cwd: None, servers, secrets, observer, workers: Vec::new() })
     }
 
     /// The handlers of its workers.
@@ -71,7 +75,9 @@ impl RunHost {
             let handlers = handlers.and_then(|it| it.with_a2a(delegation));
             let handlers = handlers.map_err(tenure::embedded::Error::from)?;
             let handlers = with_tools(handlers, self.servers.clone())?;
-            let workers = self.tenure.work_in(pool, handlers, Options::new(concurrency))?;
+            let observer = self.observer.clone();
+            let options = Options { observer, ..Options::new(concurrency) };
+            let workers = self.tenure.work_in(pool, handlers, options)?;
             self.workers.push(Arc::new(workers));
         }
         Ok(())

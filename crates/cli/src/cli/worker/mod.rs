@@ -1,5 +1,6 @@
 //! `tenure worker`: runs Steps of a pool, lists workers, or asks some to leave.
 
+mod clean;
 mod drain;
 mod facts;
 mod list;
@@ -37,6 +38,8 @@ pub(crate) enum WorkerCommand {
     List(list::ListArgs),
     /// Tell workers to take no more steps, to finish what they have, and to leave
     Drain(drain::DrainArgs),
+    /// Remove from this machine what commands of old attempts wrote
+    Clean(clean::CleanArgs),
 }
 
 impl WorkerArgs {
@@ -62,6 +65,7 @@ pub(crate) fn run(args: &WorkerArgs, telemetry: Option<&Telemetry>) -> Result<Ex
     match &args.command {
         Some(WorkerCommand::List(args)) => list::run(args),
         Some(WorkerCommand::Drain(args)) => drain::run(args),
+        Some(WorkerCommand::Clean(args)) => clean::run(args),
         None => run::run(&args.run, telemetry),
     }
 }

@@ -10,7 +10,7 @@ impl Keeping {
         let is_cut_off = silent >= limit || unlooked >= limit;
         match (self.fitness.is_cut_off, is_cut_off) {
             (false, true) if unlooked >= limit => tracing::warn!(
-                ?unlooked,
+                unlooked_ms = unlooked.as_millis(),
                 "this node's work stands still: it takes no partition, and gives its own to others that are \
                  well; give it more processor time"
             ),

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use smol_str::SmolStr;
 use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::id::Ref;
 use tenure_core::record::Object;
 use tenure_core::status::{StepStatus, WaitKind};
 use tenure_core::{Code, Rejection};
+use tenure_ports::observer::HandlerEnd;
 
 use super::super::words::{cut, reason};
 use super::{Refused, StepContext};
@@ -88,6 +90,23 @@ impl StepContext {
                 Ok(())
             }
             _ => Err(Rejection::new(Code::StaleAttempt, "say a final word first")),
+        }
+    }
+
+    /// How the handler has ended, by its final report so far, with the code of its error.
+    pub(in crate::worker) fn end(&self, is_stopped: bool) -> (HandlerEnd, Option<SmolStr>) {
+        match &*self.shared.spoken.lock() {
+            Some(Final::GiveBack(_)) => (HandlerEnd::GivenBack, None),
+            Some(Final::Report(report)) => {
+                let code = report.reason.as_ref().and_then(|reason| reason.code.clone());
+                match report.status {
+                    Some(StepStatus::Failed) => (HandlerEnd::Failed, code),
+                    Some(StepStatus::Blocked) => (HandlerEnd::Blocked, None),
+                    _ => (HandlerEnd::Completed, None),
+                }
+            }
+            None if is_stopped => (HandlerEnd::Stopped, None),
+            None => (HandlerEnd::Silent, None),
         }
     }
 

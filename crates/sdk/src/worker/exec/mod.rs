@@ -38,6 +38,7 @@
 //! the [logins](withheld) of the worker, its environment, and one that kills its own guard has only
 //! its process group killed.
 
+mod bound;
 mod error;
 mod group;
 pub mod guard;
@@ -151,7 +152,8 @@ pub(super) async fn run_known(
     let (ended, started) = if cancel.is_cancelled() {
         (CommandEnd::Cancelled, Instant::now())
     } else {
-        execute(launch, logs, ExecLimits::of(spec), (cancel, first)).await?
+        let ended = execute(launch, logs, ExecLimits::of(spec), (cancel, first));
+        bound::bounded(paths, ended).await?
     };
     let (startup, duration) = (started - called, started.elapsed());
     conclude(paths, ended, startup, duration).await

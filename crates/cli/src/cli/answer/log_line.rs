@@ -1,0 +1,152 @@
+//! The form of what a process that serves says itself: that of its log, so that whoever collects the log can read
+//! every line of stderr.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value as Json, json};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+
+/// The form of the log of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogForm {
+    /// Lines for people.
+    Text,
+    /// An object in JSON on each line.
+    Json,
+}
+
+/// The target of what the process says itself.
+const TARGET: &str = "tenure";
+
+/// Set once, when the log begins.
+static FORM: OnceLock<LogForm> = OnceLock::new();
+
+/// From now on this process says everything in the form of its log.
+pub(crate) fn begin(form: LogForm) {
+    let _ = FORM.set(form); // A process has one log.
+}
+
+/// The form of the log, if this process has one that serves.
+pub(crate) fn form() -> Option<LogForm> {
+    FORM.get().copied()
+}
+
+/// How much a line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    Info,
+    Warn,
+    Error,
+}
+
+impl Weight {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "INFO",
+            Self::Warn => "WARN",
+            Self::Error => "ERROR",
+        }
+    }
+}
+
+/// The line for a message with further fields.
+pub(crate) fn line(form: LogForm, weight: Weight, message: &str, more: Json) -> String {
+    let mut now = String::new();
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now)); // A string takes everything.
+    let more = match more {
+        Json::Object(more) => more,
+        _ => Map::new(),
+    };
+    match form {
+        LogForm::Text => {
+            let mut line = format!("{now} {:>5} {TARGET}: {message}", weight.name());
+            for (name, value) in &more {
+                line.push_str(&format!(" {name}={value}"));
+            }
+            line
+        }
+        LogForm::Json => {
+            let mut line = json!({"timestamp": now, "level": weight.name(), "message": message});
+            for (name, value) in more {
+                line[name] = value;
+            }
+            line["target"] = TARGET.into();
+            line.to_string()
+        }
+    }
+}
+
+/// Has panics of any thread come into the log as one line, with their place.
+pub(crate) fn log_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let payload = info.payload();
+        let what = payload.downcast_ref::<&str>().copied();
+        let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let at = info.location().map(ToString::to_string);
+        let thread = std::thread::current().name().map(str::to_owned);
+        let backtrace = std::backtrace::Backtrace::capture();
+        let is_asked = backtrace.status() == std::backtrace::BacktraceStatus::Captured;
+        let backtrace = is_asked.then(|| backtrace.to_string());
+        tracing::error!(
+            target: TARGET,
+            at,
+            thread,
+            backtrace,
+            "a thread panicked: {}",
+            what.unwrap_or("no message")
+        );
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_its_time_in_both_forms() {
+        let more = json!({"help": "see \"that\""});
+        let text = line(LogForm::Text, Weight::Warn, "n\u{1b}ode", more.clone());
+        let (time, rest) = text.split_once(' ').unwrap();
+        assert!(time.starts_with("20") && time.ends_with('Z'), "{text}");
+        assert_eq!(rest, " WARN tenure: n\u{1b}ode help=\"see \\\"that\\\"\"");
+        let text = line(LogForm::Json, Weight::Info, "n\u{1b}ode", more);
+        let read: Json = serde_json::from_str(&text).unwrap();
+        assert_eq!((&read["level"], &read["message"]), (&"INFO".into(), &"n\u{1b}ode".into()));
+        assert_eq!(read["help"], "see \"that\"");
+        assert!(read["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')));
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    /// What the log has of a panic.
+    #[derive(Debug, Clone, Default)]
+    struct Lines(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_line_of_the_log() {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let log = tracing_subscriber::fmt().json().flatten_event(true);
+        let log = log.with_writer(move || to.clone()).finish();
+        tracing::subscriber::with_default(log, || {
+            log_panics();
+            let _ = std::panic::catch_unwind(|| panic!("a defect of this test"));
+            drop(std::panic::take_hook());
+        });
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        let line: Json = serde_json::from_str(text.trim_end()).unwrap();
+        assert_eq!((&line["level"], &line["target"]), (&"ERROR".into(), &"tenure".into()));
+        assert_eq!(line["message"], "a thread panicked: a defect of this test");
+        assert!(line["at"].as_str().is_some_and(|at| at.contains("log_line.rs:")), "{line}");
+    }
+}
