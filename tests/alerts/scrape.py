@@ -1,4 +1,4 @@
-"""Has Debian's Prometheus read /metrics of `tenure dev`: scrape.py TENURE
+"""Has Debian's Prometheus read /metrics of `tenure dev` and of a `tenure worker`: scrape.py TENURE
 
 Prometheus must take all that it is told, with no name or value that it refuses, and the rules of
 deploy/grafana must load beside it.
@@ -38,7 +38,7 @@ def ask(prometheus: str, query: str) -> list:
 
 def main(tenure: str) -> None:
     place = pathlib.Path(tempfile.mkdtemp(prefix="tenure-scrape-"))
-    dev_log, prometheus_log = place / "dev.log", place / "prometheus.log"
+    dev_log, worker_log, prometheus_log = (place / f"{it}.log" for it in ("dev", "worker", "prometheus"))
     processes = []
 
     def start(log: pathlib.Path, *command: str) -> None:
@@ -49,10 +49,12 @@ def main(tenure: str) -> None:
         url = await_line(dev_log, r"HTTP API at ([^,\s]*),")
         config = place / "prometheus.yml"
         host = urllib.parse.urlsplit(url).netloc
+        start(worker_log, tenure, "worker", "--http", url, "--metrics", "127.0.0.1:0")
+        worker = await_line(worker_log, r"metrics are served at http://([^/\s]*)/metrics")
         config.write_text(
             f"global: {{scrape_interval: 1s}}\n"
             f"rule_files: ['{ROOT}/deploy/grafana/alerts.yaml']\n"
-            f"scrape_configs: [{{job_name: tenure, static_configs: [{{targets: ['{host}']}}]}}]\n"
+            f"scrape_configs: [{{job_name: tenure, static_configs: [{{targets: ['{host}', '{worker}']}}]}}]\n"
         )
         start(
             prometheus_log,
@@ -65,17 +67,17 @@ def main(tenure: str) -> None:
         address = await_line(prometheus_log, r'Listening on" address=(\S+)')
         prometheus = f"http://{address}"
         deadline = time.monotonic() + PATIENCE
-        while not any(it["value"][1] == "1" for it in ask(prometheus, 'up{job="tenure"}')):
+        while [it["value"][1] for it in ask(prometheus, 'up{job="tenure"}')] != ["1", "1"]:
             if time.monotonic() > deadline:
-                sys.exit(f"Prometheus cannot read {url}/metrics:\n{prometheus_log.read_text()}")
+                sys.exit(f"Prometheus cannot read {host} and {worker}:\n{prometheus_log.read_text()}")
             time.sleep(0.2)
         names = {it["metric"]["__name__"] for it in ask(prometheus, '{__name__=~"tenure_.*"}')}
-        if "tenure_tasks_in_memory" not in names:
+        if not names >= {"tenure_tasks_in_memory", "tenure_worker_slots", "tenure_build_info"}:
             sys.exit(f"Prometheus has only {sorted(names)}")
         lost = ask(prometheus, "sum(prometheus_target_scrapes_sample_duplicate_timestamp_total) > 0")
         if lost:
             sys.exit(f"series were told twice: {lost}")
-        print(f"Prometheus has {len(names)} metrics of {url}")
+        print(f"Prometheus has {len(names)} metrics of {host} and {worker}")
     finally:
         for process in processes:
             process.terminate()

@@ -26,9 +26,10 @@ enum Kind {
 }
 
 /// Functions: what they take, and what they come to.
-const FUNCTIONS: [(&str, &[Kind], Kind); 11] = [
+const FUNCTIONS: [(&str, &[Kind], Kind); 12] = [
     ("rate", &[Kind::Range], Kind::Instant),
     ("increase", &[Kind::Range], Kind::Instant),
+    ("resets", &[Kind::Range], Kind::Instant),
     ("last_over_time", &[Kind::Range], Kind::Instant),
     ("max_over_time", &[Kind::Range], Kind::Instant),
     ("avg_over_time", &[Kind::Range], Kind::Instant),

@@ -35,11 +35,12 @@ struct HealthReply {
     status: &'static str,
 }
 
-type ReadyCache = Arc<ShortCache<Result<(), Rejection>>>;
+/// The last answer of whoever says whether it is ready.
+pub(crate) type ReadyCache = Arc<ShortCache<Result<(), Rejection>>>;
 
 /// The routes of both.
 pub(crate) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
-    let cache: ReadyCache = Arc::new(ShortCache::new(FRESH));
+    let cache = ready_cache();
     let ready = move |State(gateway): State<Arc<Gateway<B>>>| {
         let cache = Arc::clone(&cache);
         async move { ready(&gateway, &cache).await }
@@ -47,7 +48,7 @@ pub(crate) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
     Router::new().route(LIVE_PATH, get(live)).route(READY_PATH, get(ready))
 }
 
-async fn live() -> Response {
+pub(crate) async fn live() -> Response {
     json_reply(StatusCode::OK, &HealthReply { status: "live" })
 }
 
@@ -55,12 +56,25 @@ async fn ready<B: Backend>(
     gateway: &Gateway<B>,
     cache: &ReadyCache,
 ) -> Result<Response, HttpProblem> {
-    cache.get(|| ask(gateway)).await.map_err(unready)?;
+    answer_ready(cache, || gateway.backend.ready()).await
+}
+
+/// Says whether what answers this is ready. Whoever asks within a second gets the same answer.
+pub(crate) async fn answer_ready<F: Future<Output = Result<(), Rejection>>>(
+    cache: &ReadyCache,
+    ready: impl FnOnce() -> F,
+) -> Result<Response, HttpProblem> {
+    cache.get(|| ask(ready())).await.map_err(unready)?;
     Ok(json_reply(StatusCode::OK, &HealthReply { status: "ready" }))
 }
 
-async fn ask<B: Backend>(gateway: &Gateway<B>) -> Result<(), Rejection> {
-    let answered = tokio::time::timeout(PATIENCE, gateway.backend.ready()).await;
+/// A cache for such answers.
+pub(crate) fn ready_cache() -> ReadyCache {
+    Arc::new(ShortCache::new(FRESH))
+}
+
+async fn ask(ready: impl Future<Output = Result<(), Rejection>>) -> Result<(), Rejection> {
+    let answered = tokio::time::timeout(PATIENCE, ready).await;
     let late = |_| Rejection::new(Code::Unavailable, "the scheduler does not answer in time");
     answered.map_err(late).flatten()
 }

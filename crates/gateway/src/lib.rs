@@ -28,6 +28,7 @@ pub mod macp;
 mod mcp;
 mod metrics;
 mod openapi;
+mod pages;
 mod problem;
 pub mod server;
 mod workers;
@@ -44,6 +45,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub use backend::{Backend, EmbeddedBackend, NatsBackend, NodeAnswers};
 pub use mcp::McpEndpoint;
 pub use metrics::Counters;
+pub use pages::process_pages;
 pub use problem::HttpProblem;
 
 /// How the gateway answers.

@@ -27,6 +27,7 @@ mod gate;
 mod intake;
 mod lanes;
 mod links;
+mod log_usage;
 mod malformed;
 mod node;
 mod outage;

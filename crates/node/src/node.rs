@@ -9,6 +9,7 @@ use async_nats::{Client, StatusCode, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, OwnershipOptions};
+use tenure_core::{Code, Rejection};
 use tenure_ports::observer::{PartitionSample, Sample, ServerSample};
 use tenure_ports::placement::PLACEMENT;
 use tenure_ports::supervise;
@@ -28,6 +29,7 @@ use crate::gate::{Gate, Imports, Lists, OutputRequests};
 use crate::intake::WaitingBytes;
 use crate::lanes::{ReadBudgets, ReadLanes};
 use crate::links::Links;
+use crate::log_usage::{LastUsage, watch_usage};
 use crate::malformed::watch_malformed;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
@@ -61,6 +63,9 @@ pub struct Node {
     keeper: Arc<Keeper>,
     ends: CancellationToken,
     loops: Vec<JoinHandle<()>>,
+    /// Its connections to NATS.
+    connections: [Client; 5],
+    log_usage: LastUsage,
 }
 
 impl std::fmt::Debug for Node {
@@ -174,8 +179,11 @@ impl Node {
             ("lookups", gate.lookups.clone()),
             ("journal", log),
         ];
+        let (all, log_usage) =
+            (connections.clone().map(|(_, client)| client), LastUsage::default());
         let loops = [
             spawn(&ends, watch_malformed(connections)),
+            spawn(&ends, watch_usage(Arc::clone(&gate), Arc::clone(&log_usage))),
             spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
             spawn(&ends, hear(gate.scheduler.clone(), kin)),
             spawn(&ends, tell_given(Arc::clone(&gate), given)),
@@ -187,7 +195,7 @@ impl Node {
             spawn(&ends, published::mark(Arc::clone(&gate), ask)),
             spawn(&ends, events::publish_runtime(Arc::clone(&gate))),
         ];
-        Ok(Self { gate, keeper, ends, loops: loops.into() })
+        Ok(Self { gate, keeper, ends, loops: loops.into(), connections: all, log_usage })
     }
 
     /// The name of this boot of the node.
@@ -208,14 +216,15 @@ impl Node {
 
     /// A function that gives the numbers of this node at the moment of the call.
     pub fn sampler(&self) -> impl Fn() -> Sample + Send + Sync + 'static {
-        let gate = Arc::clone(&self.gate);
+        let (gate, usage) = (Arc::clone(&self.gate), Arc::clone(&self.log_usage));
+        let connections = self.connections.clone();
         move || {
             let served = gate.served.lock().clone();
             let partitions = Some(PartitionSample { total: gate.partitions, served });
-            let connections = [&gate.control, &gate.reports, &gate.intake, &gate.lookups];
-            let nats = connections.into_iter().all(is_up);
+            let nats = connections.iter().all(is_up);
             let servers = Some(ServerSample { nats, redis: gate.scheduler.keeps_leases() });
-            let mut sample = Sample { partitions, servers, ..gate.scheduler.sample() };
+            let log = *usage.lock();
+            let mut sample = Sample { partitions, servers, log, ..gate.scheduler.sample() };
             sample.live.over_rate = gate.over_rate();
             for pool in &mut sample.pools {
                 pool.leaving = gate.links.leaving(&pool.pool);
@@ -224,9 +233,23 @@ impl Node {
         }
     }
 
+    /// A function that says whether requests would be answered now, or why not: all connections to NATS are up, and
+    /// the scheduler runs.
+    pub fn readiness(&self) -> impl Fn() -> Result<(), Rejection> + Send + Sync + 'static {
+        let (gate, connections) = (Arc::clone(&self.gate), self.connections.clone());
+        move || {
+            let why = match connections.iter().all(is_up) {
+                true if !gate.scheduler.has_stopped() => return Ok(()),
+                true => "the scheduler has stopped",
+                false => "a connection to NATS is lost",
+            };
+            Err(Rejection::new(Code::Unavailable, why))
+        }
+    }
+
     /// Gives every partition to its next owner, and ends. Appends in flight finish.
     pub async fn stop(self) {
-        let Self { gate, keeper, ends, loops } = self;
+        let Self { gate, keeper, ends, loops, .. } = self;
         for partition in 0..gate.partitions {
             gate.scheduler.leave(partition, None).await;
         }

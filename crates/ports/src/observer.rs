@@ -115,6 +115,50 @@ pub struct Sample {
     pub pools: Vec<PoolSample>,
     /// What its live Tasks take of what they may.
     pub live: LiveSample,
+    /// How much the logs take, and how much more they may; `None` while that is not known.
+    pub log: Option<LogSample>,
+}
+
+/// How much the logs that a scheduler serves take at one moment, and how much more they may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogSample {
+    /// The bytes of the logs.
+    pub bytes: u64,
+    /// Where it would first be full: how many bytes that place has, and how many of them are free. `None` where no
+    /// bound is known.
+    pub tightest: Option<LogCapacity>,
+}
+
+/// A place for logs that has a bound: a stream, an account of the server, or a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogCapacity {
+    /// How many bytes it has.
+    pub limit: u64,
+    /// How many of them are free.
+    pub free: u64,
+}
+
+impl LogCapacity {
+    /// The one of two that is filled to a higher share.
+    #[must_use]
+    pub fn tighter(self, other: Self) -> Self {
+        let is_first = u128::from(self.free) * u128::from(other.limit)
+            <= u128::from(other.free) * u128::from(self.limit);
+        if is_first { self } else { other }
+    }
+}
+
+/// A worker at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSample {
+    /// Its pool.
+    pub pool: PoolId,
+    /// How many Steps it runs at a time at most.
+    pub slots: u64,
+    /// How many of these are in use.
+    pub running: u64,
+    /// Attempts and Runs in hand: those that run, and those that wait for a slot.
+    pub held: u64,
 }
 
 /// What the live Tasks of a scheduler take at one moment, and the most that they may.
@@ -274,6 +318,9 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// The log answered an append of one Task.
     fn wrote(&self, called: Called);
+
+    /// An append of one Task has had no answer for so long. This is said of it again and again, until there is one.
+    fn held_up(&self, _waited: Duration) {}
 
     /// The store of leases answered.
     fn leased(&self, call: LeaseCall, called: Called);

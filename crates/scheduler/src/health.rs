@@ -195,8 +195,12 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             return done;
         }
         self.note_log(task, Some("an append has had no answer for seconds"));
+        let begun = Instant::now() - SLACK;
         loop {
             self.note_leases_lost();
+            if let Some(observer) = &self.config.observer {
+                observer.held_up(begun.elapsed());
+            }
             if let Ok(done) = timeout(self.reachable_since() / 2, append.as_mut()).await {
                 self.note_leases_lost();
                 return done;

@@ -16,15 +16,19 @@
 mod belonging;
 mod counts;
 mod export;
+mod exposition;
+mod gauges;
+mod handlers;
 mod health;
 mod logs;
 pub mod names;
+mod pairs;
 mod process;
 mod settings;
 mod tally;
 pub mod trace;
 mod watch;
 
-pub use export::{ExportError, Telemetry};
+pub use export::{ExportError, MetricsPage, Telemetry};
 pub use logs::JsonLines;
 pub use settings::{BadSetting, ExportSettings, ExportTarget, Protocol};

@@ -6,7 +6,9 @@
 pub enum Kind {
     /// A number that only rises.
     Counter,
-    /// A present value.
+    /// A present value. The values of several processes may be added.
+    UpDownCounter,
+    /// A present value that is not to be added.
     Gauge,
     /// A distribution.
     Histogram,
@@ -47,8 +49,15 @@ pub const EVENT: &str = "tenure.event";
 pub const ERROR: &str = "error.type";
 /// Attribute: the number of a partition, from 0.
 pub const PARTITION: &str = "tenure.partition";
+/// Attribute: processor time of the program (`user`) or of the system for it (semantic conventions).
+pub const CPU_MODE: &str = "cpu.mode";
+/// Attribute: the version of Tenure (semantic conventions).
+pub const VERSION: &str = "service.version";
 /// Attribute: traces, metrics or logs.
 pub const SIGNAL: &str = "tenure.signal";
+
+/// Resource attribute: this start of the process, if `service.instance.id` is the same after a restart.
+pub const BOOT: &str = "tenure.boot";
 
 /// Span attribute: the session.
 pub const SESSION_ID: &str = "tenure.session.id";
@@ -62,7 +71,7 @@ pub const STEPS: &str = "tenure.task.steps";
 pub const ATTEMPTS: &str = "tenure.task.attempts";
 /// Span attribute: the Step.
 pub const STEP_ID: &str = "tenure.step.id";
-/// Span attribute: the Step's handler.
+/// Attribute: the Step's handler.
 pub const HANDLER: &str = "tenure.handler";
 /// Span attribute: the Attempt.
 pub const ATTEMPT_ID: &str = "tenure.attempt.id";
@@ -169,15 +178,17 @@ macro_rules! metrics {
 }
 
 metrics! {
-    WAITING = "tenure.pool.waiting", Gauge, "{step}", [POOL],
+    WAITING = "tenure.pool.waiting", UpDownCounter, "{step}", [POOL],
         "How much work waits for workers of a pool?";
-    READY = "tenure.pool.ready", Gauge, "{step}", [POOL],
+    READY = "tenure.pool.ready", UpDownCounter, "{step}", [POOL],
         "How much of that may any worker of the pool be given?";
-    RUNNING = "tenure.pool.running", Gauge, "{attempt}", [POOL],
+    RUNNING = "tenure.pool.running", UpDownCounter, "{attempt}", [POOL],
         "How many attempts of the pool's steps are open?";
+    DESIRED = "tenure.pool.desired", UpDownCounter, "{step}", [POOL],
+        "How many slots would be busy if there were enough?";
     OLDEST = "tenure.pool.oldest_wait", Gauge, "s", [POOL],
         "How long has the step waited that is next in line?";
-    CREDITS = "tenure.pool.credits", Gauge, "{step}", [POOL],
+    CREDITS = "tenure.pool.credits", UpDownCounter, "{step}", [POOL],
         "How many more steps would workers take now?";
     WORKERS = "tenure.pool.workers", Gauge, "{worker}", [POOL],
         "How many workers are there?";
@@ -185,21 +196,27 @@ metrics! {
         "How many of them were told to leave?";
     SUSPENDED = "tenure.pool.suspended", Gauge, "{worker}", [POOL],
         "How many of them are given nothing, as they fail what others complete?";
-    STEPS_WAITING = "tenure.steps.waiting", Gauge, "{step}", [REASON],
+    WORKER_SLOTS = "tenure.worker.slots", UpDownCounter, "{slot}", [POOL],
+        "How many steps does this worker run at a time at most?";
+    WORKER_RUNNING = "tenure.worker.running", UpDownCounter, "{slot}", [POOL],
+        "How many of these are in use?";
+    WORKER_HELD = "tenure.worker.held", UpDownCounter, "{attempt}", [POOL],
+        "How many attempts and runs has it in hand, with those that wait for a slot?";
+    STEPS_WAITING = "tenure.steps.waiting", UpDownCounter, "{step}", [REASON],
         "How many steps of live tasks wait, and for what?";
-    TASKS = "tenure.tasks.in_memory", Gauge, "{task}", [],
+    TASKS = "tenure.tasks.in_memory", UpDownCounter, "{task}", [],
         "How many tasks does this scheduler keep?";
-    LIVE_TASKS = "tenure.tasks.live", Gauge, "{task}", [],
+    LIVE_TASKS = "tenure.tasks.live", UpDownCounter, "{task}", [],
         "How many tasks that have not ended does this scheduler have?";
-    LIVE_SIZE = "tenure.tasks.live.size", Gauge, "By", [],
+    LIVE_SIZE = "tenure.tasks.live.size", UpDownCounter, "By", [],
         "How long are the logs of these?";
-    TASK_MEMORY = "tenure.tasks.memory", Gauge, "By", [],
+    TASK_MEMORY = "tenure.tasks.memory", UpDownCounter, "By", [],
         "How much of these logs is in memory?";
-    UNPLACED = "tenure.tasks.unplaced", Gauge, "{task}", [],
+    UNPLACED = "tenure.tasks.unplaced", Counter, "{task}", [],
         "How often was there no place in memory for a task?";
-    OVER_RATE = "tenure.rate.refusals", Gauge, "{message}", [],
+    OVER_RATE = "tenure.rate.refusals", Counter, "{message}", [],
         "How much was refused, as one principal had sent too much?";
-    PARTITIONS = "tenure.partitions.served", Gauge, "{partition}", [],
+    PARTITIONS = "tenure.partitions.served", UpDownCounter, "{partition}", [],
         "Which share of the cluster does this scheduler serve?";
     PARTITIONS_TOTAL = "tenure.partitions", Gauge, "{partition}", [],
         "How many partitions has the cluster, each of which needs a scheduler?";
@@ -219,6 +236,12 @@ metrics! {
         "How many steps are given to workers?";
     ATTEMPTS_ENDED = "tenure.attempts.ended", Counter, "{attempt}", [POOL, OUTCOME],
         "How do attempts end: what fails, what is lost?";
+    HANDLER_ATTEMPTS = "tenure.handler.attempts", Counter, "{attempt}", [HANDLER, OUTCOME],
+        "How do attempts end, by handler?";
+    HANDLER_TIME = "tenure.handler.time", Counter, "s", [HANDLER],
+        "How long did attempts of a handler take together, from their claims to their ends?";
+    FAILURES = "tenure.attempts.failures", Counter, "{attempt}", [HANDLER, ERROR],
+        "With which codes do attempts fail?";
     QUEUE_TIME = "tenure.step.queue.duration", Histogram, "s", [POOL],
         "How long does a ready step wait for a worker?";
     RUN_TIME = "tenure.step.run.duration", Histogram, "s", [POOL, OUTCOME],
@@ -245,6 +268,12 @@ metrics! {
         "How long does JetStream take to store a message of the log?";
     FRAME_SIZE = "tenure.journal.frame.commits", Histogram, "{commit}", [],
         "How many commits, of any tasks, share a message of the log?";
+    LOG_SIZE = "tenure.log.size", UpDownCounter, "By", [],
+        "How much do the logs take that this scheduler serves?";
+    LOG_LIMIT = "tenure.log.limit", Gauge, "By", [],
+        "How much has the place for logs that is closest to full: a stream, an account, a disk?";
+    LOG_ROOM = "tenure.log.room", Gauge, "By", [],
+        "How much of that is left?";
     HEARTBEAT = "tenure.worker.heartbeat.duration", Histogram, "s", [ERROR],
         "How long does a worker wait for the answers to a heartbeat?";
     PARTED = "tenure.workers.parted", Counter, "{worker}", [REASON],
@@ -253,16 +282,18 @@ metrics! {
         "How often does a scheduler take a partition, and how long until it has its live tasks?";
     DROPPED = "tenure.telemetry.dropped", Counter, "{item}", [SIGNAL],
         "What did the collector not get?";
-    MEMORY = "process.memory.usage", Gauge, "By", [],
+    MEMORY = "process.memory.usage", UpDownCounter, "By", [],
         "How much memory does the process take?";
-    CPU = "process.cpu.time", Counter, "s", [],
+    CPU = "process.cpu.time", Counter, "s", [CPU_MODE],
         "How much processor time does the process take?";
-    THREADS = "process.thread.count", Gauge, "{thread}", [],
+    THREADS = "process.thread.count", UpDownCounter, "{thread}", [],
         "How many threads does the process have?";
-    FILES = "process.unix.file_descriptor.count", Gauge, "{file_descriptor}", [],
+    FILES = "process.unix.file_descriptor.count", UpDownCounter, "{file_descriptor}", [],
         "How many files does the process keep open?";
     UPTIME = "process.uptime", Gauge, "s", [],
         "How long has the process run?";
+    BUILD = "tenure.build.info", Gauge, "{build}", [VERSION],
+        "Which version of Tenure is it? The value is 1.";
 }
 
 #[cfg(test)]
@@ -276,7 +307,7 @@ mod tests {
             for attribute in metric.attributes {
                 assert!(!attribute.ends_with(".id"), "{}: {attribute}", metric.name);
             }
-            assert!(metric.answers.ends_with('?'), "{}", metric.answers);
+            assert!(metric.answers.contains('?'), "{}", metric.answers);
         }
     }
 }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct ProcessStats {
     /// Resident memory, in bytes.
     pub(crate) memory: u64,
-    /// Processor time used.
-    pub(crate) cpu: Duration,
+    /// Processor time used by the program.
+    pub(crate) cpu_user: Duration,
+    /// Processor time used by the system for it.
+    pub(crate) cpu_system: Duration,
     /// How many threads it has.
     pub(crate) threads: u64,
     /// How many files it has open.
@@ -29,9 +31,11 @@ impl ProcessStats {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
+        let (cpu_user, cpu_system) = cpu(&stat);
         Self {
             memory: field(&status, "VmRSS:") * KB,
-            cpu: cpu(&stat),
+            cpu_user,
+            cpu_system,
             threads: field(&status, "Threads:"),
             files,
             uptime: begun.elapsed(),
@@ -46,10 +50,11 @@ fn field(status: &str, name: &str) -> u64 {
 
 /// User and system time: the 14th and 15th field, counted from behind the name, which may contain
 /// anything.
-fn cpu(stat: &str) -> Duration {
+fn cpu(stat: &str) -> (Duration, Duration) {
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Duration::from_millis(ticks * 1_000 / TICKS)
+    let mut ticks = fields.skip(11).map(|field| field.parse::<u64>().unwrap_or(0));
+    let mut time = || Duration::from_millis(ticks.next().unwrap_or(0) * 1_000 / TICKS);
+    (time(), time())
 }
 
 #[cfg(test)]
@@ -65,6 +70,6 @@ mod tests {
     #[test]
     fn a_name_with_a_bracket_does_not_move_the_fields() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0";
-        assert_eq!(cpu(stat), Duration::from_secs(3));
+        assert_eq!(cpu(stat), (Duration::from_millis(2_500), Duration::from_millis(500)));
     }
 }

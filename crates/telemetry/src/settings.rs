@@ -1,8 +1,10 @@
 //! Reads the settings from the environment variables that OpenTelemetry defines.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::pairs;
 use crate::trace::Sampler;
 
 /// The protocol to a collector.
@@ -25,6 +27,8 @@ pub struct ExportTarget {
     pub certificate: Option<PathBuf>,
     /// How long an export may take.
     pub timeout: Duration,
+    /// Whether what is sent is compressed with gzip.
+    pub is_compressed: bool,
 }
 
 impl ExportTarget {
@@ -42,10 +46,16 @@ pub struct ExportSettings {
     pub service: String,
     /// The name of this instance if the environment does not say it.
     pub instance: String,
+    /// The name of this start of the process, if its instance has the same name after a restart.
+    pub boot: Option<String>,
     /// Where traces go.
     pub traces: Option<ExportTarget>,
     /// Where metrics go.
     pub metrics: Option<ExportTarget>,
+    /// Whether metrics are written to stderr.
+    pub is_printed: bool,
+    /// At which address metrics are to be served (`OTEL_METRICS_EXPORTER=prometheus`).
+    pub served_at: Option<SocketAddr>,
     /// Where logs go.
     pub logs: Option<ExportTarget>,
     /// Which Tasks become traces.
@@ -67,12 +77,24 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// How long an export may take by default.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Where metrics are served if only `OTEL_METRICS_EXPORTER` says that they are: as everywhere.
+const PROMETHEUS: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 9_464);
+
 /// A setting that cannot be understood. It is ignored, as telemetry must not stop a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: {value:?} is not understood")]
+#[error("{name}: {why}")]
 pub struct BadSetting {
     name: String,
-    value: String,
+    /// Without what may be a secret.
+    why: String,
+}
+
+/// The ways out for a signal that `OTEL_<SIGNAL>_EXPORTER` names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct NamedExporters {
+    otlp: bool,
+    prometheus: bool,
+    console: bool,
 }
 
 impl ExportSettings {
@@ -81,8 +103,11 @@ impl ExportSettings {
         Self {
             service: service.to_owned(),
             instance: instance.to_owned(),
+            boot: None,
             traces: None,
             metrics: None,
+            is_printed: false,
+            served_at: None,
             logs: None,
             sampler: Sampler::default(),
             delay: DELAY,
@@ -107,6 +132,10 @@ impl ExportSettings {
         settings.traces = reader.target("TRACES");
         settings.metrics = reader.target("METRICS");
         settings.logs = reader.target("LOGS");
+        let metrics = reader.exporters("METRICS").unwrap_or_default();
+        settings.is_printed = metrics.console;
+        settings.served_at = metrics.prometheus.then(|| reader.prometheus());
+        reader.check_pairs();
         settings.delay = reader.millis("OTEL_BSP_SCHEDULE_DELAY").unwrap_or(DELAY);
         settings.interval = reader.millis("OTEL_METRIC_EXPORT_INTERVAL").unwrap_or(INTERVAL);
         settings.sampler = reader.sampler();
@@ -118,9 +147,14 @@ impl ExportSettings {
         self.traces.is_some() || self.logs.is_some()
     }
 
+    /// Whether metrics are counted.
+    pub(crate) fn has_metrics(&self) -> bool {
+        self.metrics.is_some() || self.is_printed || self.served_at.is_some()
+    }
+
     /// Whether nothing is exported.
     pub fn is_off(&self) -> bool {
-        self.traces.is_none() && self.metrics.is_none() && self.logs.is_none()
+        self.traces.is_none() && !self.has_metrics() && self.logs.is_none()
     }
 }
 
@@ -134,9 +168,70 @@ impl SettingsReader<'_> {
         let value = (self.variable)(name)?;
         let read = parse(value.trim());
         if read.is_none() {
-            self.bad.push(BadSetting { name: name.to_owned(), value });
+            self.note_bad(name, format!("{value:?} is not understood"));
         }
         read
+    }
+
+    /// Notes once what is wrong with a variable.
+    fn note_bad(&mut self, name: &str, why: String) {
+        if self.bad.iter().all(|bad| bad.name != name) {
+            self.bad.push(BadSetting { name: name.to_owned(), why });
+        }
+    }
+
+    /// The exporters of a signal that a variable names: some of a list. `None`: it names none that there is.
+    fn exporters(&mut self, signal: &str) -> Option<NamedExporters> {
+        let name = format!("OTEL_{signal}_EXPORTER");
+        let value = (self.variable)(&name)?;
+        let (mut named, mut known) = (NamedExporters::default(), 0);
+        for exporter in value.split(',').map(str::trim) {
+            known += 1;
+            match (exporter, signal) {
+                ("none", _) => {}
+                ("otlp", _) => named.otlp = true,
+                ("prometheus", "METRICS") => named.prometheus = true,
+                ("console", "METRICS") => named.console = true,
+                (other, _) => {
+                    known -= 1;
+                    let there = match signal {
+                        "METRICS" => "otlp, prometheus, console and none",
+                        _ => "otlp and none",
+                    };
+                    self.note_bad(
+                        &name,
+                        format!("there is no exporter {other:?} here, but {there}"),
+                    );
+                }
+            }
+        }
+        (known > 0).then_some(named)
+    }
+
+    /// Where metrics are served.
+    fn prometheus(&mut self) -> SocketAddr {
+        let named = |host: &str| match host {
+            "localhost" => Some(PROMETHEUS.0),
+            other => other.parse().ok(),
+        };
+        let host = self.read("OTEL_EXPORTER_PROMETHEUS_HOST", named).unwrap_or(PROMETHEUS.0);
+        let port = self.read("OTEL_EXPORTER_PROMETHEUS_PORT", |port| port.parse().ok());
+        SocketAddr::new(host, port.unwrap_or(PROMETHEUS.1))
+    }
+
+    /// Names what the exporters would leave out in silence: headers and attributes that are not written as they must
+    /// be.
+    fn check_pairs(&mut self) {
+        let headers = ["", "TRACES_", "METRICS_", "LOGS_"];
+        for name in headers.map(|of| format!("OTEL_EXPORTER_OTLP_{of}HEADERS")) {
+            if let Some(why) = (self.variable)(&name).and_then(|all| pairs::bad_header(&all)) {
+                self.note_bad(&name, why);
+            }
+        }
+        let name = "OTEL_RESOURCE_ATTRIBUTES";
+        if let Some(why) = (self.variable)(name).and_then(|all| pairs::bad_attribute(&all)) {
+            self.note_bad(name, why);
+        }
     }
 
     fn millis(&mut self, name: &str) -> Option<Duration> {
@@ -151,7 +246,7 @@ impl SettingsReader<'_> {
 
     /// The target of a signal: its own variables go before those of all signals.
     fn target(&mut self, signal: &str) -> Option<ExportTarget> {
-        if (self.variable)(&format!("OTEL_{signal}_EXPORTER")).as_deref() == Some("none") {
+        if self.exporters(signal).is_some_and(|named| !named.otlp) {
             return None;
         }
         let own = (self.variable)(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"));
@@ -163,13 +258,14 @@ impl SettingsReader<'_> {
         let protocol = self.of_signal(signal, "PROTOCOL", protocol).unwrap_or(Protocol::Http);
         let certificate = self.of_signal(signal, "CERTIFICATE", |file| Some(file.into()));
         let timeout = self.of_signal(signal, "TIMEOUT", millis).unwrap_or(TIMEOUT);
+        let is_compressed = self.of_signal(signal, "COMPRESSION", compression).unwrap_or(false);
         let endpoint = match protocol {
             Protocol::Http if !is_own => {
                 format!("{}/v1/{}", endpoint.trim_end_matches('/'), signal.to_lowercase())
             }
             _ => endpoint,
         };
-        Some(ExportTarget { protocol, endpoint, certificate, timeout })
+        Some(ExportTarget { protocol, endpoint, certificate, timeout, is_compressed })
     }
 
     fn of_signal<T>(
@@ -187,6 +283,14 @@ fn millis(value: &str) -> Option<Duration> {
     value.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
+fn compression(name: &str) -> Option<bool> {
+    match name {
+        "gzip" => Some(true),
+        "none" => Some(false),
+        _ => None,
+    }
+}
+
 fn protocol(name: &str) -> Option<Protocol> {
     match name {
         "grpc" => Some(Protocol::Grpc),
@@ -196,104 +300,4 @@ fn protocol(name: &str) -> Option<Protocol> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(variables: &[(&str, &str)]) -> (ExportSettings, Vec<BadSetting>) {
-        let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
-        ExportSettings::read("tenure", "i", |name| find(name).map(|(_, value)| (*value).to_owned()))
-    }
-
-    fn target(protocol: Protocol, endpoint: &str) -> Option<ExportTarget> {
-        let endpoint = endpoint.to_owned();
-        Some(ExportTarget { protocol, endpoint, certificate: None, timeout: TIMEOUT })
-    }
-
-    #[test]
-    fn who_is_trusted_and_how_long_is_waited_is_read_for_one_signal_or_for_all() {
-        let (settings, bad) = read(&[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c"),
-            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "all.pem"),
-            ("OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE", "logs.pem"),
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
-        ]);
-        let (traces, logs) = (settings.traces.unwrap(), settings.logs.unwrap());
-        assert_eq!(traces.certificate, Some("all.pem".into()));
-        assert_eq!(logs.certificate, Some("logs.pem".into()));
-        assert_eq!(logs.timeout, Duration::from_millis(200));
-        assert_eq!(bad, []);
-    }
-
-    #[test]
-    fn tls_is_spoken_where_the_endpoint_says_so() {
-        let is_tls = |protocol, endpoint| target(protocol, endpoint).unwrap().is_tls();
-        assert!(is_tls(Protocol::Http, "https://c/v1/traces"));
-        assert!(is_tls(Protocol::Grpc, "HTTPS://c"));
-        assert!(is_tls(Protocol::Grpc, "c:4317"), "as everywhere");
-        assert!(!is_tls(Protocol::Grpc, "http://c:4317"));
-        assert!(!is_tls(Protocol::Http, "http://c/v1/traces"));
-    }
-
-    #[test]
-    fn nothing_is_exported_unless_an_endpoint_is_named() {
-        assert!(read(&[]).0.is_off());
-        assert!(read(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).0.is_off());
-        assert!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]).0.is_off());
-        let disabled = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"), ("OTEL_SDK_DISABLED", "TRUE")];
-        assert!(read(&disabled).0.is_off());
-    }
-
-    #[test]
-    fn one_endpoint_is_for_all_signals() {
-        let (settings, bad) = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/")]);
-        assert_eq!(settings.traces, target(Protocol::Http, "http://c:4318/v1/traces"));
-        assert_eq!(settings.metrics, target(Protocol::Http, "http://c:4318/v1/metrics"));
-        assert_eq!(settings.logs, target(Protocol::Http, "http://c:4318/v1/logs"));
-        assert_eq!(bad, []);
-    }
-
-    #[test]
-    fn what_is_said_of_one_signal_goes_before_what_is_said_of_all() {
-        let (settings, bad) = read(&[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317"),
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://m/api/otlp"),
-            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf"),
-            ("OTEL_LOGS_EXPORTER", "none"),
-        ]);
-        assert_eq!(settings.traces, target(Protocol::Grpc, "http://c:4317"));
-        assert_eq!(settings.metrics, target(Protocol::Http, "http://m/api/otlp"));
-        assert_eq!(settings.logs, None);
-        assert_eq!(bad, []);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_said_and_passed_over() {
-        let (settings, bad) = read(&[
-            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/t"),
-            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
-            ("OTEL_TRACES_SAMPLER", "sometimes"),
-            ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
-            ("OTEL_BSP_SCHEDULE_DELAY", "200"),
-        ]);
-        assert_eq!(settings.traces, target(Protocol::Http, "http://c/t"));
-        assert_eq!(settings.sampler, Sampler::default());
-        assert_eq!((settings.delay, settings.interval), (Duration::from_millis(200), INTERVAL));
-        let names: Vec<_> = bad.iter().map(|it| it.name.as_str()).collect();
-        let expected = [
-            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-            "OTEL_METRIC_EXPORT_INTERVAL",
-            "OTEL_TRACES_SAMPLER",
-        ];
-        assert_eq!(names, expected);
-    }
-
-    #[test]
-    fn a_share_is_read() {
-        let (settings, _) = read(&[
-            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
-            ("OTEL_TRACES_SAMPLER_ARG", "0.1"),
-        ]);
-        assert_eq!(settings.sampler, Sampler { follows_parent: true, share: 0.1 });
-    }
-}
+mod tests;

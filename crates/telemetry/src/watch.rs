@@ -88,6 +88,14 @@ impl Observer for SchedulerWatch {
         counts.append_size.record(called.items as u64, &[]);
     }
 
+    fn held_up(&self, waited: Duration) {
+        static LATE: std::sync::LazyLock<[KeyValue; 1]> =
+            std::sync::LazyLock::new(|| [KeyValue::new(names::ERROR, "timeout")]);
+        if let Some(counts) = &self.counts {
+            counts.append_time.record(waited.as_secs_f64(), &*LATE);
+        }
+    }
+
     fn leased(&self, call: LeaseCall, called: Called) {
         let Some(counts) = &self.counts else { return };
         let name = [KeyValue::new(names::CALL, call.as_str())];
@@ -240,6 +248,9 @@ impl SchedulerWatch {
                     let pool = tally.of(pool(task, attempt));
                     let took = seconds(attempt.started_at, commit.created_at);
                     counts.run_time.record(took, pool.note_end(outcome));
+                    let handler = task.step_at(attempt.step).spec.handler.as_str();
+                    let code = attempt.error.as_ref().map(|reason| &*reason.code);
+                    counts.handlers.note(handler, outcome, took, code);
                 }
             }
         }

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use tenure_telemetry::names::{self, METRICS};
+use tenure_telemetry::names::{self, Kind, METRICS, Metric};
 
 fn page() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/observability.md");
@@ -33,6 +34,42 @@ fn the_table_of_metrics_is_that_of_the_code() {
     let page = page();
     let rows = section(&page, "Metrics").lines().filter(|line| line.starts_with("| `"));
     assert_eq!(rows.collect::<Vec<_>>(), expected);
+}
+
+/// The names of a metric in Prometheus.
+fn series(metric: &Metric) -> Vec<String> {
+    let unit = match metric.unit {
+        "s" => "_seconds",
+        "By" => "_bytes",
+        _ => "",
+    };
+    let name = format!("{}{unit}", metric.name.replace('.', "_"));
+    match metric.kind {
+        Kind::Counter => vec![format!("{name}_total")],
+        Kind::Histogram => ["bucket", "sum", "count"].map(|part| format!("{name}_{part}")).into(),
+        Kind::UpDownCounter | Kind::Gauge => vec![name],
+    }
+}
+
+/// A name that nobody sends makes an empty panel, or an alert that never fires.
+#[test]
+fn dashboards_and_alerts_name_metrics_and_labels_that_there_are() {
+    let attributes = METRICS.iter().flat_map(|metric| metric.attributes);
+    let labels = attributes.map(|name| name.replace('.', "_"));
+    let known: BTreeSet<String> = METRICS.iter().flat_map(series).chain(labels).collect();
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana");
+    let boards = std::fs::read_dir(deploy.join("dashboards")).unwrap();
+    let mut named = 0;
+    for file in boards.map(|file| file.unwrap().path()).chain([deploy.join("alerts.yaml")]) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for name in text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_') {
+            if name.starts_with("tenure_") || name.starts_with("process_") {
+                assert!(known.contains(name), "{}: there is no {name}", file.display());
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 100, "{named} names are read");
 }
 
 #[test]

@@ -23,6 +23,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use tokio::net::TcpListener;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
@@ -77,10 +78,11 @@ impl LogsService for Taker {
 
 pub(super) async fn serve(listener: TcpListener, got: Arc<Mutex<Got>>) -> Result<()> {
     let taker = || Taker(Arc::clone(&got));
+    let gzip = CompressionEncoding::Gzip;
     Server::builder()
-        .add_service(TraceServiceServer::new(taker()))
-        .add_service(MetricsServiceServer::new(taker()))
-        .add_service(LogsServiceServer::new(taker()))
+        .add_service(TraceServiceServer::new(taker()).accept_compressed(gzip))
+        .add_service(MetricsServiceServer::new(taker()).accept_compressed(gzip))
+        .add_service(LogsServiceServer::new(taker()).accept_compressed(gzip))
         .serve_with_incoming(TcpIncoming::from(listener))
         .await?;
     Ok(())

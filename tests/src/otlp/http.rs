@@ -1,8 +1,10 @@
 //! The collector by HTTP.
 
+use std::io::Read as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
+use flate2::read::GzDecoder;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -32,7 +34,8 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let mut response = Response::new(Empty::new());
-    if take(head.uri.path(), &head.headers, body, &got).is_none() {
+    let body = plain(&head.headers, body);
+    if body.and_then(|body| take(head.uri.path(), &head.headers, body, &got)).is_none() {
         *response.status_mut() = StatusCode::BAD_REQUEST;
     }
     Ok(response)
@@ -57,6 +60,19 @@ fn take(path: &str, headers: &HeaderMap, body: Bytes, got: &Mutex<Got>) -> Optio
     };
     got.note_headers(signal, headers);
     Some(())
+}
+
+/// The body as it was before it was compressed, if it was.
+fn plain(headers: &HeaderMap, body: Bytes) -> Option<Bytes> {
+    match headers.get("content-encoding").map(|it| it.as_bytes()) {
+        None => Some(body),
+        Some(b"gzip") => {
+            let mut all = Vec::new();
+            GzDecoder::new(&*body).read_to_end(&mut all).ok()?;
+            Some(all.into())
+        }
+        Some(_) => None,
+    }
 }
 
 fn decode<M: prost::Message + Default>(body: Bytes) -> Option<M> {

@@ -84,7 +84,7 @@ pub struct Point {
     pub name: String,
     /// Its unit.
     pub unit: String,
-    /// `counter`, `gauge` or `histogram`.
+    /// `counter`, `updowncounter`, `gauge` or `histogram`.
     pub kind: &'static str,
     /// What tells it from other points.
     pub attributes: Attributes,

@@ -101,7 +101,8 @@ fn points(metric: Metric, resource: &Attributes) -> Vec<Point> {
             all.data_points.into_iter().map(|it| number("gauge", it)).collect()
         }
         Some(Data::Sum(all)) => {
-            all.data_points.into_iter().map(|it| number("counter", it)).collect()
+            let kind = if all.is_monotonic { "counter" } else { "updowncounter" };
+            all.data_points.into_iter().map(|it| number(kind, it)).collect()
         }
         Some(Data::Histogram(all)) => {
             let all = all.data_points.into_iter();

@@ -9,6 +9,7 @@ mod cluster;
 mod collector;
 mod dashboards;
 mod history;
+mod pages;
 mod real;
 mod run;
 mod secrets;

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use tenure_tests::cluster::process::Process;
 use tenure_tests::cluster::tasks::{sleep, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, until};
-use tenure_tests::otlp::{Protocol, Receiver};
+use tenure_tests::otlp::{Attributes, Protocol, Receiver};
 
 use crate::cluster::{history, of_trace};
 
@@ -18,7 +18,7 @@ fn stop(process: &mut Process) -> Result<()> {
 
 fn said(cluster: &Cluster, process: &str, what: &str) -> Result<bool> {
     let log = std::fs::read_to_string(cluster.dir().join(format!("{process}.log")))?;
-    Ok(log.lines().any(|line| line.starts_with(what)))
+    Ok(log.lines().any(|line| line.contains(what)))
 }
 
 #[test]
@@ -49,10 +49,14 @@ fn a_scheduler_and_a_worker_that_are_told_to_stop_send_what_they_have_gathered()
         ensure!(got.records.iter().any(|record| record.body == "partition left"), "no records");
 
         // Each says who it is as others name it.
+        let instance = |of: &Attributes| of["service.instance.id"].clone();
         let root = spans.iter().find(|span| span.is_task()).context("no span of the task")?;
-        let node = &root.resource["service.instance.id"];
+        let node = &root.resource["tenure.boot"];
         ensure!(said(&cluster, "n0", &format!("node {node} serves"))?, "nobody knows {node}");
-        let worker = &of_worker.points[0].resource["service.instance.id"];
+        let worker = &of_worker.points[0].resource["tenure.boot"];
+        // And who it is after a restart, too: by its name, which other clusters of this machine have as well.
+        ensure!(instance(&root.resource).split('.').next() == Some("n0"));
+        ensure!(instance(&of_worker.points[0].resource).split('.').next() == Some("w0"));
         let attempt = spans.iter().find(|span| span.name.starts_with("attempt "));
         let attempt = attempt.context("no attempt")?;
         ensure!(attempt.get("tenure.worker.id") == worker, "nobody knows {worker}");

@@ -69,6 +69,30 @@ fn a_collector_whose_authority_the_machine_trusts_is_spoken_to_by_tls() -> Resul
     Ok(())
 }
 
+/// What is compressed is said in a header of HTTP, and in one of gRPC.
+#[test]
+fn what_is_sent_is_compressed_if_the_environment_says_so() -> Result<()> {
+    for (protocol, header) in
+        [(Protocol::Http, "content-encoding"), (Protocol::Grpc, "grpc-encoding")]
+    {
+        let (dir, receiver) = (tempfile::tempdir()?, Receiver::start(protocol)?);
+        let mut variables = environment(protocol, receiver.address());
+        variables.extend([
+            ("OTEL_EXPORTER_OTLP_HEADERS", HEADERS.to_owned()),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip".to_owned()),
+            ("TENURE_LOG", "debug".to_owned()),
+        ]);
+        run::run(dir.path(), &variables)?;
+        let got = receiver.got();
+        check(&got).with_context(|| format!("{protocol:?}"))?;
+        for (signal, headers) in &got.headers {
+            let is_told = headers.get(header).is_some_and(|it| it == "gzip");
+            ensure!(is_told, "{protocol:?}, {signal}: {headers:?}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_collector_that_nobody_vouches_for_gets_nothing_and_that_is_said() -> Result<()> {
     for protocol in BOTH {

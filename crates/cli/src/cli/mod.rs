@@ -19,11 +19,13 @@ mod doctor;
 mod filter;
 mod gateway;
 mod inbox;
+mod instance;
 mod lease;
 mod line_limit;
 mod logs;
 mod man;
 mod mcp;
+mod metrics;
 mod order;
 mod place;
 mod pool;
@@ -208,6 +210,9 @@ impl CliCommand {
                 serves: true,
                 service: Some("tenure-scheduler"),
                 instance: Some(args.node.boot_name()),
+                name: args.node.name(),
+                serves_metrics: true,
+                metrics: args.node.metrics().metrics,
                 variables: args.node.telemetry(),
                 ..TelemetryArgs::default()
             },
@@ -217,6 +222,9 @@ impl CliCommand {
                 serves: args.runs(),
                 service: args.runs().then_some("tenure-worker"),
                 instance: Some(args.id()),
+                name: args.given_name(),
+                serves_metrics: args.runs(),
+                metrics: args.metrics().metrics,
                 ..TelemetryArgs::default()
             },
             Self::Run(_) => {
@@ -237,6 +245,7 @@ impl CliCommand {
                 format: args.log.log_format,
                 serves: true,
                 service: Some("tenure-gateway"),
+                name: args.given_name(),
                 ..TelemetryArgs::default()
             },
             Self::Top(_) => TelemetryArgs { shows_silences: true, ..TelemetryArgs::default() },

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -25,6 +26,7 @@ use uuid::Uuid;
 
 use crate::cli::answer::log_line::{self, LogForm};
 use crate::cli::answer::output;
+use crate::cli::instance::InstanceName;
 use crate::cli::line_limit::LineLimit;
 
 /// How the log is written.
@@ -59,6 +61,12 @@ pub(crate) struct TelemetryArgs {
     pub(crate) instance: Option<String>,
     /// Whether the command serves until it is told to stop: then all that it says has the form of its log.
     pub(crate) serves: bool,
+    /// The name that its user gave the process, which is the instance in telemetry after every start.
+    pub(crate) name: Option<String>,
+    /// Whether the command serves a page of metrics, and at which address it was told to.
+    pub(crate) serves_metrics: bool,
+    /// That address.
+    pub(crate) metrics: Option<SocketAddr>,
     /// Whether the command itself shows on its screen that nobody answers.
     pub(crate) shows_silences: bool,
     /// Values of OpenTelemetry's variables that the environment does not set.
@@ -73,6 +81,7 @@ pub(crate) struct Telling {
     /// Whether there is a log on stderr.
     is_logged: bool,
     lines: LineLimit,
+    _instance: Option<InstanceName>,
 }
 
 impl Telling {
@@ -102,7 +111,7 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
             LogFormat::Json => LogForm::Json,
         });
     }
-    let telemetry = connect(told);
+    let (telemetry, instance) = connect(told);
     let outside = telemetry.as_ref();
     let outside = outside
         .and_then(|it| it.log_layer(asked.as_deref().unwrap_or(&without_mcp("info".into()))));
@@ -128,7 +137,7 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     if serves && is_logged {
         log_line::log_panics();
     }
-    Telling { telemetry, is_logged, lines }
+    Telling { telemetry, is_logged, lines, _instance: instance }
 }
 
 /// A filter of the log that hides what the library of MCP says of each request, which may be what a tool has answered,
@@ -235,17 +244,41 @@ pub(crate) fn trace_of_caller() -> Option<SmolStr> {
 }
 
 /// Connects to the collector. Telemetry never stops a command: this prints what is wrong with it,
-/// and the command goes on.
-fn connect(told: TelemetryArgs) -> Option<Telemetry> {
-    let (service, variables) = (told.service?, told.variables);
-    let instance = told.instance.unwrap_or_else(|| Uuid::new_v4().to_string());
+/// and the command goes on. Answers with the name of the instance, too, which counts as long as it is held.
+fn connect(told: TelemetryArgs) -> (Option<Telemetry>, Option<InstanceName>) {
+    let (Some(service), variables) = (told.service, told.variables) else { return (None, None) };
+    let boot = told.instance.unwrap_or_else(|| Uuid::new_v4().to_string());
     let find = |name: &str| std::env::var(name).ok().or_else(|| variables.get(name).cloned());
-    let (settings, bad) = ExportSettings::read(service, &instance, find);
+    let (mut settings, bad) = ExportSettings::read(service, &boot, find);
     bad.iter().for_each(output::warn);
-    Telemetry::start(settings).unwrap_or_else(|error| {
+    settings.served_at = told.metrics.or(settings.served_at);
+    if !told.serves_metrics && settings.served_at.take().is_some() {
+        output::warn(format_args!(
+            "OTEL_METRICS_EXPORTER: this command serves no page for Prometheus; `tenure serve` and `tenure worker` \
+             do, and /metrics of a gateway is there anyway"
+        ));
+    }
+    if settings.is_off() {
+        return (None, None);
+    }
+    let instance = told.name.and_then(|name| InstanceName::take(service, &name));
+    if let Some(named) = &instance {
+        settings.instance.clone_from(&named.name);
+        settings.boot = Some(boot.clone());
+    }
+    let page_alone = settings.served_at.map(|at| {
+        let (served_at, boot) = (Some(at), settings.boot.clone());
+        ExportSettings { served_at, boot, ..ExportSettings::none(service, &settings.instance) }
+    });
+    let started = Telemetry::start(settings).or_else(|error| {
+        output::warn(error);
+        page_alone.map_or(Ok(None), Telemetry::start)
+    });
+    let started = started.unwrap_or_else(|error| {
         output::warn(error);
         None
-    })
+    });
+    (started, instance)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod slots;
 mod snapshots;
 mod tail;
 mod take;
+mod usage;
 mod writer;
 mod written;
 

@@ -54,9 +54,7 @@ async fn page<B: Backend>(
     who: &Identity,
     cache: &NodesCache,
 ) -> Result<Response, HttpProblem> {
-    if !matches!(who.role, Role::Orchestrator | Role::Observer) {
-        return Err(HttpProblem::forbidden("metrics are for orchestrators and observers"));
-    }
+    check_reader(who)?;
     let heard = cache.get(|| hear(gateway, who)).await;
     let mut out = Exposition::default();
     gateway.counters.write(&mut out);
@@ -65,7 +63,21 @@ async fn page<B: Backend>(
     if let Some(heard) = &heard {
         nodes::write(&heard.nodes, &mut out);
     }
-    Ok(bytes_reply(StatusCode::OK, HeaderValue::from_static(MEDIA_TYPE), out.into_text()))
+    write_build(&mut out);
+    Ok(page_reply(out.into_text()))
+}
+
+/// Checks that a caller may read metrics.
+pub(crate) fn check_reader(who: &Identity) -> Result<(), HttpProblem> {
+    match who.role {
+        Role::Orchestrator | Role::Observer => Ok(()),
+        _ => Err(HttpProblem::forbidden("metrics are for orchestrators and observers")),
+    }
+}
+
+/// The answer with such a page.
+pub(crate) fn page_reply(text: String) -> Response {
+    bytes_reply(StatusCode::OK, HeaderValue::from_static(MEDIA_TYPE), text)
 }
 
 /// Asks the nodes. Without an answer the page still has the gateway's own numbers.
@@ -86,6 +98,12 @@ fn write_agents(agents: &Agents, out: &mut Exposition) {
         );
         out.sample(AGENTS, &[("digest", agents.digest())], agents.names().count());
     }
+}
+
+fn write_build(out: &mut Exposition) {
+    const BUILD: &str = "tenure_build_info";
+    out.family(BUILD, MetricKind::Gauge, "Which version of Tenure is the gateway? The value is 1.");
+    out.sample(BUILD, &[("service_version", env!("CARGO_PKG_VERSION"))], 1);
 }
 
 fn write_backend(heard: Option<&NodeAnswers>, out: &mut Exposition) {

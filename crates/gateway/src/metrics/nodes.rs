@@ -20,9 +20,12 @@ const OTHER_POOLS: &str = "other";
 /// A number of a pool: its metric, what it answers, and where it is read.
 type PoolMetric = (&'static str, &'static str, fn(&PoolGauges) -> f64);
 
-const POOL_METRICS: [PoolMetric; 7] = [
+const POOL_METRICS: [PoolMetric; 8] = [
     ("tenure_pool_waiting", "How much work waits for workers of a pool?", |it| it.waiting),
     ("tenure_pool_running", "How many attempts of the pool's steps are open?", |it| it.running),
+    ("tenure_pool_desired", "How many slots would be busy if there were enough?", |it| {
+        it.running + it.waiting
+    }),
     (
         "tenure_pool_oldest_wait_seconds",
         "How long has the step waited that is next in line?",
@@ -188,6 +191,7 @@ mod tests {
         for line in [
             "tenure_pool_waiting{tenure_node=\"n1\",tenure_pool=\"build\"} 4",
             "tenure_pool_oldest_wait_seconds{tenure_node=\"n1\",tenure_pool=\"build\"} 1.5",
+            "tenure_pool_desired{tenure_node=\"n1\",tenure_pool=\"build\"} 4",
             "tenure_pool_credits{tenure_node=\"n1\",tenure_pool=\"build\"} 3",
             "tenure_steps_waiting{tenure_node=\"n1\",tenure_reason=\"no_worker_in_pool\"} 7",
             "tenure_partitions_served{tenure_node=\"n1\"} 2",

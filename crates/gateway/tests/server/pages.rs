@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_core::id::PoolId;
+use tenure_core::{Code, Rejection};
 use tenure_gateway::server::{HttpServer, ServerSettings};
-use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
+use tenure_gateway::{Counters, EmbeddedBackend, Gateway, GatewaySettings, process_pages};
 use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases};
 use tenure_scheduler::{Config, Scheduler};
 use tokio::net::TcpStream;
@@ -75,4 +78,37 @@ async fn metrics_count_requests_by_the_template_of_their_route() {
         assert!(page.body.contains(&format!("\n{line}\n")), "{line}\n{}", page.body);
     }
     assert!(page.body.contains("\ntenure_tasks_in_memory{tenure_node="), "{}", page.body);
+}
+
+/// A process that is no gateway has the same pages behind the same guard.
+#[tokio::test]
+async fn the_pages_of_a_process_are_those_of_a_gateway() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = [("watch", "prometheus", "observer"), ("work", "ant", "worker")];
+    let identities = Some(tokens_in(dir.path(), &tokens));
+    let server = HttpServer::bind(ServerSettings { identities, ..settings() }).await.unwrap();
+    let address = server.addresses()[0];
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let ready = {
+        let is_ready = Arc::clone(&is_ready);
+        move || match is_ready.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(Rejection::new(Code::Unavailable, "it begins").with("secret", 1)),
+        }
+    };
+    let routes = process_pages(ready, || "tenure_worker_slots 4\n".to_owned());
+    tokio::spawn(server.serve_routes(routes, Counters::default(), std::future::pending::<()>()));
+    assert_eq!(get(address, "/livez", None).await.status, 200);
+    let unready = get(address, "/readyz", None).await;
+    assert_eq!(unready.status, 503);
+    assert!(!unready.body.contains("secret"), "{}", unready.body);
+    is_ready.store(true, Ordering::Release);
+    while get(address, "/readyz", None).await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(20)).await; // The answer before is used again for a second.
+    }
+    assert_eq!(get(address, "/metrics", None).await.status, 401);
+    assert_eq!(get(address, "/metrics", Some("work")).await.status, 403);
+    let page = get(address, "/metrics", Some("watch")).await;
+    assert_eq!((page.status, &*page.body), (200, "tenure_worker_slots 4\n"));
+    assert_eq!(get(address, "/v1/pools", Some("watch")).await.status, 404);
 }

@@ -13,6 +13,7 @@ mod frozen;
 mod handlers;
 mod leave;
 mod limits;
+mod meters;
 mod orders;
 mod outputs;
 mod parents;

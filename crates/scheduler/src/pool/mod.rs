@@ -389,6 +389,8 @@ pub(crate) struct Left {
     pub(crate) steps: Vec<(HandlerName, usize)>,
     /// The Step that is next in line, and since when it has been ready.
     pub(crate) next: Option<(Millis, StepId)>,
+    /// The Task takes no credits for now: it waits all the same, and is counted.
+    pub(crate) is_withheld: bool,
 }
 
 impl Left {
@@ -400,11 +402,18 @@ impl Left {
             ready,
             steps: task.given_out_in(pool).map(|(name, count)| (name.clone(), count)).collect(),
             next: task.next_ready(pool).map(|(since, step)| (since, step.clone())),
+            is_withheld: false,
         }
     }
 
+    /// The same of a Task that begins nothing for now, as the log or the store of leases does not answer.
+    pub(crate) fn withheld(self, is_withheld: bool) -> Self {
+        Self { is_withheld, ..self }
+    }
+
     pub(crate) fn nothing(at: &Address) -> Self {
-        Self { task: at.clone(), priority: 0, ready: 0, steps: Vec::new(), next: None }
+        let (steps, next) = (Vec::new(), None);
+        Self { task: at.clone(), priority: 0, ready: 0, steps, next, is_withheld: false }
     }
 }
 

@@ -21,6 +21,10 @@ use super::Left;
 use super::groups::GroupSet;
 use crate::task::address::Address;
 
+mod withheld;
+
+use self::withheld::WithheldTasks;
+
 /// The moment that a turn lasts where Steps are short.
 const MOMENT: Duration = Duration::from_millis(5);
 
@@ -80,6 +84,8 @@ pub(super) struct Turns {
     /// apart from the Task's entry, which is removed while all that is known to be ready is lent to
     /// it.
     unfit: IdMap<TaskKey, Vec<AgentId>>,
+    /// Tasks that wait and take no credits for now. They are in no line.
+    withheld: WithheldTasks,
     pace: Pace,
     /// The place of the next Task that goes to the end of a line.
     next_place: u64,
@@ -117,8 +123,8 @@ impl Pace {
 impl Turns {
     pub(super) fn new() -> Self {
         let pace = Pace { since: Instant::now(), now: 0, before: 0 };
-        let (entries, unfit) = (IdMap::default(), IdMap::default());
-        Self { lanes: BTreeMap::new(), entries, unfit, pace, next_place: 0 }
+        let (entries, unfit, withheld) = Default::default();
+        Self { lanes: BTreeMap::new(), entries, unfit, withheld, pace, next_place: 0 }
     }
 
     /// Whether a Task waits that these groups of workers serve. Drops lines in which none does.
@@ -128,7 +134,7 @@ impl Turns {
 
     /// Whether nothing is ready in any Task.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines().all(|(_, line)| line.live == 0)
+        self.withheld.is_empty() && self.lines().all(|(_, line)| line.live == 0)
     }
 
     fn lines(&self) -> impl Iterator<Item = (GroupSet, &WaitingLine)> {
@@ -137,7 +143,7 @@ impl Turns {
 
     /// How many Steps and Runs are ready, in all Tasks that wait.
     pub(super) fn waiting(&self) -> u64 {
-        self.lines().map(|(_, line)| line.ready).sum()
+        self.lines().map(|(_, line)| line.ready).sum::<u64>() + self.withheld.ready()
     }
 
     /// How many Steps and Runs wait for groups that have workers, and none with free credits.
@@ -150,12 +156,13 @@ impl Turns {
     /// estimate: when a Task is lent credits, it is not known yet for which of its Steps it uses them.
     pub(super) fn steps(&self) -> BTreeMap<(GroupSet, &HandlerName), u64> {
         let mut steps: BTreeMap<(GroupSet, &HandlerName), u64> = BTreeMap::new();
-        for entry in self.entries.values() {
-            let mut left = entry.has.ready;
-            for (handler, count) in &entry.has.steps {
+        let in_lines = self.entries.values().map(|entry| (entry.groups, &entry.has));
+        for (groups, has) in in_lines.chain(self.withheld.all()) {
+            let mut left = has.ready;
+            for (handler, count) in &has.steps {
                 let waiting = (*count).min(left);
                 left -= waiting;
-                *steps.entry((entry.groups, handler)).or_default() += waiting as u64;
+                *steps.entry((groups, handler)).or_default() += waiting as u64;
             }
         }
         steps
@@ -167,16 +174,30 @@ impl Turns {
         &self,
         is_meant: impl Fn(&TaskKey) -> bool,
     ) -> Option<(&TaskKey, &(Millis, StepId))> {
-        let of_tasks = self.entries.iter().filter(|(key, _)| is_meant(key));
-        let waiting = of_tasks.filter(|(_, entry)| entry.has.ready > 0);
-        let next = waiting.filter_map(|(key, entry)| Some((key, entry.has.next.as_ref()?)));
+        let in_lines = self.entries.iter().map(|(key, entry)| (key, &entry.has));
+        let of_tasks = in_lines.chain(self.withheld.by_key()).filter(|(key, _)| is_meant(key));
+        let waiting = of_tasks.filter(|(_, has)| has.ready > 0);
+        let next = waiting.filter_map(|(key, has)| Some((key, has.next.as_ref()?)));
         next.min_by_key(|(key, (since, _))| (*since, *key))
     }
 
     /// Notes how many ready Steps a Task has. They may be new, so they may fit any worker.
     pub(super) fn put(&mut self, key: TaskKey, has: Left, supply: &impl Supply) {
         self.unfit.remove(&key);
+        if has.is_withheld {
+            return self.withhold(key, has, supply);
+        }
+        self.withheld.remove(&key);
         self.place(key, has, supply);
+    }
+
+    /// Takes a Task out of its line that wants no credits for now. It waits on, and stays counted.
+    fn withhold(&mut self, key: TaskKey, has: Left, supply: &impl Supply) {
+        self.remove(&key);
+        if has.ready > 0 {
+            let groups = supply.serving(&key.session_id);
+            self.withheld.put(key, has, groups);
+        }
     }
 
     /// Notes that nothing that a Task has left fits a worker.
@@ -187,6 +208,10 @@ impl Turns {
         worker: &AgentId,
         supply: &impl Supply,
     ) {
+        if has.is_withheld {
+            return self.put(key, has, supply);
+        }
+        self.withheld.remove(&key);
         if has.ready == 0 {
             self.unfit.remove(&key);
         } else {
@@ -207,6 +232,7 @@ impl Turns {
         let mut places: Vec<(u64, TaskKey)> =
             self.entries.iter().map(|(key, entry)| (entry.place, key.clone())).collect();
         places.sort_unstable();
+        self.withheld.regroup(|key| supply.serving(&key.session_id));
         self.lanes.clear();
         for (_, key) in places {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
@@ -289,6 +315,7 @@ impl Turns {
     /// Notes that a Task no longer waits.
     pub(super) fn remove(&mut self, key: &TaskKey) {
         self.unfit.remove(key);
+        self.withheld.remove(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let before = std::mem::take(&mut entry.has.ready);
         let (lane, groups) = (Reverse(entry.has.priority), entry.groups);

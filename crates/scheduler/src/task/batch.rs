@@ -435,8 +435,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             }
             let pool = permit.worker.pool.clone();
             let left = match &self.life {
-                Life::Known(task) if !self.pauses => {
-                    Left::of(task, myself, &pool, Self::ready_for(task, &pool))
+                Life::Known(task) => {
+                    let ready = Self::ready_for(task, &pool);
+                    Left::of(task, myself, &pool, ready).withheld(self.pauses)
                 }
                 _ => Left::nothing(myself),
             };

@@ -53,13 +53,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.watchers.clear();
         self.held.clear();
         self.pauses = true;
+        self.is_left = true;
         self.offer(myself);
         self.withdraw(myself);
         self.life = Life::New;
         self.share = None;
         self.pools.clear();
         self.waits.tell(Waits::default());
-        self.is_left = true;
         self.node.directory.remove(&self.key, myself);
         self.node.journal.release(&self.key);
         if let Some((_, timer)) = self.timer.take() {

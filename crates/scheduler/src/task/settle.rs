@@ -404,19 +404,19 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     /// Sends the pools how many ready Steps and Runs wait for a worker. These are absolute numbers,
     /// so that repeating them does no harm. A pool that was sent some before and has none now is
-    /// sent zero.
+    /// sent zero. A Task that begins nothing for now says so: it still waits.
     pub(super) fn offer(&mut self, myself: &Address) {
         if self.flight.is_some() {
             return; // The numbers are sent when the append has returned.
         }
         let Life::Known(task) = &self.life else { return };
-        let ready = task.open_pools().filter(|_| !self.pauses);
+        let (withheld, ready) = (self.pauses, task.open_pools().filter(|_| !self.is_left));
         let ready: Vec<_> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
         let told = ready.iter().map(|(pool, _)| pool.clone()).collect();
         let told_before = std::mem::replace(&mut self.offered, told);
         let none = told_before.into_iter().filter(|pool| !self.offered.contains(pool));
         for (pool, ready) in none.map(|pool| (pool, 0)).chain(ready) {
-            let left = Left::of(task, myself, &pool, ready);
+            let left = Left::of(task, myself, &pool, ready).withheld(withheld);
             self.node.tell_pool(&pool, PoolMsg::Ready(self.key.clone(), left));
         }
     }

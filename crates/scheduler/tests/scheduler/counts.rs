@@ -258,15 +258,18 @@ async fn until_running(node: &common::Node, running: u64) {
     panic!("it does not come to pass: {:?}", node.sample());
 }
 
-/// Counts what it is told of expiries, and notes how appends went.
+/// Counts what it is told of expiries, and notes how appends went and how long they had no answer.
 #[derive(Debug, Default)]
-struct Expiries(AtomicUsize, Mutex<Vec<bool>>);
+struct Expiries(AtomicUsize, Mutex<Vec<bool>>, Mutex<Vec<Duration>>);
 
 impl Observer for Expiries {
     fn appended(&self, _: &Task, _: &[Arc<Commit>]) {}
     fn refused(&self, _: &Rejection) {}
     fn wrote(&self, called: Called) {
         self.1.lock().unwrap().push(called.is_ok);
+    }
+    fn held_up(&self, waited: Duration) {
+        self.2.lock().unwrap().push(waited);
     }
     fn leased(&self, _: LeaseCall, _: Called) {}
     fn framed(&self, _: Called) {}
@@ -315,6 +318,33 @@ async fn an_attempt_that_was_lost_is_noted_once() {
     until(&node, &key, |task| task.tally().held() == 0).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(seen.0.load(Ordering::Relaxed), 1);
+}
+
+/// An append without an answer is told of while it goes on: who waits for the end of an outage sees nothing of it.
+#[tokio::test(start_paused = true)]
+async fn an_append_without_an_answer_is_noted_while_it_goes_on() {
+    let (seen, journal, node) = observed().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let held = journal.hold_next();
+    let pausing = {
+        let (node, key) = (node.clone(), key.clone());
+        let pause = json!({"operation": "pause_task", "input": {}});
+        let pause = serde_json::from_value::<Command>(pause).unwrap();
+        tokio::spawn(async move { node.command(&key, envelope(), pause).await })
+    };
+    tokio::time::sleep(Duration::from_millis(1_900)).await;
+    assert!(seen.2.lock().unwrap().is_empty(), "it is not late yet");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let waited = seen.2.lock().unwrap().clone();
+    assert!(waited.len() >= 8, "again and again: {waited:?}");
+    assert!(waited.is_sorted() && waited[0] >= Duration::from_secs(2), "{waited:?}");
+    assert_eq!(*seen.1.lock().unwrap(), [true], "it was created, and the rest is open");
+    held.open();
+    pausing.await.unwrap().unwrap();
+    assert_eq!(*seen.1.lock().unwrap(), [true, true], "it was written after all");
+    let noted = waited.len();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(seen.2.lock().unwrap().len(), noted, "and is not late any more");
 }
 
 /// An append that comes too late, as another node owns the Task by then, is no failure of the log.

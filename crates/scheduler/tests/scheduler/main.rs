@@ -7,6 +7,7 @@ mod common;
 mod again;
 mod answers;
 mod append;
+mod away;
 mod blobs;
 mod bus;
 mod cache;

@@ -26,6 +26,7 @@ mod pulse;
 mod reporter;
 mod run_tools;
 mod runs;
+mod sampled;
 mod shortage;
 mod stop;
 mod surplus;

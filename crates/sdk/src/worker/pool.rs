@@ -46,7 +46,7 @@ pub(super) fn resend() -> Pauses {
 /// A running pool.
 #[derive(Debug)]
 pub struct WorkerPool<P: WorkerPort> {
-    shared: Arc<PoolShared<P>>,
+    pub(super) shared: Arc<PoolShared<P>>,
     loops: [JoinHandle<()>; 3],
 }
 

@@ -9,7 +9,7 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{
-    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig,
+    Compression, ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig,
     WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
@@ -21,6 +21,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::loops::AddressedExporter;
 use super::reach::CollectorAddress;
+use crate::names;
 use crate::settings::{ExportSettings, ExportTarget, Protocol};
 
 /// Why the exporters could not be made.
@@ -95,7 +96,10 @@ fn by_grpc<B: WithExportConfig + WithTonicConfig>(
     builder: B,
     target: &ExportTarget,
 ) -> Result<B, ExporterError> {
-    let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
+    let mut builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
+    if target.is_compressed {
+        builder = builder.with_compression(Compression::Gzip);
+    }
     if !target.is_tls() {
         return Ok(builder);
     }
@@ -111,7 +115,10 @@ fn by_http<B: WithExportConfig + WithHttpConfig>(
     builder: B,
     target: &ExportTarget,
 ) -> Result<B, ExporterError> {
-    let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
+    let mut builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
+    if target.is_compressed {
+        builder = builder.with_compression(Compression::Gzip);
+    }
     if !target.is_tls() {
         return Ok(builder);
     }
@@ -162,6 +169,7 @@ pub(super) fn resource(settings: &ExportSettings) -> Resource {
         ("service.instance.id", settings.instance.clone()),
         ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
         ("host.name", host()),
+        (names::BOOT, settings.boot.clone().unwrap_or_default()),
     ];
     let own = own.into_iter().filter(|(key, value)| !is_said(key) && !value.is_empty());
     let own = own.map(|(key, value)| KeyValue::new(key, value));

@@ -1,8 +1,9 @@
 //! The loops on the thread of telemetry: one for each signal.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter};
@@ -11,17 +12,16 @@ use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter as _;
 use opentelemetry_sdk::metrics::reader::MetricReader;
-use opentelemetry_sdk::metrics::{
-    InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality,
-};
+use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, Temporality};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant as Moment, sleep, sleep_until, timeout};
 
+use super::page::MetricSource;
 use super::reach::CollectorAddress;
 use super::{Queued, SCOPE};
-use crate::counts::{Gauges, Instruments};
+use crate::counts::Instruments;
 use crate::health::{ExportError, Health, Signal};
 use crate::logs::{Dropped, ScopedRecord};
 use crate::trace;
@@ -283,12 +283,10 @@ impl LogLoop {
 /// Reads and sends metrics.
 #[derive(Debug)]
 pub(super) struct MetricLoop {
-    /// Keeps the instruments alive.
-    pub(super) provider: SdkMeterProvider,
-    pub(super) reader: SharedReader,
-    pub(super) gauges: Arc<Gauges>,
-    pub(super) begun: Instant,
+    pub(super) source: Arc<MetricSource>,
     pub(super) interval: Duration,
+    /// Whether they are written to stderr.
+    pub(super) is_printed: bool,
 }
 
 /// Sends metrics at every interval, and when telemetry ends.
@@ -297,25 +295,28 @@ pub(super) async fn metrics(
     to: Option<AddressedExporter<MetricExporter>>,
     line: LoopShared,
 ) {
-    let (Some(from), Some(AddressedExporter { exporter: to, .. }), mut line) = (from, to, line)
-    else {
+    let (Some(from), mut line) = (from, line) else { return };
+    if to.is_none() && !from.is_printed {
         return;
-    };
+    }
     let mut all = ResourceMetrics::default();
     loop {
         let stops = tokio::select! {
             () = tokio::time::sleep(from.interval) => false,
             () = line.stop(false) => true,
         };
-        from.gauges.refresh(from.begun);
-        match from.reader.collect(&mut all) {
-            Ok(()) => {
-                line.note(Signal::Metrics, 1, to.export(&all)).await;
+        if from.is_printed {
+            let _ = std::io::stderr().write_all(from.source.text().as_bytes()); // Nobody may read it.
+        }
+        if let Some(AddressedExporter { exporter, .. }) = &to {
+            match from.source.read(&mut all) {
+                Ok(()) => {
+                    line.note(Signal::Metrics, 1, exporter.export(&all)).await;
+                }
+                Err(error) => tracing::debug!(%error, "metrics could not be read"),
             }
-            Err(error) => tracing::debug!(%error, "metrics could not be read"),
         }
         if stops {
-            drop(from.provider);
             return;
         }
     }
@@ -323,7 +324,7 @@ pub(super) async fn metrics(
 
 /// A reader of metrics that the loop shares with the provider.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SharedReader(Arc<ManualReader>);
+pub(crate) struct SharedReader(Arc<ManualReader>);
 
 impl MetricReader for SharedReader {
     fn register_pipeline(&self, pipeline: Weak<Pipeline>) {

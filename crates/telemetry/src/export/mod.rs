@@ -6,10 +6,12 @@
 
 mod connect;
 mod loops;
+mod page;
 pub(crate) mod queue;
 mod reach;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -19,14 +21,19 @@ use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use parking_lot::Mutex;
 use tenure_ports::Observer;
-use tenure_ports::observer::{Sample, WorkerObserver};
+use tenure_ports::observer::{Sample, WorkerObserver, WorkerSample};
 use tokio::sync::watch;
 
 use self::connect::{ExporterError, Exporters, resource};
+#[cfg(test)]
+pub(crate) use self::loops::SharedReader;
 use self::loops::{LogLoop, LoopShared, MetricLoop, TraceLoop};
+use self::page::MetricSource;
+pub use self::page::MetricsPage;
 use self::queue::ExportQueue;
 pub(crate) use self::queue::Queued;
-use crate::counts::{Gauges, Instruments};
+use crate::counts::Instruments;
+use crate::gauges::Gauges;
 use crate::health::Health;
 use crate::logs::{self, JsonLines, Processor};
 use crate::settings::ExportSettings;
@@ -46,7 +53,9 @@ pub struct ExportError(ExporterError);
 pub struct Telemetry {
     watch: Arc<SchedulerWatch>,
     gauges: Arc<Gauges>,
+    metrics: Option<Arc<MetricSource>>,
     logs: Option<SdkLoggerProvider>,
+    served_at: Option<SocketAddr>,
     health: Arc<Health>,
     stop: watch::Sender<bool>,
     ended: Mutex<mpsc::Receiver<()>>,
@@ -66,7 +75,7 @@ impl Telemetry {
         }
         let resource = resource(&settings);
         let (gauges, reader) = (Arc::new(Gauges::default()), loops::SharedReader::default());
-        let meters = settings.metrics.as_ref().map(|_| {
+        let meters = settings.has_metrics().then(|| {
             let provider = SdkMeterProvider::builder().with_resource(resource.clone());
             provider.with_reader(reader.clone()).build()
         });
@@ -94,20 +103,22 @@ impl Telemetry {
         let (stop, stopping) = watch::channel(false);
         let health = Arc::new(Health::default());
         let line = LoopShared { counts, health: Arc::clone(&health), stopping };
-        let begun = Instant::now();
-        let metrics = meters.map(|provider| MetricLoop {
-            provider,
-            reader,
-            gauges: Arc::clone(&gauges),
-            begun,
+        let (begun, served_at) = (Instant::now(), settings.served_at);
+        let metrics = meters.map(|provider| {
+            let (gauges, reading) = (Arc::clone(&gauges), Mutex::default());
+            Arc::new(MetricSource { _provider: provider, reader, gauges, begun, reading })
+        });
+        let sent = metrics.clone().map(|source| MetricLoop {
+            source,
             interval: settings.interval,
+            is_printed: settings.is_printed,
         });
         let traces = TraceLoop { tasks, lost, delay: settings.delay };
         let records = LogLoop { records, dropped, delay: settings.delay };
-        let ended = Work { settings, resource, traces, metrics, records, line }.start();
+        let ended = Work { settings, resource, traces, metrics: sent, records, line }.start();
         let ended = ended.map_err(ExportError)?;
         let (watch, ended) = (Arc::new(watch), Mutex::new(ended));
-        Ok(Some(Self { watch, gauges, logs, health, stop, ended }))
+        Ok(Some(Self { watch, gauges, metrics, logs, served_at, health, stop, ended }))
     }
 
     /// The observer of a scheduler.
@@ -127,6 +138,24 @@ impl Telemetry {
     /// thread of telemetry.
     pub fn sample_from(&self, source: impl Fn() -> Sample + Send + Sync + 'static) {
         self.gauges.set_source(Some(Box::new(source)));
+    }
+
+    /// Sets the source of a worker's numbers, in the same way; `None` once the worker has ended.
+    pub fn sample_worker_from(
+        &self,
+        source: impl Fn() -> Option<WorkerSample> + Send + Sync + 'static,
+    ) {
+        self.gauges.set_worker(Box::new(source));
+    }
+
+    /// Where the page of metrics is to be served.
+    pub fn served_at(&self) -> Option<SocketAddr> {
+        self.served_at
+    }
+
+    /// A page with all metrics of this process; `None` if none are counted.
+    pub fn metrics_page(&self) -> Option<MetricsPage> {
+        self.metrics.clone().map(MetricsPage)
     }
 
     /// The layer that sends log records to the collector: those that `filter` (as in `TENURE_LOG`)

@@ -45,6 +45,9 @@ pub(super) async fn run(
         (files, servers, args.tools.secrets()),
         telemetry,
     )?;
+    if let Some(telemetry) = telemetry {
+        telemetry.sample_worker_from(workers.sampler(args.pool.clone()));
+    }
     let left = tenure.scheduler().resume_all().await?;
     args.greet(&http, &shown(args.dir()));
     if left > 0 {

@@ -45,6 +45,14 @@ pub(crate) struct GatewayRunArgs {
     pub(crate) log: LogArgs,
 }
 
+impl GatewayRunArgs {
+    /// The name that it was given, if it was.
+    pub(crate) fn given_name(&self) -> Option<String> {
+        let name = self.name.to_string();
+        (name != GATEWAY).then_some(name)
+    }
+}
+
 /// As whom a gateway asks for itself, if nobody says it.
 const GATEWAY: &str = "gateway";
 

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use tenure::embedded::Embedded;
+use tenure_ports::observer::Sample;
 use tenure_telemetry::Telemetry;
 
+use super::usage::DirectoryUsage;
 use crate::cli::answer::{Failure, output};
 
 /// Opens the data directory to run its Tasks, and reports what an earlier crash left there.
@@ -16,8 +18,8 @@ pub(crate) async fn open_here(
     config.observer = telemetry.map(Telemetry::observer);
     let tenure = Embedded::open_with(data, config).await?;
     if let Some(telemetry) = telemetry {
-        let scheduler = tenure.scheduler().clone();
-        telemetry.sample_from(move || scheduler.sample());
+        let (scheduler, usage) = (tenure.scheduler().clone(), DirectoryUsage::of(data));
+        telemetry.sample_from(move || Sample { log: usage.now(), ..scheduler.sample() });
     }
     warn_of_crash(&tenure);
     Ok(tenure)

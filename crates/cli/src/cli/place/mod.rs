@@ -43,6 +43,7 @@ pub(crate) mod names;
 pub(crate) mod scan;
 mod session;
 mod socket;
+mod usage;
 
 pub(crate) use self::any::AnyClient;
 pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs, is_of_environment};

@@ -11,6 +11,7 @@ use self::http::GatewayOfNode;
 pub(crate) use self::settings::{ExposedSettings, NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::gateway::HttpHost;
+use crate::cli::metrics::{MetricsHost, ProcessReadiness};
 use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};
 
 /// Runs a node.
@@ -20,12 +21,15 @@ use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};
 pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     take_small_pages();
     let http = args.node.http()?;
+    let metrics = args.node.metrics();
     let mut settings = args.node.into_settings()?;
     let http = http.map(|http| http.of(&settings));
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
+        let ready = ProcessReadiness::default();
+        let _pages = MetricsHost::start(&metrics, telemetry, &ready).await?;
         let node = tokio::select! {
             started = Node::start(settings) => started.map_err(not_started)?,
             () = stop.asked() => return Ok(Exit::Interrupted),
@@ -33,6 +37,7 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
         if let Some(telemetry) = telemetry {
             telemetry.sample_from(node.sampler());
         }
+        ready.begin(node.readiness());
         let served = serve(&node, http, &mut stop).await;
         output::say(format_args!("node {} hands its partitions over", node.name()));
         let (http, exit) = match served {

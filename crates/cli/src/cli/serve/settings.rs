@@ -197,6 +197,14 @@ struct GivenSettings {
     #[arg(long, value_name = "FILE", env = "TENURE_AGENTS")]
     agents: Option<PathBuf>,
 
+    /// Address and port at which /metrics is served for Prometheus, with /livez and /readyz [default: none]
+    #[arg(long, value_name = "ADDR", env = "TENURE_METRICS")]
+    metrics: Option<SocketAddr>,
+
+    /// File that says who may read /metrics (docs/http.md); without it only this machine is served
+    #[arg(long, value_name = "FILE", env = "TENURE_METRICS_CALLERS")]
+    metrics_callers: Option<PathBuf>,
+
     /// Address and port at which gRPC is spoken: by the agents of --agents, and with --macp [default: none]
     #[arg(long, value_name = "ADDR", env = "TENURE_GRPC")]
     grpc: Option<SocketAddr>,
@@ -251,10 +259,15 @@ impl NodeArgs {
         self.in_file().map(|given| given.telemetry).unwrap_or_default()
     }
 
+    /// The name that the node was given, if it was.
+    pub(crate) fn name(&self) -> Option<String> {
+        let in_file = || self.in_file().and_then(|given| given.node);
+        self.given.node.clone().or_else(in_file)
+    }
+
     /// A name that no other start of this or another node has.
     pub(crate) fn boot_name(&self) -> String {
-        let in_file = || self.in_file().and_then(|given| given.node);
-        boot_name(self.given.node.clone().or_else(in_file), &self.boot)
+        boot_name(self.name(), &self.boot)
     }
 
     fn in_file(&self) -> Option<GivenSettings> {
@@ -326,6 +339,8 @@ impl GivenSettings {
             http_client_ca: self.http_client_ca.or(other.http_client_ca),
             http_names: self.http_names.or(other.http_names),
             agents: self.agents.or(other.agents),
+            metrics: self.metrics.or(other.metrics),
+            metrics_callers: self.metrics_callers.or(other.metrics_callers),
             grpc: self.grpc.or(other.grpc),
             macp: self.macp.or(other.macp),
             macp_policies: self.macp_policies.or(other.macp_policies),

@@ -18,6 +18,7 @@ pub(crate) use self::refused::finding as refused;
 pub(crate) use self::run::{RunArgs, RunningWorker, wind_down};
 pub(crate) use self::suspended::finding as suspended;
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::metrics::MetricsArgs;
 use crate::cli::telemetry::LogFormat;
 
 /// Run steps of a pool, or look after those who do.
@@ -52,6 +53,17 @@ impl WorkerArgs {
     /// its token, which is not known before it has joined.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.run.name, self.run.boot)
+    }
+
+    /// The name that it was given, if it was.
+    pub(crate) fn given_name(&self) -> Option<String> {
+        let name = self.run.name.to_string();
+        (name != run::NAME).then_some(name)
+    }
+
+    /// Where it serves its metrics.
+    pub(crate) fn metrics(&self) -> &MetricsArgs {
+        &self.run.metrics
     }
 
     /// The format of its log.

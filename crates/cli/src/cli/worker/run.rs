@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::Rejection;
 use tenure_core::id::PoolId;
 use tenure_core::sessions::{Abilities, WorkerSessions};
+use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Delivery, WorkerPort};
 use tenure_sdk::http::HttpWorker;
 use tenure_sdk::nats::{NatsWorker, boot};
@@ -22,6 +22,7 @@ use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::a2a::DelegationArgs;
 use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::metrics::{MetricsArgs, MetricsHost, ProcessReadiness};
 use crate::cli::place::{GatewayArgs, NatsArgs};
 use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment, one_thread};
 use crate::cli::telemetry::LogArgs;
@@ -62,7 +63,7 @@ pub(crate) struct RunArgs {
     concurrency: NonZeroUsize,
 
     /// Who this is: what the NATS server lets it in as; a gateway knows that from the token
-    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "worker")]
+    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = NAME)]
     pub(super) name: Token,
 
     /// Directory below which commands leave their output
@@ -88,6 +89,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(super) log: LogArgs,
 
+    #[command(flatten)]
+    pub(super) metrics: MetricsArgs,
+
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
     #[arg(long, value_name = "SECONDS", env = "TENURE_DRAIN", default_value = "20")]
     drain: u64,
@@ -96,6 +100,9 @@ pub(crate) struct RunArgs {
     #[arg(skip = boot())]
     pub(super) boot: String,
 }
+
+/// Who a worker is if nobody says it.
+pub(super) const NAME: &str = "worker";
 
 /// The most Steps that a worker runs at a time. A larger number is a mistake: nodes would send it all that waits.
 const CONCURRENCY_MAX: usize = 65_536;
@@ -115,7 +122,7 @@ impl RunArgs {
     ) -> Result<Self, Failure> {
         let name = Token::new("dev").map_err(Rejection::from)?;
         let (gateway, delegation) = (GatewayArgs::default(), DelegationArgs::default());
-        let (log, boot) = (LogArgs::default(), boot());
+        let (log, metrics, boot) = (LogArgs::default(), MetricsArgs::default(), boot());
         let (exec_env, run_command) = (Vec::new(), None);
         Ok(Self {
             nats,
@@ -130,6 +137,7 @@ impl RunArgs {
             delegation,
             tools,
             log,
+            metrics,
             drain,
             boot,
         })
@@ -148,9 +156,13 @@ pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
         let mut stop = StopSignals::listen()?;
         match args.gateway.chosen(args.nats.named()) {
             Some(url) => {
-                work_for(args, &mut stop, RunningWorker::by_gateway(args, url, telemetry)).await
+                let begins = RunningWorker::by_gateway(args, url, telemetry);
+                work_for(args, telemetry, &mut stop, begins).await
             }
-            None => work_for(args, &mut stop, RunningWorker::begin(args, telemetry)).await,
+            None => {
+                let begins = RunningWorker::begin(args, telemetry);
+                work_for(args, telemetry, &mut stop, begins).await
+            }
         }
     });
     runtime.shutdown_background(); // Do not wait for a DNS look-up that hangs.
@@ -160,13 +172,20 @@ pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
 /// Works from when the worker has begun until it is to stop.
 async fn work_for<P: ClusterPort>(
     args: &RunArgs,
+    telemetry: Option<&Telemetry>,
     stop: &mut StopSignals,
     begins: impl Future<Output = Result<RunningWorker<P>, Failure>>,
 ) -> Result<Exit, Failure> {
+    let ready = ProcessReadiness::default();
+    let _pages = MetricsHost::start(&args.metrics, telemetry, &ready).await?;
     let worker = tokio::select! {
         begun = begins => begun?,
         () = stop.asked() => return Ok(Exit::Interrupted),
     };
+    ready.begin(worker.readiness());
+    if let Some(telemetry) = telemetry {
+        telemetry.sample_worker_from(worker.pool.sampler(args.pool.clone()));
+    }
     let agent = worker.pool.port().id();
     match args.sessions.is_all() {
         true => output::say(format_args!("worker {agent} runs steps of pool {}", args.pool)),
@@ -234,6 +253,15 @@ impl<P: ClusterPort> RunningWorker<P> {
         Self { pool, patience: Duration::from_secs(args.drain) }
     }
 
+    /// A function that says whether the worker gets work now, or why not.
+    fn readiness(&self) -> impl Fn() -> Result<(), Rejection> + Send + Sync + 'static {
+        let is_linked = self.pool.port().link_state();
+        move || match is_linked() {
+            true => Ok(()),
+            false => Err(Rejection::new(Code::Unavailable, "no node has a link with this worker")),
+        }
+    }
+
     /// Works until a signal stops it or a node asks it to leave, and leaves in good order.
     pub(crate) async fn work(self, stop: &mut StopSignals) -> Result<Exit, Failure> {
         // After a signal the worker has `--drain` seconds to finish; asked to leave, it finishes
@@ -256,11 +284,18 @@ pub(crate) trait ClusterPort: WorkerPort {
     /// Waits until it is certain that the worker gets no work, and returns the reason.
     fn denied(&self) -> impl Future<Output = Rejection> + Send;
 
+    /// A function that says whether the worker has a link, through which work comes.
+    fn link_state(&self) -> impl Fn() -> bool + Send + Sync + 'static;
+
     /// Leaves the pool, when nothing is in hand any more.
     fn leave_pool(&self) -> impl Future<Output = Result<(), Rejection>> + Send;
 }
 
 impl ClusterPort for NatsWorker {
+    fn link_state(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        Self::link_state(self)
+    }
+
     fn denied(&self) -> impl Future<Output = Rejection> + Send {
         Self::denied(self)
     }
@@ -271,6 +306,10 @@ impl ClusterPort for NatsWorker {
 }
 
 impl ClusterPort for HttpWorker {
+    fn link_state(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        Self::link_state(self)
+    }
+
     fn denied(&self) -> impl Future<Output = Rejection> + Send {
         Self::denied(self)
     }

@@ -184,6 +184,12 @@ impl HttpWorker {
         Ok((Self { shared, loops }, deliveries))
     }
 
+    /// A function that says whether some gateway has a link with this worker now.
+    pub fn link_state(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let state = self.shared.state.subscribe();
+        move || matches!(*state.borrow(), JoinState::Linked(_))
+    }
+
     /// Leaves the pool, when the worker has nothing in hand any more: what it still reports does not
     /// arrive.
     ///

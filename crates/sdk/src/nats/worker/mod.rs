@@ -173,6 +173,12 @@ impl NatsWorker {
         }))
     }
 
+    /// A function that says whether some node has a link with this worker now.
+    pub fn link_state(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let inner = Arc::downgrade(&self.inner);
+        move || inner.upgrade().is_some_and(|it| it.links.lock().linked().next().is_some())
+    }
+
     /// Leaves the pool: no more deliveries come. The worker can still report on the Attempts that
     /// it has.
     ///

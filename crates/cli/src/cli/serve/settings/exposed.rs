@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::NodeArgs;
 use crate::cli::answer::Failure;
+use crate::cli::metrics::MetricsArgs;
 
 /// Settings that let somebody in, and files that must not be read by others.
 #[derive(Debug, Clone)]
@@ -42,5 +43,14 @@ impl NodeArgs {
             has_tls: given.http_cert.is_some(),
             trusts_tokens: given.macp_trust_tokens,
         })
+    }
+
+    /// Where the node serves its metrics. If the file cannot be read, its start will say so.
+    pub(crate) fn metrics(&self) -> MetricsArgs {
+        let in_file = self.in_file().unwrap_or_default();
+        MetricsArgs {
+            metrics: self.given.metrics.or(in_file.metrics),
+            metrics_callers: self.given.metrics_callers.clone().or(in_file.metrics_callers),
+        }
     }
 }

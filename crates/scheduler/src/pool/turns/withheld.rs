@@ -1,0 +1,58 @@
+//! Tasks with ready Steps that begin nothing for now, as the log or the store of leases does not answer.
+//!
+//! They want no credits, so they are in no line. Their Steps wait all the same: whoever reads what waits for a pool
+//! is told of them, however long the store is away.
+
+use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
+
+use super::super::Left;
+use super::super::groups::GroupSet;
+
+/// What such Tasks have.
+#[derive(Debug, Default)]
+pub(super) struct WithheldTasks {
+    tasks: IdMap<TaskKey, (GroupSet, Left)>,
+    ready: u64,
+}
+
+impl WithheldTasks {
+    /// Notes what a Task has, and which groups of workers serve its session.
+    pub(super) fn put(&mut self, key: TaskKey, has: Left, groups: GroupSet) {
+        self.ready += has.ready as u64;
+        if let Some((_, before)) = self.tasks.insert(key, (groups, has)) {
+            self.ready -= before.ready as u64;
+        }
+    }
+
+    /// Notes that a Task takes credits again, or waits no longer.
+    pub(super) fn remove(&mut self, key: &TaskKey) {
+        if let Some((_, before)) = self.tasks.remove(key) {
+            self.ready -= before.ready as u64;
+        }
+    }
+
+    /// How many Steps and Runs are ready in them.
+    pub(super) fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// What each has, with the groups of workers that serve it.
+    pub(super) fn all(&self) -> impl Iterator<Item = (GroupSet, &Left)> {
+        self.tasks.values().map(|(groups, has)| (*groups, has))
+    }
+
+    /// What each has, by Task.
+    pub(super) fn by_key(&self) -> impl Iterator<Item = (&TaskKey, &Left)> {
+        self.tasks.iter().map(|(key, (_, has))| (key, has))
+    }
+
+    /// Notes that other groups of workers serve the Tasks now.
+    pub(super) fn regroup(&mut self, serving: impl Fn(&TaskKey) -> GroupSet) {
+        self.tasks.iter_mut().for_each(|(key, (groups, _))| *groups = serving(key));
+    }
+}

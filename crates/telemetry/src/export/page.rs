@@ -1,0 +1,58 @@
+//! Reads all metrics: for the loop that sends them, and for pages that show them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::reader::MetricReader as _;
+use parking_lot::Mutex;
+
+use super::loops::SharedReader;
+use crate::exposition::exposition;
+use crate::gauges::Gauges;
+
+/// All metrics of this process.
+#[derive(Debug)]
+pub(crate) struct MetricSource {
+    /// Keeps the instruments alive.
+    pub(super) _provider: SdkMeterProvider,
+    pub(super) reader: SharedReader,
+    pub(super) gauges: Arc<Gauges>,
+    pub(super) begun: Instant,
+    /// Held while they are read: the numbers of one moment belong together.
+    pub(super) reading: Mutex<()>,
+}
+
+impl MetricSource {
+    /// Reads them as they are now.
+    pub(super) fn read(&self, all: &mut ResourceMetrics) -> OTelSdkResult {
+        let _reading = self.reading.lock();
+        self.gauges.refresh(self.begun);
+        self.reader.collect(all)
+    }
+
+    /// The text of a page.
+    pub(super) fn text(&self) -> String {
+        let mut all = ResourceMetrics::default();
+        match self.read(&mut all) {
+            Ok(()) => exposition(&all),
+            Err(error) => {
+                tracing::debug!(%error, "metrics could not be read");
+                String::new()
+            }
+        }
+    }
+}
+
+/// A page with all metrics of this process, as Prometheus reads it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct MetricsPage(pub(super) Arc<MetricSource>);
+
+impl MetricsPage {
+    /// The page as it is now.
+    pub fn text(&self) -> String {
+        self.0.text()
+    }
+}

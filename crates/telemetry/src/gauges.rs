@@ -1,0 +1,475 @@
+//! The values that are read when metrics are sent, once for all of them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+use parking_lot::Mutex;
+use tenure_ports::observer::{
+    LiveSample, LogSample, PartitionSample, PoolSample, Sample, WorkerSample,
+};
+
+use crate::names::{self, Kind, Metric};
+use crate::process::ProcessStats;
+
+/// The function that gives a scheduler's numbers.
+type SampleSource = Box<dyn Fn() -> Sample + Send + Sync>;
+
+/// The function that gives a worker's numbers; `None` once it has ended.
+type WorkerSource = Box<dyn Fn() -> Option<WorkerSample> + Send + Sync>;
+
+/// A callback that reports values.
+type Report = Box<dyn Fn(&dyn AsyncInstrument<u64>) + Send + Sync>;
+
+/// How many pools are told apart: a pool can be named by whoever may create a Task.
+const POOLS_MAX: usize = 240;
+
+/// The name for all other pools.
+const OTHER: &str = "other";
+
+/// The numbers that are read when metrics are sent.
+#[derive(Default)]
+pub(crate) struct Gauges {
+    source: Mutex<Option<SampleSource>>,
+    worker: Mutex<Option<WorkerSource>>,
+    now: Mutex<Numbers>,
+}
+
+/// All numbers of one moment.
+#[derive(Debug, Default)]
+struct Numbers {
+    sample: Option<Sample>,
+    worker: Option<WorkerSample>,
+    process: ProcessStats,
+}
+
+impl std::fmt::Debug for Gauges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gauges").finish_non_exhaustive()
+    }
+}
+
+impl Gauges {
+    /// Sets the scheduler to be read, or none.
+    pub(crate) fn set_source(&self, source: Option<SampleSource>) {
+        *self.source.lock() = source;
+    }
+
+    /// Sets the worker to be read.
+    pub(crate) fn set_worker(&self, worker: WorkerSource) {
+        *self.worker.lock() = Some(worker);
+    }
+
+    /// Reads all numbers anew.
+    pub(crate) fn refresh(&self, begun: Instant) {
+        let sample = self.source.lock().as_ref().map(|source| source()).map(bounded);
+        let worker = self.worker.lock().as_ref().and_then(|worker| worker());
+        let mut now = self.now.lock();
+        let before = now.sample.take();
+        let sample = match (sample, before) {
+            (Some(sample), Some(before)) => Some(with_closed_pools(sample, before)),
+            (Some(sample), None) => Some(sample),
+            (None, before) => before.map(gone),
+        };
+        let worker = worker.or_else(|| now.worker.take().map(idle));
+        *now = Numbers { sample, worker, process: ProcessStats::now(begun) };
+    }
+
+    pub(crate) fn register(self: &Arc<Self>, meter: &Meter) {
+        self.pools(meter, names::WAITING, |pool| pool.waiting);
+        self.pools(meter, names::READY, |pool| pool.ready);
+        self.pools(meter, names::RUNNING, |pool| pool.running);
+        self.pools(meter, names::DESIRED, |pool| pool.running.saturating_add(pool.waiting));
+        self.pools(meter, names::CREDITS, |pool| pool.free);
+        self.pools(meter, names::WORKERS, |pool| pool.workers);
+        self.pools(meter, names::LEAVING, |pool| pool.leaving);
+        self.pools(meter, names::SUSPENDED, |pool| pool.suspended);
+        self.worker(meter, names::WORKER_SLOTS, |worker| worker.slots);
+        self.worker(meter, names::WORKER_RUNNING, |worker| worker.running);
+        self.worker(meter, names::WORKER_HELD, |worker| worker.held);
+        self.waits(meter);
+        self.value(meter, names::TASKS, |sample| Some(sample.tasks));
+        self.value(meter, names::LIVE_TASKS, |sample| Some(sample.live.tasks));
+        self.value(meter, names::LIVE_SIZE, |sample| Some(sample.live.bytes));
+        self.value(meter, names::TASK_MEMORY, |sample| Some(sample.live.memory));
+        self.value(meter, names::UNPLACED, |sample| Some(sample.live.unplaced));
+        self.value(meter, names::OVER_RATE, |sample| Some(sample.live.over_rate));
+        self.value(meter, names::PARTITIONS, |sample| {
+            Some(sample.partitions.as_ref()?.served.len() as u64)
+        });
+        self.value(meter, names::PARTITIONS_TOTAL, |sample| {
+            Some(sample.partitions.as_ref()?.total.into())
+        });
+        self.value(meter, names::NATS_CONNECTED, |sample| Some(sample.servers?.nats.into()));
+        self.value(meter, names::REDIS_CONNECTED, |sample| Some(sample.servers?.redis.into()));
+        self.value(meter, names::LOG_SIZE, |sample| Some(sample.log?.bytes));
+        self.value(meter, names::LOG_LIMIT, |sample| Some(sample.log?.tightest?.limit));
+        self.value(meter, names::LOG_ROOM, |sample| Some(sample.log?.tightest?.free));
+        self.partitions(meter);
+        self.process(meter, names::MEMORY, |process| process.memory);
+        self.process(meter, names::THREADS, |process| process.threads);
+        self.process(meter, names::FILES, |process| process.files);
+        self.seconds(meter);
+        let version = [KeyValue::new(names::VERSION, env!("CARGO_PKG_VERSION"))];
+        report(meter, names::BUILD, Box::new(move |to| to.observe(1, &version)));
+    }
+
+    /// What is in seconds.
+    fn seconds(self: &Arc<Self>, meter: &Meter) {
+        let this = Arc::clone(self);
+        let oldest = meter.f64_observable_gauge(names::OLDEST.name).with_unit(names::OLDEST.unit);
+        let oldest = oldest.with_description(names::OLDEST.answers);
+        oldest
+            .with_callback(move |to| {
+                this.each_pool(|pool, attributes| {
+                    to.observe(pool.oldest.as_secs_f64(), attributes);
+                });
+            })
+            .build();
+        let this = Arc::clone(self);
+        let uptime = meter.f64_observable_gauge(names::UPTIME.name).with_unit(names::UPTIME.unit);
+        let uptime = uptime.with_description(names::UPTIME.answers);
+        uptime
+            .with_callback(move |to| {
+                to.observe(this.now.lock().process.uptime.as_secs_f64(), &[]);
+            })
+            .build();
+        let this = Arc::clone(self);
+        let cpu = meter.f64_observable_counter(names::CPU.name).with_unit(names::CPU.unit);
+        let cpu = cpu.with_description(names::CPU.answers);
+        let modes = ["user", "system"].map(|mode| [KeyValue::new(names::CPU_MODE, mode)]);
+        cpu.with_callback(move |to| {
+            let process = this.now.lock().process;
+            to.observe(process.cpu_user.as_secs_f64(), &modes[0]);
+            to.observe(process.cpu_system.as_secs_f64(), &modes[1]);
+        })
+        .build();
+    }
+
+    fn waits(self: &Arc<Self>, meter: &Meter) {
+        let this = Arc::clone(self);
+        let each = move |to: &dyn AsyncInstrument<u64>| {
+            let now = this.now.lock();
+            for (why, count) in now.sample.iter().flat_map(|sample| &sample.waits) {
+                to.observe(*count, &[KeyValue::new(names::REASON, why.as_str())]);
+            }
+        };
+        report(meter, names::STEPS_WAITING, Box::new(each));
+    }
+
+    fn partitions(self: &Arc<Self>, meter: &Meter) {
+        let this = Arc::clone(self);
+        let each = move |to: &dyn AsyncInstrument<u64>| {
+            let now = this.now.lock();
+            let known = now.sample.as_ref().and_then(|sample| sample.partitions.as_ref());
+            for partition in known.into_iter().flat_map(|known| 0..known.total) {
+                let is_served = known.is_some_and(|known| known.served.contains(&partition));
+                let number = KeyValue::new(names::PARTITION, i64::from(partition));
+                to.observe(is_served.into(), &[number]);
+            }
+        };
+        report(meter, names::PARTITION_SERVED, Box::new(each));
+    }
+
+    fn value(
+        self: &Arc<Self>,
+        meter: &Meter,
+        metric: Metric,
+        value: impl Fn(&Sample) -> Option<u64> + Send + Sync + 'static,
+    ) {
+        let this = Arc::clone(self);
+        let one = move |to: &dyn AsyncInstrument<u64>| {
+            if let Some(value) = this.now.lock().sample.as_ref().and_then(&value) {
+                to.observe(value, &[]);
+            }
+        };
+        report(meter, metric, Box::new(one));
+    }
+
+    fn process(self: &Arc<Self>, meter: &Meter, metric: Metric, value: fn(&ProcessStats) -> u64) {
+        let this = Arc::clone(self);
+        let one = move |to: &dyn AsyncInstrument<u64>| {
+            to.observe(value(&this.now.lock().process), &[]);
+        };
+        report(meter, metric, Box::new(one));
+    }
+
+    fn worker(self: &Arc<Self>, meter: &Meter, metric: Metric, value: fn(&WorkerSample) -> u64) {
+        let this = Arc::clone(self);
+        let one = move |to: &dyn AsyncInstrument<u64>| {
+            if let Some(worker) = &this.now.lock().worker {
+                to.observe(value(worker), &[KeyValue::new(names::POOL, worker.pool.to_string())]);
+            }
+        };
+        report(meter, metric, Box::new(one));
+    }
+
+    fn pools(self: &Arc<Self>, meter: &Meter, metric: Metric, value: fn(&PoolSample) -> u64) {
+        let this = Arc::clone(self);
+        let each = move |to: &dyn AsyncInstrument<u64>| {
+            this.each_pool(|pool, attributes| to.observe(value(pool), attributes));
+        };
+        report(meter, metric, Box::new(each));
+    }
+
+    fn each_pool(&self, mut observe: impl FnMut(&PoolSample, &[KeyValue])) {
+        let now = self.now.lock();
+        for pool in now.sample.iter().flat_map(|sample| &sample.pools) {
+            observe(pool, &[KeyValue::new(names::POOL, pool.pool.to_string())]);
+        }
+    }
+}
+
+/// Has the meter ask for a metric of whole numbers, as the kind of the metric says.
+pub(crate) fn report(meter: &Meter, metric: Metric, values: Report) {
+    let Metric { name, unit, answers, .. } = metric;
+    match metric.kind {
+        Kind::Counter => {
+            let builder = meter.u64_observable_counter(name).with_unit(unit);
+            builder.with_description(answers).with_callback(move |to| values(to)).build();
+        }
+        Kind::UpDownCounter => {
+            let builder = meter.i64_observable_up_down_counter(name).with_unit(unit);
+            let values = move |to: &dyn AsyncInstrument<i64>| values(&SignedInstrument(to));
+            builder.with_description(answers).with_callback(values).build();
+        }
+        Kind::Gauge | Kind::Histogram => {
+            let builder = meter.u64_observable_gauge(name).with_unit(unit);
+            builder.with_description(answers).with_callback(move |to| values(to)).build();
+        }
+    }
+}
+
+/// Counts that may fall have a sign in OpenTelemetry, even where they are never negative.
+struct SignedInstrument<'a>(&'a dyn AsyncInstrument<i64>);
+
+impl AsyncInstrument<u64> for SignedInstrument<'_> {
+    fn observe(&self, value: u64, attributes: &[KeyValue]) {
+        self.0.observe(i64::try_from(value).unwrap_or(i64::MAX), attributes);
+    }
+}
+
+/// The pools beyond [`POOLS_MAX`] as one.
+fn bounded(mut sample: Sample) -> Sample {
+    if sample.pools.len() <= POOLS_MAX {
+        return sample;
+    }
+    sample.pools.sort_unstable_by(|one, other| one.pool.cmp(&other.pool));
+    let mut others = sample.pools.split_off(POOLS_MAX).into_iter();
+    if let Some(mut all) = others.next() {
+        all.pool = OTHER.parse().unwrap_or(all.pool);
+        for pool in others {
+            all.waiting += pool.waiting;
+            all.ready += pool.ready;
+            all.running += pool.running;
+            all.free += pool.free;
+            all.workers += pool.workers;
+            all.leaving += pool.leaving;
+            all.suspended += pool.suspended;
+            all.oldest = all.oldest.max(pool.oldest);
+        }
+        sample.pools.push(all);
+    }
+    sample
+}
+
+/// The sample with zeros for pools that have closed since the one before: nobody is to take their last numbers for
+/// the present.
+fn with_closed_pools(mut sample: Sample, before: Sample) -> Sample {
+    let is_there = |pool: &PoolSample| sample.pools.iter().any(|it| it.pool == pool.pool);
+    let is_empty = |pool: &PoolSample| *pool == empty(pool.clone());
+    let closed = before.pools.into_iter().filter(|pool| !is_empty(pool) && !is_there(pool));
+    let closed: Vec<_> = closed.map(empty).collect();
+    sample.pools.extend(closed);
+    sample
+}
+
+/// A pool without anything.
+fn empty(pool: PoolSample) -> PoolSample {
+    PoolSample {
+        workers: 0,
+        leaving: 0,
+        suspended: 0,
+        free: 0,
+        waiting: 0,
+        ready: 0,
+        waits: Vec::new(),
+        oldest: Duration::ZERO,
+        running: 0,
+        ..pool
+    }
+}
+
+/// A worker that has ended.
+fn idle(last: WorkerSample) -> WorkerSample {
+    WorkerSample { slots: 0, running: 0, held: 0, ..last }
+}
+
+/// The numbers of a scheduler that has ended. They are sent so that its last numbers do not look
+/// like the present.
+fn gone(last: Sample) -> Sample {
+    let LiveSample { unplaced, over_rate, .. } = last.live;
+    Sample {
+        tasks: 0,
+        partitions: last
+            .partitions
+            .map(|it| PartitionSample { total: it.total, ..PartitionSample::default() }),
+        servers: None,
+        counts: last.counts,
+        waits: last.waits.into_iter().map(|(why, _)| (why, 0)).collect(),
+        pools: last.pools.into_iter().map(empty).collect(),
+        live: LiveSample { unplaced, over_rate, ..LiveSample::default() },
+        log: last.log.map(|log| LogSample { bytes: 0, ..log }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::eligibility::Obstacle;
+    use tenure_ports::observer::{LogCapacity, ServerSample};
+
+    use super::*;
+
+    /// The last numbers of a scheduler are not sent again once it has gone.
+    #[test]
+    fn a_scheduler_that_has_ended_leaves_nothing() {
+        let pool = PoolSample {
+            pool: "p".parse().unwrap(),
+            workers: 3,
+            leaving: 1,
+            suspended: 1,
+            free: 2,
+            waiting: 9,
+            ready: 8,
+            waits: vec![(Obstacle::PoolSaturated, 8)],
+            oldest: Duration::from_secs(7),
+            running: 4,
+            ended: 5,
+            sessions: None,
+        };
+        let sample = Sample {
+            tasks: 6,
+            partitions: Some(PartitionSample { total: 8, served: [0, 5].into() }),
+            servers: Some(ServerSample { nats: true, redis: false }),
+            counts: tenure_core::Counts { claims: 11, ..tenure_core::Counts::default() },
+            waits: vec![(Obstacle::RunnableNow, 10)],
+            pools: vec![pool.clone()],
+            live: LiveSample { tasks: 6, bytes: 7, over_rate: 3, ..LiveSample::default() },
+            log: Some(LogSample { bytes: 9, tightest: Some(LogCapacity { limit: 20, free: 11 }) }),
+        };
+        let gauges = Gauges::default();
+        let now = || gauges.now.lock().sample.clone();
+        gauges.refresh(Instant::now());
+        assert_eq!(now(), None, "no scheduler was here");
+        let there = sample.clone();
+        gauges.set_source(Some(Box::new(move || there.clone())));
+        gauges.refresh(Instant::now());
+        assert_eq!(now(), Some(sample.clone()));
+        gauges.set_source(None);
+        gauges.refresh(Instant::now());
+        let left = now().unwrap();
+        let none = PartitionSample { total: 8, served: [].into() };
+        assert_eq!((left.tasks, left.partitions, left.counts), (0, Some(none), sample.counts));
+        assert_eq!(left.servers, None, "nobody tries to reach them any more");
+        assert_eq!(left.live, LiveSample { over_rate: 3, ..LiveSample::default() });
+        assert_eq!(left.log.map(|log| log.bytes), Some(0), "the next owner counts them");
+        assert_eq!(left.waits, [(Obstacle::RunnableNow, 0)]);
+        let none = PoolSample { pool: pool.pool, ended: pool.ended, ..left.pools[0].clone() };
+        assert_eq!(left.pools, [none]);
+        let PoolSample {
+            workers,
+            leaving,
+            suspended,
+            free,
+            waiting,
+            ready,
+            waits,
+            oldest,
+            running,
+            ..
+        } = left.pools[0].clone();
+        assert_eq!([workers, leaving, suspended, free, waiting, ready, running], [0; 7]);
+        assert_eq!(waits, []);
+        assert_eq!(oldest, Duration::ZERO);
+    }
+
+    fn pool(name: &str, waiting: u64) -> PoolSample {
+        PoolSample {
+            pool: name.parse().unwrap(),
+            workers: 1,
+            leaving: 0,
+            suspended: 0,
+            free: 2,
+            waiting,
+            ready: waiting,
+            waits: Vec::new(),
+            oldest: Duration::from_secs(waiting),
+            running: 3,
+            ended: 0,
+            sessions: None,
+        }
+    }
+
+    fn sample(pools: Vec<PoolSample>) -> Sample {
+        Sample { pools, ..Sample::default() }
+    }
+
+    /// A gauge keeps its last value for ever unless it is told another.
+    #[test]
+    fn a_pool_that_has_closed_has_nothing_left() {
+        let gauges = Gauges::default();
+        let told: Arc<Mutex<Vec<PoolSample>>> = Arc::default();
+        let source = Arc::clone(&told);
+        gauges.set_source(Some(Box::new(move || sample(source.lock().clone()))));
+        let now = || {
+            gauges.refresh(Instant::now());
+            let pools = gauges.now.lock().sample.clone().unwrap().pools;
+            pools.iter().map(|it| (it.pool.to_string(), it.waiting, it.workers)).collect::<Vec<_>>()
+        };
+        *told.lock() = vec![pool("a", 4), pool("b", 5)];
+        assert_eq!(now(), [("a".into(), 4, 1), ("b".into(), 5, 1)]);
+        *told.lock() = vec![pool("b", 6)];
+        assert_eq!(now(), [("b".into(), 6, 1), ("a".into(), 0, 0)], "once more, with zeros");
+        assert_eq!(now(), [("b".into(), 6, 1)], "it is not carried along");
+    }
+
+    #[test]
+    fn pools_over_the_limit_count_together() {
+        let pools = (0..POOLS_MAX as u64 + 3).map(|n| pool(&format!("p{n:04}"), n)).collect();
+        let Sample { pools, .. } = bounded(sample(pools));
+        assert_eq!(pools.len(), POOLS_MAX + 1);
+        let (other, last) = (&pools[POOLS_MAX], POOLS_MAX as u64 + 2);
+        assert_eq!((other.pool.as_str(), other.waiting), ("other", 3 * last - 3));
+        assert_eq!((other.workers, other.free, other.running), (3, 6, 9));
+        assert_eq!(other.oldest, Duration::from_secs(last), "the oldest is no sum");
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_has_no_slots() {
+        let gauges = Gauges::default();
+        let told: Arc<Mutex<Option<WorkerSample>>> = Arc::default();
+        let source = Arc::clone(&told);
+        gauges.set_worker(Box::new(move || source.lock().clone()));
+        let now = || {
+            gauges.refresh(Instant::now());
+            gauges.now.lock().worker.clone()
+        };
+        assert_eq!(now(), None);
+        let worker = WorkerSample { pool: "p".parse().unwrap(), slots: 4, running: 2, held: 3 };
+        *told.lock() = Some(worker.clone());
+        assert_eq!(now(), Some(worker.clone()));
+        *told.lock() = None;
+        let none = Some(WorkerSample { slots: 0, running: 0, held: 0, ..worker });
+        assert_eq!((now(), now()), (none.clone(), none));
+    }
+
+    #[test]
+    fn the_place_that_is_fuller_is_the_tighter_one() {
+        let [half, most] =
+            [(100, 50), (1_000, 100)].map(|(limit, free)| LogCapacity { limit, free });
+        assert_eq!((half.tighter(most), most.tighter(half)), (most, most));
+        let huge = LogCapacity { limit: u64::MAX, free: u64::MAX };
+        assert_eq!(huge.tighter(half), half);
+    }
+}
