@@ -212,7 +212,7 @@ fn agents_of_gateways_are_compared() {
     }
     let away = compared(",http://127.0.0.1:9");
     let verdicts: Vec<_> = away.iter().map(|finding| &finding["verdict"]).collect();
-    assert_eq!(verdicts, ["unknown", "caution"], "{away:#?}");
+    assert_eq!(verdicts, ["bad", "caution"], "{away:#?}");
     assert!(away[0]["found"].as_str().unwrap().contains("127.0.0.1:9"), "{away:#?}");
     cluster.tenure(&["doctor", "--gateways", "nonsense"]).with(2).saying("--gateways");
 }

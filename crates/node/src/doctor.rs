@@ -9,10 +9,11 @@ use async_nats::{Client, Event, ServerError, ServerInfo};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use tenure_cluster::doctor::monitor::Jsz;
+pub use tenure_cluster::doctor::nodes::SignsOfLife;
 use tenure_cluster::doctor::server::Let;
 use tenure_cluster::doctor::store::{self, StoreClaim};
 pub use tenure_cluster::doctor::{Finding, Verdict, clock, latency};
-use tenure_cluster::doctor::{limits, log, logins, monitor, redis, server};
+use tenure_cluster::doctor::{limits, log, logins, monitor, nodes, redis, server};
 use tenure_cluster::request::RequestError;
 use tenure_core::id::SessionId;
 use tenure_wire::bus::address::login;
@@ -40,8 +41,19 @@ pub struct Examination {
     pub sessions: BTreeSet<SessionId>,
     /// Which node has the lease of which partition, according to this Redis.
     pub holders: BTreeMap<u32, String>,
+    /// Which nodes live, according to this Redis; none: it did not say.
+    pub signs: Option<SignsOfLife>,
+    /// Nodes that have a connection to NATS; none: no monitoring port said it.
+    pub connected: Option<BTreeSet<String>>,
     /// NATS or Redis did not answer.
     pub is_cut_off: bool,
+}
+
+impl Examination {
+    /// Whether a server, `nats` or `redis`, could not be examined.
+    pub fn is_away(&self, server: &str) -> bool {
+        self.findings.iter().any(|one| one.check == server && one.verdict == Verdict::Bad)
+    }
 }
 
 /// One of the connections of a node, and the events that its server causes.
@@ -64,6 +76,7 @@ pub async fn examine(settings: &Settings, monitors: &[String]) -> Examination {
         store::judge(settings.cluster.as_str(), &settings.redis, of_log, of_redis.store);
     examined.findings.insert(0, of_cluster);
     (examined.sessions, examined.holders) = (of_redis.sessions, of_redis.holders);
+    examined.signs = of_redis.signs;
     examined
 }
 
@@ -114,6 +127,7 @@ async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[Strin
     let replicas = log.kept.unwrap_or(settings.replicas);
     examined.findings.extend(syncs(settings, monitors, &info, replicas).await);
     examined.findings.extend(bounds(settings, monitors, &info).await);
+    examined.connected = connected(settings, monitors, &info).await;
     log.store
 }
 
@@ -365,6 +379,35 @@ async fn bounds(settings: &Settings, monitors: &[String], info: &ServerInfo) -> 
     limits::judge(&answers.into_iter().flatten().filter(is_it).collect::<Vec<_>>())
 }
 
+/// The boots of nodes that have a connection to NATS; none unless all servers say it.
+async fn connected(
+    settings: &Settings,
+    monitors: &[String],
+    info: &ServerInfo,
+) -> Option<BTreeSet<String>> {
+    if monitors.iter().any(|monitor| monitor.contains('@')) {
+        return None;
+    }
+    let asked = asked_at(settings, monitors);
+    let answers = join_all(asked.iter().map(|monitor| nodes::connections(monitor))).await;
+    let is_all = !asked.is_empty() && (!monitors.is_empty() || info.cluster.is_none());
+    let mut all = BTreeSet::new();
+    for answer in answers {
+        let (server, names) = answer.ok().filter(|_| is_all)?;
+        if monitors.is_empty() && server != info.server_id {
+            return None;
+        }
+        all.extend(names.iter().filter_map(|name| boot_of(name)).map(str::to_owned));
+    }
+    Some(all)
+}
+
+/// The boot of a node whose connection is called like this.
+fn boot_of(connection: &str) -> Option<&str> {
+    let (boot, part) = connection.strip_prefix("tenure-")?.rsplit_once('-')?;
+    ["journal", "control", "intake"].contains(&part).then_some(boot)
+}
+
 /// Whether this is the server that was reached, or one of its cluster.
 fn is_of(jsz: &Jsz, info: &ServerInfo) -> bool {
     let cluster = jsz.meta_cluster.as_ref().map(|cluster| &cluster.name);
@@ -390,6 +433,12 @@ mod tests {
         assert!(!is_near("nats://127.0.0.1@example.org"));
         assert!(is_near("nats://127.0.0.1:4222/"));
         assert!(!is_near("example.org,ann:s3cret@127.0.0.1"), "the first may be of the login");
+    }
+
+    #[test]
+    fn a_connection_names_its_node() {
+        assert_eq!(boot_of("tenure-n1-86b8dc7e-control"), Some("n1-86b8dc7e"));
+        assert_eq!([boot_of("tenure-worker-w1"), boot_of("nats-cli")], [None, None]);
     }
 
     #[test]

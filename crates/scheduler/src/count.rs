@@ -57,22 +57,36 @@ impl NodeCounters {
 
 /// What the Steps of all Tasks of a node wait for.
 #[derive(Debug)]
-pub(crate) struct WaitTotals([AtomicU64; Obstacle::ALL.len()]);
+pub(crate) struct WaitTotals {
+    by_reason: [AtomicU64; Obstacle::ALL.len()],
+    /// Those that are ready, by the partition of their Task: its log may take no writes.
+    ready: Box<[AtomicU64]>,
+}
 
-impl Default for WaitTotals {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; Obstacle::ALL.len()])
-    }
+/// What no claim can be made without, and what of it is away now.
+#[derive(Debug)]
+pub(crate) struct ClaimNeeds {
+    /// Partitions whose log takes no writes; none: that of no partition does.
+    pub(crate) logs_away: Option<Vec<u32>>,
+    /// The store of leases does not answer.
+    pub(crate) leases_away: bool,
 }
 
 impl WaitTotals {
-    /// How many Steps wait, by obstacle. Ready Steps wait for what is `away`, if anything is; else
-    /// for their pool, if it has no worker for them or none with capacity.
-    pub(crate) fn now(&self, away: Option<Obstacle>, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
-        let mut counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let away = away.map(|away| (away, u64::MAX));
+    pub(crate) fn of(partitions: u32) -> Self {
+        let by_reason = [const { AtomicU64::new(0) }; Obstacle::ALL.len()];
+        Self { by_reason, ready: (0..partitions).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// How many Steps wait, by obstacle: each by the first in the order of [`Obstacle`] (VIEW-17). Ready Steps
+    /// wait for the log, then for the leases, if these are away; else for their pool, if it has no worker
+    /// for them or none with capacity.
+    pub(crate) fn now(&self, needs: &ClaimNeeds, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
+        let mut counts = self.by_reason.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let logs = (Obstacle::LogUnavailable, self.ready_without_log(needs.logs_away.as_deref()));
+        let leases = (Obstacle::LeasesUnavailable, if needs.leases_away { u64::MAX } else { 0 });
         let of_pools = pools.iter().flat_map(|pool| pool.waits.iter().copied());
-        for (why, waiting) in away.into_iter().chain(of_pools) {
+        for (why, waiting) in [logs, leases].into_iter().chain(of_pools) {
             // A pool learns a moment later than this what its Tasks have ready, so its numbers may
             // be higher.
             let waiting = waiting.min(counts[Obstacle::RunnableNow as usize]);
@@ -82,18 +96,28 @@ impl WaitTotals {
         let all = Waits::REASONS.iter().chain(Waits::BESIDE);
         all.map(|&why| (why, counts[why as usize])).collect()
     }
+
+    /// How many Steps are ready whose Tasks' log takes no writes.
+    fn ready_without_log(&self, away: Option<&[u32]>) -> u64 {
+        let Some(away) = away else { return u64::MAX };
+        let at = |partition: &u32| self.ready.get(usize::try_from(*partition).ok()?);
+        away.iter().filter_map(at).map(|ready| ready.load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// What one Task has added to [`WaitTotals`]. Dropping this takes it out.
 #[derive(Debug)]
 pub(crate) struct WaitShare {
     totals: Arc<WaitTotals>,
+    /// The partition of the Task.
+    partition: usize,
     told: Waits,
 }
 
 impl WaitShare {
-    pub(crate) fn of(totals: &Arc<WaitTotals>) -> Self {
-        Self { totals: Arc::clone(totals), told: Waits::default() }
+    pub(crate) fn of(totals: &Arc<WaitTotals>, partition: u32) -> Self {
+        let partition = usize::try_from(partition).unwrap_or(usize::MAX);
+        Self { totals: Arc::clone(totals), partition, told: Waits::default() }
     }
 
     /// Sets what the Steps of the Task wait for now.
@@ -102,10 +126,18 @@ impl WaitShare {
             return;
         }
         let before = std::mem::replace(&mut self.told, waits);
-        for (total, (before, now)) in self.totals.0.iter().zip(before.counts().zip(waits.counts()))
-        {
-            // Wrapping arithmetic: the sum is right in whatever order threads add to it.
+        let totals = self.totals.by_reason.iter();
+        // Wrapping arithmetic: the sum is right in whatever order threads add to it.
+        let add = |total: &AtomicU64, before: u32, now: u32| {
             total.fetch_add(u64::from(now).wrapping_sub(before.into()), Ordering::Relaxed);
+        };
+        for (total, (before, now)) in totals.zip(before.counts().zip(waits.counts())) {
+            add(total, before, now);
+        }
+        let (was_ready, is_ready) = (before.ready(), waits.ready());
+        if let Some(total) = self.totals.ready.get(self.partition).filter(|_| was_ready != is_ready)
+        {
+            add(total, was_ready, is_ready);
         }
     }
 }
@@ -274,6 +306,25 @@ impl Drop for InHand {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// VIEW-17: a ready Step waits for the log of its partition first, then for leases, then for its pool.
+    #[test]
+    fn ready_steps_are_counted_by_what_is_away() {
+        let totals = WaitTotals::of(2);
+        totals.by_reason[Obstacle::RunnableNow as usize].store(5, Ordering::Relaxed);
+        totals.ready[0].store(3, Ordering::Relaxed);
+        totals.ready[1].store(2, Ordering::Relaxed);
+        let now = |logs_away, leases_away| -> Vec<(Obstacle, u64)> {
+            let all = totals.now(&ClaimNeeds { logs_away, leases_away }, &[]);
+            all.into_iter().filter(|(_, count)| *count > 0).collect()
+        };
+        let (log, leases) = (Obstacle::LogUnavailable, Obstacle::LeasesUnavailable);
+        assert_eq!(now(Some(vec![]), false), [(Obstacle::RunnableNow, 5)]);
+        assert_eq!(now(Some(vec![]), true), [(leases, 5)]);
+        assert_eq!(now(Some(vec![1]), false), [(Obstacle::RunnableNow, 3), (log, 2)]);
+        assert_eq!(now(Some(vec![1, 7]), true), [(log, 2), (leases, 3)]);
+        assert_eq!(now(None, true), [(log, 5)]);
+    }
 
     fn worker(id: &str) -> AgentId {
         AgentId::new(id).unwrap()

@@ -79,6 +79,11 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         troubles.get(&task.partition(self.config.partitions)).cloned()
     }
 
+    /// Partitions whose log takes no writes, as their last appends have shown.
+    pub(crate) fn logs_in_trouble(&self) -> Vec<u32> {
+        self.heard.log_troubles.read().keys().copied().collect()
+    }
+
     /// Notes what became of an append to the log of a Task, or that it takes long.
     pub(crate) fn note_log(&self, task: &TaskKey, trouble: Option<&str>) {
         let partition = task.partition(self.config.partitions);

@@ -158,6 +158,7 @@ pub(crate) struct NodeShared<J, L> {
 impl<J: Journal, L: Leases> NodeShared<J, L> {
     pub(crate) fn new(journal: Arc<J>, leases: Arc<L>, config: Config) -> Self {
         let live = LiveTasks::new(config.live);
+        let waits = Arc::new(WaitTotals::of(config.partitions));
         Self {
             journal,
             leases,
@@ -167,7 +168,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             directory: Directory::new(),
             totals: NodeCounters::default(),
             live,
-            waits: Arc::default(),
+            waits,
             waiters: WaiterCounts::default(),
             held: HeldReads::default(),
             renewed: RenewedAttempts::default(),

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenure_core::eligibility::Obstacle;
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, PoolId, SessionId};
 use tenure_core::status::Outcome as AttemptEnd;
@@ -17,6 +16,7 @@ use tenure_ports::observer::{Called, LeaseCall, Sample};
 use tenure_ports::{Journal, Leases, Observer};
 use tenure_wire::bus::operate::RetainedWork;
 
+use crate::count::ClaimNeeds;
 use crate::handle::Scheduler;
 use crate::node::NodeShared;
 use crate::pool::WaitingStep;
@@ -24,10 +24,16 @@ use crate::pool::WaitingStep;
 impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// The numbers of this node at this moment.
     pub fn sample(&self) -> Sample {
+        self.sample_if(true)
+    }
+
+    /// The same of a node that knows whether it reaches the log at all. Appends say so only where there are any.
+    pub fn sample_if(&self, reaches_log: bool) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
-        let away = (!self.keeps_leases()).then_some(Obstacle::LeasesUnavailable);
-        let waits = self.node.waits.now(away, &pools);
+        let logs_away = reaches_log.then(|| self.node.logs_in_trouble());
+        let needs = ClaimNeeds { logs_away, leases_away: !self.keeps_leases() };
+        let waits = self.node.waits.now(&needs, &pools);
         let live = self.node.live.now();
         Sample { tasks, counts, waits, pools, live, ..Sample::default() }
     }

@@ -9,6 +9,7 @@ pub mod limits;
 pub mod log;
 pub mod logins;
 pub mod monitor;
+pub mod nodes;
 pub mod redis;
 pub mod server;
 pub mod store;

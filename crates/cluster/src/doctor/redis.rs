@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, FromRedisValue, cmd};
 use tenure_core::id::SessionId;
 
+use super::nodes::SignsOfLife;
 use super::store::StoreClaim;
 use super::{Finding, bytes, clock, latency, logins, partitions, percent, version};
 use crate::leases::{self, RedisOpenError};
@@ -38,6 +39,8 @@ pub struct Examined {
     pub holders: BTreeMap<u32, String>,
     /// Which store Redis belongs to.
     pub store: StoreClaim,
+    /// Which nodes live; none: Redis did not say it.
+    pub signs: Option<SignsOfLife>,
 }
 
 /// Checks Redis. `name` is the prefix of all keys of the cluster.
@@ -59,7 +62,7 @@ async fn examine_into(
 ) -> Result<(), RequestError> {
     let refused = |error| RequestError::failed(words(&error));
     let mut redis = at.client(PATIENCE).map_err(refused)?.connect().await.map_err(refused)?;
-    let Examined { findings, sessions, holders, store } = examined;
+    let Examined { findings, sessions, holders, store, signs } = examined;
     findings.extend(judge_all(&infos(&mut redis).await?));
     findings.extend(logins::redis(at));
     let mut times = Vec::new();
@@ -83,6 +86,11 @@ async fn examine_into(
     let ends: HashMap<String, i64> = answer(&mut redis, cmd("HGETALL").arg(key("ends"))).await?;
     *holders = holding(count, redis_ms, &owners, &ends);
     findings.push(judge_owners(count, holders));
+    let mut scores = async |what: &str| {
+        answer(&mut redis, cmd("ZRANGE").arg(key(what)).arg(0).arg(-1).arg("WITHSCORES")).await
+    };
+    *signs =
+        Some(SignsOfLife::of(scores("nodes").await?, scores(ownership::SILENT).await?, redis_ms));
     let rights = scripts(&mut redis, name).await;
     let may_run = rights.is_ok();
     findings.push(judge_rights(rights));

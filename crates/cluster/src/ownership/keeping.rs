@@ -3,6 +3,7 @@
 mod clock;
 mod features;
 mod log;
+mod silent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use tenure_ports::supervise::guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+pub(super) use self::silent::SilentNodes;
+pub(crate) use self::silent::{SILENT, is_replaced};
 use super::fitness::NodeFitness;
 use super::rank::Ranking;
 use super::takings::Takings;
@@ -53,8 +56,8 @@ const REHEARSAL: Duration = Duration::from_secs(2);
 const LAST_POLLS_FAILED: usize = 3;
 
 /// What the script's keys are called, in its order.
-const KEYS: [&str; 7] =
-    ["nodes", "owners", "ends", "failures", "features", "acknowledged", "features_of_logs"];
+const KEYS: [&str; 8] =
+    ["nodes", "owners", "ends", "failures", "features", "acknowledged", "features_of_logs", SILENT];
 
 /// The error text for a Redis that does not answer.
 const LATE: &str = "no answer in time";
@@ -113,9 +116,18 @@ pub(super) struct Keeping {
 }
 
 /// The answer to a poll: live nodes; owners with the rest of their leases; who could not take what; Redis'
-/// time; the features of each live node; how far each partition's log was acknowledged to any node; and the
-/// features that logs may hold.
-type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<String>, Vec<u64>, Vec<String>);
+/// time; the features of each live node; how far each partition's log was acknowledged to any node; the
+/// features that logs may hold; and who was given up and had not left, each with when.
+type Polled = (
+    Vec<String>,
+    Vec<String>,
+    Vec<String>,
+    Millis,
+    Vec<String>,
+    Vec<u64>,
+    Vec<String>,
+    Vec<String>,
+);
 
 /// A change to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,7 +296,8 @@ impl Keeping {
     /// node's leases, and is counted.
     fn judge(&mut self, polled: &Polled, cause: Cause, counts: bool) -> Vec<PollRequest> {
         let cause = if counts { cause } else { Cause::Haste };
-        let (live, owners, failures, _, features, acknowledged, of_logs) = polled;
+        let (live, owners, failures, at, features, acknowledged, of_logs, silent) = polled;
+        self.note_silent(live, silent, *at);
         for (partition, seq) in (0..).zip(acknowledged) {
             self.journal.note_acknowledged(partition, *seq);
         }

@@ -52,7 +52,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use self::keeping::Keeping;
-pub(crate) use self::keeping::rehearse;
+use self::keeping::SilentNodes;
+pub(crate) use self::keeping::{SILENT, is_replaced, rehearse};
 use self::log::LogHealth;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
@@ -166,6 +167,8 @@ struct KeeperShared {
     log: Mutex<LogHealth>,
     /// The features that logs may hold and that this node lacks.
     lacking: Mutex<Features>,
+    /// Nodes that give no sign of life and have not left.
+    silent: Mutex<SilentNodes>,
 }
 
 impl KeeperShared {
@@ -177,6 +180,7 @@ impl KeeperShared {
             certain_until: Mutex::default(),
             log: Mutex::new(LogHealth::new()),
             lacking: Mutex::default(),
+            silent: Mutex::default(),
         }
     }
 
@@ -237,6 +241,12 @@ impl Keeper {
     /// The features that logs may hold and that this node lacks: if there are any, it takes no partition.
     pub fn lacking(&self) -> Features {
         self.shared.lacking.lock().clone()
+    }
+
+    /// Nodes that have given no sign of life and have not left, each with for how many milliseconds. A node that
+    /// was started again under its name is not among them.
+    pub fn silent(&self) -> Vec<(String, u64)> {
+        self.shared.silent.lock().now()
     }
 
     /// Polls Redis now, not at the next tick: another node says that it has given this one a partition.

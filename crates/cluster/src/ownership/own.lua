@@ -1,7 +1,7 @@
 -- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
 -- answers who lives, who has what, who cannot take what, what time it is here, which features each of
--- those who live has, how far each partition's log was acknowledged to anybody, and which features logs
--- may hold.
+-- those who live has, how far each partition's log was acknowledged to anybody, which features logs may
+-- hold, and who was given up and had not left.
 --
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
@@ -11,6 +11,8 @@
 --       5: features of nodes (hash: node to names with commas between them)
 --       6: how far logs were acknowledged (hash: partition to the sequence of a message); it only rises
 --       7: features that logs may hold (hash: name to 1); it only grows
+--       8: nodes that were given up and had not left (sorted set: node by the millisecond at which it was
+--          given up), for a day, and 64 of them at most
 -- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, `leaves` where
 --       the node is to be forgotten, or `asks` where its last poll was not answered in time, so that this
 --       one is no sign of life and renews nothing, 5: its features, 6: the features that the logs of its
@@ -30,13 +32,20 @@ local function let_go(partition)
   redis.call('HDEL', KEYS[2], partition)
   redis.call('HDEL', KEYS[3], partition)
 end
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do
+  redis.call('ZADD', KEYS[8], redis.call('ZSCORE', KEYS[1], name), name)
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', now - 86400000)
+redis.call('ZREMRANGEBYRANK', KEYS[8], 0, -65)
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
 if ARGV[4] == 'lives' then
   redis.call('ZADD', KEYS[1], now + lease, node)
   redis.call('HSET', KEYS[5], node, ARGV[5])
+  redis.call('ZREM', KEYS[8], node)
 elseif ARGV[4] == 'leaves' then
   redis.call('ZREM', KEYS[1], node)
+  redis.call('ZREM', KEYS[8], node)
 end
 for name in string.gmatch(ARGV[6], '[^,]+') do
   redis.call('HSET', KEYS[7], name, 1)
@@ -96,4 +105,4 @@ for partition = 0, partitions - 1 do
   owners[#owners + 1] = tostring(math.max(0, ends - now))
 end
 return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now, features, acknowledged,
-  redis.call('HKEYS', KEYS[7])}
+  redis.call('HKEYS', KEYS[7]), redis.call('ZRANGE', KEYS[8], 0, -1, 'WITHSCORES')}

@@ -46,6 +46,11 @@ impl Waits {
         self.0.into_iter()
     }
 
+    /// How many are ready: nothing of the Task stands in their way.
+    pub const fn ready(&self) -> u32 {
+        self.0[Obstacle::RunnableNow as usize]
+    }
+
     fn set(&mut self, obstacle: Obstacle, count: u32) {
         self.0[obstacle as usize] = count;
     }

@@ -15,7 +15,7 @@ use tenure_ports::observer::LiveSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
     Drain, Drained, LeasePage, LeaseRow, ListLeases, LiveFacts, NodeFacts, Nodes, NodesAfter,
-    OpenAttempt, PoolFacts, RetainedWork, WaitFacts, WorkerFacts,
+    OpenAttempt, PoolFacts, RetainedWork, SilentFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
@@ -84,6 +84,7 @@ impl Gate {
             lacks: self.fence.keeper.lacking(),
             workers,
             refused: self.refused.facts(),
+            silent: silent_facts(self.fence.keeper.silent()),
             more: next.is_some(),
             next,
             pools,
@@ -217,6 +218,11 @@ fn page_of(rows: BTreeMap<AttemptId, LeaseRow>, after: Option<AttemptId>) -> Lea
     let count = rows.len();
     let leases = first_of(rows.into_iter(), LEASES_MAX);
     LeasePage { more: leases.len() < count, leases }
+}
+
+fn silent_facts(silent: Vec<(String, u64)>) -> Vec<SilentFacts> {
+    let facts = |(node, silent_ms): (String, u64)| SilentFacts { node: node.into(), silent_ms };
+    silent.into_iter().map(facts).collect()
 }
 
 fn live_facts(live: LiveSample, over_rate: u64) -> LiveFacts {

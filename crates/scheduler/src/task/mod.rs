@@ -291,7 +291,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             // With this epoch the Task counts as not owned, and accepts nothing.
             epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
             holds_edition_2: node.journal.may_hold(&key, EDITION_2),
-            waits: WaitShare::of(&node.waits),
+            waits: WaitShare::of(&node.waits, key.partition(node.config.partitions)),
             pools: PoolsOfTask::none(&node.pool_names, key.session_id.clone()),
             key,
             life: Life::New,

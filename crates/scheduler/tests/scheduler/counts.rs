@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use serde_json::json;
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
+use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Commit, Counts, Rejection, Task};
@@ -38,6 +39,26 @@ async fn what_becomes_durable_is_counted() {
     assert_eq!(sample.counts, all);
     let [pool] = &sample.pools[..] else { panic!("one pool: {sample:?}") };
     assert_eq!((pool.ended, pool.running), (3, 0));
+    drop(workers);
+}
+
+/// VIEW-17: a Task counts its ready Steps for the partition of its log, and takes them back when it has ended.
+#[tokio::test(start_paused = true)]
+async fn ready_steps_wait_for_a_log_that_is_away() {
+    let node = node().await;
+    let task = create(&node, dag("t", "a b c<-a")).await.unwrap();
+    let waits = |reaches_log| {
+        let waits = node.sample_if(reaches_log).waits.into_iter();
+        waits.filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    let pending = (Obstacle::DependencyPending, 1);
+    while !waits(true).contains(&(Obstacle::NoWorkerInPool, 2)) {
+        tokio::time::sleep(Duration::from_millis(5)).await; // The pool learns of them a moment later.
+    }
+    assert_eq!(waits(false), [pending, (Obstacle::LogUnavailable, 2)]);
+    let workers = completing(&node, 3);
+    node.wait_for_end(&task).await.unwrap();
+    assert_eq!(waits(false), []);
     drop(workers);
 }
 

@@ -69,6 +69,9 @@ pub struct NodeFacts {
     /// Workers without a link because the node could not accept what they sent, in the last ten minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedFacts>,
+    /// Schedulers that have given no sign of life and have not left, as this node hears it from Redis.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<SilentFacts>,
     /// Whether there are more workers or pools than fit into an answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
@@ -211,6 +214,15 @@ pub struct RefusedFacts {
     pub error: Rejection,
     /// Milliseconds since the refusal.
     pub ago_ms: u64,
+}
+
+/// A scheduler that gives no sign of life and has not left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SilentFacts {
+    /// The name of its boot.
+    pub node: SmolStr,
+    /// Milliseconds since it was given up.
+    pub silent_ms: u64,
 }
 
 /// A pool, as a node knows it.

@@ -51,6 +51,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         lacks: Features::default(),
         workers: vec![worker.clone()],
         refused: Vec::new(),
+        silent: Vec::new(),
         more: false,
         next: None,
         pools: vec![no_pool()],

@@ -7,7 +7,7 @@ use tenure_node::doctor::Finding;
 use tenure_sdk::http::metrics::{GatewayMetrics, read_metrics};
 use tenure_sdk::http::{HttpConnectError, HttpSettings};
 
-use crate::cli::answer::{Failure, human};
+use crate::cli::answer::{Exit, Failure, human};
 
 const CHECK: &str = "gateways.agents";
 
@@ -18,8 +18,10 @@ const AGENTS: &str = "tenure_gateway_agents{digest=\"";
 const DIGEST_SHOWN: usize = 12;
 
 /// What to do about a gateway that says nothing.
-const SILENT: &str = "see that the gateway runs, that --gateways names it, and that --token is one of an \
-                      orchestrator or an observer";
+const SILENT: &str = "see that the gateway runs, that --gateways names it, and what its log says";
+
+/// What to do about a gateway that refuses whoever asks.
+const REFUSED: &str = "see that --token is one of an orchestrator or an observer";
 
 /// What to do about an address that is none.
 const ADDRESS: &str = "--gateways, or TENURE_URL, names gateways, with commas between them: http://HOST:PORT, \
@@ -49,7 +51,11 @@ fn judge(pages: &[GatewayMetrics]) -> Vec<Finding> {
         match text {
             Ok(text) => by_file.entry(ServedAgentsFile::read(text)).or_default().push(address),
             Err(refused) => {
-                findings.push(Finding::unknown(CHECK, why_silent(address, refused), SILENT));
+                let found = why_silent(address, refused);
+                findings.push(match Exit::of(refused.code) {
+                    Exit::Unavailable => Finding::bad(CHECK, found, SILENT),
+                    _ => Finding::unknown(CHECK, found, REFUSED),
+                });
             }
         }
     }
@@ -142,15 +148,15 @@ mod tests {
     /// A gateway that does not answer is told beside what the others say.
     #[test]
     fn a_silent_gateway_hides_no_other() {
-        let silent = |address: &str, why: &str| {
-            let text = Err(Rejection::new(Code::Unavailable, why));
+        let silent = |code, address: &str, why: &str| {
+            let text = Err(Rejection::new(code, why));
             GatewayMetrics { address: address.into(), text }
         };
-        let away = silent("http://b", "cannot reach http://b");
-        let denies = silent("http://c", "metrics are for others");
+        let away = silent(Code::Unavailable, "http://b", "cannot reach http://b");
+        let denies = silent(Code::PermissionDenied, "http://c", "metrics are for others");
         let found = judged(&[page("http://a", ONE), away, denies]);
         let expected = [
-            (Verdict::Unknown, "cannot reach http://b".to_owned()),
+            (Verdict::Bad, "cannot reach http://b".to_owned()),
             (Verdict::Unknown, "http://c: metrics are for others".to_owned()),
             (Verdict::Good, "http://a: 2 agents, file 0123456789ab".to_owned()),
         ];

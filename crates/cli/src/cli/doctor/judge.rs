@@ -10,6 +10,7 @@ use tenure_node::doctor::{Finding, clock};
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
 
+use super::silent::{Ground, START, holding};
 use crate::cli::answer::{Failure, human};
 use crate::cli::lease;
 use crate::cli::worker::{refused, suspended};
@@ -19,9 +20,9 @@ pub(super) const SESSIONS: (usize, usize) = (64, 8);
 /// How many of the sessions without an answer are named.
 const NAMED: usize = 3;
 
-/// What to do if nobody answers.
-pub(super) const AS_WHOM: &str = "name an observer's login with --client-nats, --name and --session, and see that \
-                       `tenure serve` runs";
+/// What to do if the server refuses whoever asks.
+pub(super) const AS_WHOM: &str =
+    "name an observer's login with --client-nats, --name and --session";
 
 /// The node that has the lease of each partition.
 pub(super) type Holders = BTreeMap<u32, String>;
@@ -36,8 +37,7 @@ pub(super) fn nodes(
     let heard = match heard {
         Ok(heard) => heard,
         Err(refused) => {
-            let advice = "start `tenure serve`; where it runs, its log says what it lacks";
-            return vec![Finding::bad(CHECK, refused.to_string(), advice)];
+            return vec![Finding::bad(CHECK, refused.to_string(), START)];
         }
     };
     let mut findings = Vec::new();
@@ -70,14 +70,9 @@ pub(super) fn nodes(
 /// What to do about partitions for which nobody answers: the node that holds them in Redis does not
 /// serve them.
 fn not_served(missing: &[u32], holders: &Holders) -> String {
-    let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for partition in missing {
-        if let Some(holder) = holders.get(partition) {
-            held.entry(holder).or_default().push(partition.to_string());
-        }
-    }
+    let held = holding(missing, holders);
     if held.is_empty() {
-        return "start `tenure serve`; where it runs, its log says what it lacks".into();
+        return START.into();
     }
     let held: Vec<String> =
         held.iter().map(|(node, which)| format!("{node} holds {}", which.join(", "))).collect();
@@ -176,6 +171,7 @@ pub(super) fn open_to_all(answers: &[NodeFacts], busy: usize) -> Option<Finding>
 pub(super) fn leases(
     compared: Vec<(&SessionId, Result<lease::LeaseAudit, Failure>)>,
     left_out: &[SessionId],
+    ground: &Ground,
 ) -> Vec<Finding> {
     const CHECK: &str = "leases";
     let (mut findings, mut silent, mut why) = (Vec::new(), Vec::new(), None);
@@ -184,13 +180,13 @@ pub(super) fn leases(
             Ok(report) => findings.push(fit(CHECK, session, &report)),
             Err(failure) => {
                 silent.push(session);
-                why.get_or_insert(failure.message);
+                why.get_or_insert(failure);
             }
         }
     }
     if let Some(why) = why {
-        let found = format!("{} not looked into: {why}", some_of(&silent));
-        findings.push(Finding::unknown(CHECK, found, AS_WHOM));
+        let found = format!("{} not looked into: {}", some_of(&silent), why.message);
+        findings.push(Finding::unknown(CHECK, found, ground.advice(why.exit)));
     }
     if !left_out.is_empty() {
         let left_out: Vec<&SessionId> = left_out.iter().collect();
@@ -354,7 +350,8 @@ mod tests {
         };
         let session = "s".parse().unwrap();
         let compared = vec![(&session, Ok(report(true))), (&session, Ok(report(false)))];
-        let verdicts: Vec<_> = leases(compared, &[]).into_iter().map(|one| one.verdict).collect();
+        let verdicts: Vec<_> =
+            leases(compared, &[], &Ground::default()).into_iter().map(|one| one.verdict).collect();
         assert_eq!(verdicts, [Verdict::Good, Verdict::Bad]);
     }
 
@@ -366,7 +363,7 @@ mod tests {
             let failed = Failure::new(Exit::Unavailable, format!("no answer in {session}"));
             (session, Err(failed))
         });
-        let found = leases(silent.collect(), &sessions[..1]).into_iter();
+        let found = leases(silent.collect(), &sessions[..1], &Ground::default()).into_iter();
         let found: Vec<_> = found.map(|one| (one.verdict, one.found)).collect();
         let silent = "4 sessions (a, b, c, …) not looked into: no answer in a".to_owned();
         let left_out = "1 session (a) left out: 64 are looked into".to_owned();

@@ -5,6 +5,8 @@ mod audit;
 mod exposed;
 mod gateways;
 mod judge;
+mod silent;
+mod work;
 
 use std::iter;
 use std::path::PathBuf;
@@ -22,7 +24,9 @@ use tenure_wire::bus::subject::Token;
 
 use self::audit::audit;
 use self::gateways::gateways;
-use self::judge::{AS_WHOM, Holders, SESSIONS, leases, nodes, open_to_all};
+use self::judge::{SESSIONS, leases, nodes, open_to_all};
+use self::silent::Ground;
+use self::work::work;
 use crate::cli::answer::{
     Exit, Failure, Format, Shape, Sheet, Stream, Tone, human, output, text, toned,
 };
@@ -44,6 +48,8 @@ const ANSWER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// It is told what `tenure serve` is told, and looks as a node would: at NATS and its log, at Redis,
 /// at clocks, and at who owns what. Then it asks the nodes themselves, as an observer does. It changes
 /// nothing: one small message among the checkpoints says how long it takes to store one.
+///
+/// Exit code 0: nothing is bad; 1: something is; 2: an option cannot be used; 6: NATS or Redis did not answer.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
@@ -138,8 +144,9 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             }
             None => Vec::new(),
         };
-        let Examination { mut findings, sessions, holders, is_cut_off } =
-            examine(&settings, &args.nats_monitor).await;
+        let examined = examine(&settings, &args.nats_monitor).await;
+        let ground = Ground::of(&examined);
+        let Examination { mut findings, sessions, is_cut_off, .. } = examined;
         let busy = sessions.len();
         let others = sessions.into_iter().filter(|session| *session != args.session);
         let sessions: Vec<SessionId> = iter::once(args.session.clone()).chain(others).collect();
@@ -153,7 +160,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             patience: PATIENCE,
             ..NatsSettings::new(url)
         };
-        findings.extend(ask(&asking, &args, (&sessions, busy), &holders).await);
+        findings.extend(ask(&asking, &args, (&sessions, busy), &ground).await);
         findings.extend(of_gateways);
         findings.extend(of_machine);
         Ok::<_, Failure>((findings, is_cut_off))
@@ -173,11 +180,15 @@ async fn ask(
     settings: &NatsSettings,
     args: &DoctorArgs,
     (sessions, busy): (&[SessionId], usize),
-    holders: &Holders,
+    ground: &Ground,
 ) -> Vec<Finding> {
     let caller = match ClusterUser::looking(settings, args.role, args.name.clone()).await {
         Ok(caller) => caller,
-        Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
+        Err(failure) => {
+            let mut findings = vec![ground.nobody("nodes", &failure)];
+            findings.extend(ground.silent(None));
+            return findings;
+        }
     };
     let (most, at_once) = SESSIONS;
     let (sessions, left_out) = sessions.split_at(sessions.len().min(most));
@@ -186,20 +197,25 @@ async fn ask(
     let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
     let mut findings = match heard {
         Some((session, client)) => {
-            let mut findings = hear((&caller, session), &client, holders, busy).await;
+            let mut findings = hear((&caller, session), &client, ground, busy).await;
             if args.audit {
                 findings.extend(audit(&client).await);
             }
             findings
         }
         None => {
-            let found =
-                "no node answers who asks; whoever has no right to ask gets no answer either";
-            vec![Finding::unknown("nodes", found, AS_WHOM)]
+            let mut findings: Vec<Finding> = looked
+                .first()
+                .and_then(|one| one.compared.as_ref().err())
+                .map(|failure| ground.nobody("nodes", failure))
+                .into_iter()
+                .collect();
+            findings.extend(ground.silent(None));
+            findings
         }
     };
     let compared = looked.into_iter().map(|one| (one.session, one.compared)).collect();
-    findings.extend(leases(compared, left_out));
+    findings.extend(leases(compared, left_out, ground));
     findings
 }
 
@@ -226,7 +242,7 @@ async fn look<'a>(caller: &ClusterUser, session: &'a SessionId) -> SessionCheck<
 async fn hear(
     (caller, session): (&ClusterUser, &SessionId),
     client: &Client<NatsClient>,
-    holders: &Holders,
+    ground: &Ground,
     busy: usize,
 ) -> Vec<Finding> {
     let mut times = Vec::new();
@@ -243,7 +259,11 @@ async fn hear(
     let begun = human::now();
     let heard = client.port().nodes().await;
     let open = heard.as_ref().ok().and_then(|heard| open_to_all(&heard.answers, busy));
-    findings.extend(nodes(heard, begun..=human::now(), holders));
+    let of_work = heard.as_ref().map(work).unwrap_or_default();
+    let silent = ground.silent(heard.as_ref().ok().map(|heard| &heard.answers[..]));
+    findings.extend(nodes(heard, begun..=human::now(), &ground.holders));
+    findings.extend(silent);
+    findings.extend(of_work);
     findings.extend(open);
     findings
 }

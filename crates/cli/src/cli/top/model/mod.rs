@@ -175,8 +175,29 @@ impl Model {
                 }
             })
             .collect();
+        rows.extend(self.missed());
         rows.sort_by_key(|row| row.state == NodeState::Here);
         rows
+    }
+
+    /// Nodes that have never answered here, of which others say that they are silent.
+    fn missed(&self) -> Vec<NodeRow> {
+        let Some((heard, _)) = &self.heard else { return Vec::new() };
+        let mut missed: BTreeMap<&SmolStr, u64> = BTreeMap::new();
+        for silent in heard.answers.iter().flat_map(|node| &node.silent) {
+            let longest = missed.entry(&silent.node).or_default();
+            *longest = silent.silent_ms.max(*longest);
+        }
+        let unknown = missed.into_iter().filter(|(name, _)| !self.nodes.contains_key(*name));
+        let row = |(name, age_ms): (&SmolStr, u64)| NodeRow {
+            node: name.clone(),
+            state: NodeState::Silent,
+            age_ms,
+            owned: Vec::new(),
+            tasks: None,
+            rates: None,
+        };
+        unknown.map(row).collect()
     }
 
     /// The rows of pools, the worst first: those with waiting Steps and no worker, then those that

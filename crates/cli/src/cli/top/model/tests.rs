@@ -35,6 +35,7 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
         lacks: Features::default(),
         workers: Vec::new(),
         refused: Vec::new(),
+        silent: Vec::new(),
         more: false,
         next: None,
         pools: Vec::new(),

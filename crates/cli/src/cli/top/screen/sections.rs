@@ -169,7 +169,8 @@ pub(super) fn waits(snapshot: &TopSnapshot) -> Vec<(Option<Tone>, String)> {
     let each = all.map(|(why, count)| {
         let tone = match Obstacle::from_name(&why) {
             Some(
-                Obstacle::LeasesUnavailable
+                Obstacle::LogUnavailable
+                | Obstacle::LeasesUnavailable
                 | Obstacle::NoWorkerInPool
                 | Obstacle::NoWorkerServesSession
                 | Obstacle::NoWorkerWithHandler
