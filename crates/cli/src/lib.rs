@@ -1,9 +1,8 @@
 //! Tenure: run DAGs of steps durably. The library embeds the scheduler, the binary is the command
 //! line.
 
-pub mod embedded;
-pub mod plan;
-
+pub use tenure_embedded as embedded;
+pub use tenure_embedded::plan;
 pub use tenure_taskfile as taskfile;
 
 // Compiles the code in the README.

@@ -42,7 +42,7 @@ use tenure_core::{Code, Rejection};
 use tenure_mcp::McpSettings;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-pub use backend::{Backend, EmbeddedBackend, NatsBackend, NodeAnswers};
+pub use backend::{Backend, EmbeddedBackend, ErasedBackend, NatsBackend, NodeAnswers};
 pub use mcp::McpEndpoint;
 pub use metrics::Counters;
 pub use pages::process_pages;
@@ -97,7 +97,7 @@ impl GatewaySettings {
 
 /// The state that all requests share.
 #[derive(Debug)]
-pub struct Gateway<B: Backend> {
+pub struct Gateway<B: Backend = ErasedBackend> {
     pub(crate) backend: B,
     pub(crate) settings: GatewaySettings,
     pub(crate) counters: metrics::Counters,
@@ -114,9 +114,13 @@ pub struct Gateway<B: Backend> {
     pub(crate) mcp: mcp::McpService<B>,
 }
 
-impl<B: Backend> Gateway<B> {
+impl Gateway {
     /// A gateway to this backend.
-    pub fn new(backend: B, settings: GatewaySettings) -> Arc<Self> {
+    pub fn new(backend: impl Backend, settings: GatewaySettings) -> Arc<Self> {
+        Self::over(backend.erased(), settings)
+    }
+
+    fn over(backend: ErasedBackend, settings: GatewaySettings) -> Arc<Self> {
         let (counters, workers, live, followed) = Default::default();
         let folds = Semaphore::new(api::FOLDS_MAX);
         let of_models = McpSettings { wait_max: settings.wait_max, ..settings.mcp.clone() };
@@ -153,7 +157,9 @@ impl<B: Backend> Gateway<B> {
         #[cfg(not(feature = "grpc"))]
         std::future::pending::<()>().await;
     }
+}
 
+impl<B: Backend> Gateway<B> {
     /// Waits until another log may be folded here.
     pub(crate) async fn turn_to_fold(&self) -> Result<SemaphorePermit<'_>, Rejection> {
         let ends = |_| Rejection::new(Code::Unavailable, "the gateway ends");
@@ -168,7 +174,7 @@ fn described_routes() -> impl Iterator<Item = described::DescribedRoute> {
 
 /// All routes of the gateway. Each request needs an [`Identity`](identity::Identity) among its
 /// extensions, which the layer of [`guard`] puts there.
-pub fn routes<B: Backend>(gateway: Arc<Gateway<B>>) -> Router {
+pub fn routes(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .merge(api::routes())
         .merge(a2a::routes())

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{Client, StatusCode, Subscriber};
+use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, OwnershipOptions};
@@ -80,7 +81,11 @@ impl Node {
     /// # Errors
     /// An error that does not pass by itself; see [`StartError`]. While servers cannot be reached,
     /// this waits for them; dropping the future gives up.
-    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+    pub fn start(settings: Settings) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::started(settings)) // A pointer: this crate has the code, and not each that polls it.
+    }
+
+    async fn started(settings: Settings) -> Result<Self, StartError> {
         let (name, cluster) = (settings.cluster.key_prefix(), settings.cluster.clone());
         let Servers { log, control, reports, intake, lookups } = servers(&settings).await?;
         let journal = journal(&settings, &log).await?;
@@ -249,7 +254,11 @@ impl Node {
     }
 
     /// Gives every partition to its next owner, and ends. Appends in flight finish.
-    pub async fn stop(self) {
+    pub fn stop(self) -> BoxFuture<'static, ()> {
+        Box::pin(self.stopped())
+    }
+
+    async fn stopped(self) {
         let Self { gate, keeper, ends, loops, .. } = self;
         for partition in 0..gate.partitions {
             gate.scheduler.leave(partition, None).await;

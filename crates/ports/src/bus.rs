@@ -8,6 +8,7 @@
 mod carried;
 
 use std::future::{Future, pending, ready};
+use std::sync::Arc;
 
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
@@ -18,6 +19,7 @@ use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::output::{OutputAnswer, OutputRequest};
 use tenure_wire::bus::worker::LateInput;
 
+use crate::erased::ErasedWorker;
 use crate::journal::TaskKey;
 
 /// A message from a scheduler to a worker.
@@ -132,7 +134,19 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// so, a worker renews a new Attempt early, counts its lease as one heartbeat interval until
     /// the first answer, and stops by itself in time (mechanisms 7); it gives back Steps that would
     /// wait long in its hands (mechanisms 8).
-    const IS_REMOTE: bool = false;
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// The same end behind a pointer. An adapter that is no generic type overrides this with the same words, so that
+    /// its crate has the code, and not each crate that calls this.
+    #[must_use]
+    fn erased(self: Arc<Self>) -> ErasedWorker
+    where
+        Self: Sized,
+    {
+        ErasedWorker::of(self)
+    }
 
     /// The worker's principal, unique to this boot of it.
     fn id(&self) -> &AgentId;

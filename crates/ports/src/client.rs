@@ -13,6 +13,7 @@ use tenure_core::{Commit, Context, Query, Rejection};
 use tenure_wire::bus::event::Published;
 use tenure_wire::bus::request::ReadLog;
 
+use crate::erased::ErasedClient;
 use crate::journal::Entry;
 
 /// How long a scheduler goes on following a Task after a caller has asked for its events.
@@ -107,6 +108,13 @@ tenure_wire::queries!(answers_all);
 pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     /// The session that the caller acts in.
     fn session(&self) -> &SessionId;
+
+    /// The same end behind a pointer. An adapter that is no generic type overrides this with the same words, so that
+    /// its crate has the code, and not each crate that calls this.
+    #[must_use]
+    fn erased(self) -> ErasedClient {
+        ErasedClient::new(self)
+    }
 
     /// Whether no call will be answered here any more, because the scheduler in this process has
     /// stopped. Over a network another scheduler may always come.

@@ -3,9 +3,22 @@
 //! Errors of one Task or one handler do not end such a loop: they stay with the Task or the Step.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 
 use futures::FutureExt as _;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+
+/// Runs work on a runtime until it ends. The loop of the runtime is compiled here, once for all work.
+pub fn run<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
+    let mut ended = None;
+    drive(runtime, pin!(async { ended = Some(work.await) }));
+    ended.unwrap_or_else(|| unreachable!("the loop returns when the work has ended"))
+}
+
+fn drive(runtime: &Runtime, work: Pin<&mut dyn Future<Output = ()>>) {
+    runtime.block_on(work);
+}
 
 /// Runs a loop as a task of its own; `what` names it in the log if it fails.
 pub fn spawn(

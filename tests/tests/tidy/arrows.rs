@@ -38,6 +38,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
     ("tenure-taskfile", &[]),
     (
+        "tenure-embedded",
+        &[
+            "tenure-core",
+            "tenure-ports",
+            "tenure-local",
+            "tenure-scheduler",
+            "tenure-sdk",
+            "tenure-gateway",
+            "tenure-taskfile",
+        ],
+    ),
+    (
         "tenure",
         &[
             "tenure-core",
@@ -52,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-mcp",
             "tenure-telemetry",
             "tenure-taskfile",
+            "tenure-embedded",
         ],
     ),
 ];

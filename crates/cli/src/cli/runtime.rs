@@ -1,5 +1,6 @@
 //! The runtime of commands that wait, and the signals that ask them to stop.
 
+use tenure_ports::supervise;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -11,11 +12,32 @@ pub(crate) const START: &str = "start the runtime of this command";
 /// What cannot be done in a working directory that was removed: completes "cannot ...".
 pub(crate) const NO_CWD: &str = "find the working directory (was it removed?)";
 
-/// Makes a runtime of one thread: a command mostly waits, for others or for a disk, and computes
-/// little.
-pub(crate) fn one_thread() -> Result<Runtime, Failure> {
+/// A runtime of one thread: a command mostly waits, for others or for a disk, and computes little.
+#[derive(Debug)]
+pub(crate) struct CommandRuntime(Runtime);
+
+/// Makes a runtime of one thread.
+pub(crate) fn one_thread() -> Result<CommandRuntime, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(Failure::cannot(START))
+    runtime.map(CommandRuntime).map_err(Failure::cannot(START))
+}
+
+impl CommandRuntime {
+    /// Runs work until it ends.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        supervise::run(&self.0, work)
+    }
+
+    /// Ends, and waits for nothing.
+    pub(crate) fn shutdown_background(self) {
+        self.0.shutdown_background();
+    }
+}
+
+impl From<Runtime> for CommandRuntime {
+    fn from(runtime: Runtime) -> Self {
+        Self(runtime)
+    }
 }
 
 /// Keeps other processes of this user from reading the environment and the memory of this one: both hold its logins,

@@ -6,6 +6,7 @@
 
 mod callers;
 mod embedded;
+mod erased;
 mod nats;
 mod recent;
 
@@ -26,6 +27,7 @@ use tenure_wire::bus::subject::Token;
 use crate::identity::Identity;
 
 pub use self::embedded::EmbeddedBackend;
+pub use self::erased::ErasedBackend;
 pub use self::nats::{CLIENTS_OF_ONE_MAX, CONNECTIONS_MAX, NatsBackend};
 
 /// What all nodes that answered said of themselves.
@@ -46,6 +48,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
     type Client: ClientPort;
     /// The port of a worker.
     type Worker: WorkerPort;
+
+    /// The same backend behind a pointer. A backend that is no generic type overrides this with the same words, so
+    /// that its crate has the code, and not each crate that calls this.
+    #[must_use]
+    fn erased(self) -> ErasedBackend {
+        ErasedBackend::new(self)
+    }
 
     /// The client of a caller in a session.
     ///

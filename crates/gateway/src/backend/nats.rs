@@ -22,7 +22,7 @@ use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::time::timeout;
 
 use super::callers::CallerConnections;
-use super::{Backend, Joined, NodeAnswers, check_client};
+use super::{Backend, ErasedBackend, Joined, NodeAnswers, check_client};
 use crate::identity::Identity;
 
 /// How many connections of clients the gateway keeps open. A server of NATS has room for 65,536 by
@@ -102,6 +102,10 @@ impl NatsBackend {
 impl Backend for NatsBackend {
     type Client = NatsClient;
     type Worker = NatsWorker;
+
+    fn erased(self) -> ErasedBackend {
+        ErasedBackend::new(self)
+    }
 
     async fn client(
         &self,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,11 +34,11 @@ pub(crate) use self::limits::line_of;
 use self::listen::ServerListener;
 use self::tls::ServerTls;
 pub use self::tls::{TlsError, TlsFiles};
+use crate::Gateway;
 pub use crate::guard::{BindRefused, check_bind};
 use crate::guard::{GuardSettings, RequestGuard};
 use crate::identity::{Authenticator, IdentityError};
 use crate::metrics::Counters;
-use crate::{Backend, Gateway};
 
 /// How long a server that stops takes at most to end the links of its workers.
 const PARTING: Duration = Duration::from_secs(2);
@@ -183,7 +183,27 @@ impl HttpServer {
 
     /// Serves a gateway until `shutdown` is ready, and a little longer: see
     /// [`serve_routes`](Self::serve_routes). Meanwhile it ends the links of workers.
-    pub async fn serve<B: Backend>(self, gateway: Arc<Gateway<B>>, shutdown: impl Future) {
+    pub fn serve<'a>(
+        self,
+        gateway: Arc<Gateway>,
+        shutdown: impl Future + Send + 'a,
+    ) -> BoxFuture<'a, ()> {
+        let shutdown = async {
+            shutdown.await;
+        };
+        self.serve_until(gateway, Box::pin(shutdown))
+    }
+
+    /// The same. Its future is a pointer, so that this crate has the code of the gateway and not each that polls it.
+    fn serve_until<'a>(
+        self,
+        gateway: Arc<Gateway>,
+        shutdown: BoxFuture<'a, ()>,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(self.serve_gateway(gateway, shutdown))
+    }
+
+    async fn serve_gateway(self, gateway: Arc<Gateway>, shutdown: BoxFuture<'_, ()>) {
         let (counters, stopping) = (gateway.counters(), CancellationToken::new());
         let routes = ServedRoutes {
             http: crate::routes(Arc::clone(&gateway)),

@@ -30,12 +30,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-type HouseGateway = Gateway<EmbeddedBackend<MemoryJournal, MemoryLeases>>;
-
 /// A scheduler, and a gateway to it.
 pub(crate) struct House {
     pub(crate) scheduler: Scheduler<MemoryJournal, MemoryLeases>,
-    pub(crate) gateway: Arc<HouseGateway>,
+    pub(crate) gateway: Arc<Gateway>,
 }
 
 impl House {
@@ -80,12 +78,12 @@ impl House {
     }
 }
 
-fn gateway_to(scheduler: &Scheduler<MemoryJournal, MemoryLeases>) -> Arc<HouseGateway> {
+fn gateway_to(scheduler: &Scheduler<MemoryJournal, MemoryLeases>) -> Arc<Gateway> {
     let backend = EmbeddedBackend::new(scheduler.clone(), None);
     Gateway::new(backend, GatewaySettings::new(session("main")))
 }
 
-fn routes(gateway: Arc<HouseGateway>, who: Identity) -> Router {
+fn routes(gateway: Arc<Gateway>, who: Identity) -> Router {
     tenure_gateway::routes(gateway).layer(Extension(who))
 }
 

@@ -33,6 +33,7 @@ use tenure_core::view::{GetInput, QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_core::{Command, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Listing};
+use tenure_ports::erased::ErasedClient;
 use uuid::Uuid;
 
 pub use self::events::check_after;
@@ -59,6 +60,13 @@ impl<P: ClientPort> Client<P> {
     /// The connection, for requests that have no method here.
     pub const fn port(&self) -> &P {
         &self.port
+    }
+
+    /// The same client, whose connection stands behind a pointer: what is made for one such client serves all.
+    #[must_use]
+    pub fn erased(self) -> Client<ErasedClient> {
+        let Self { port, expected_version, expected_spec_version } = self;
+        Client { port: port.erased(), expected_version, expected_spec_version }
     }
 
     /// The same client, which wants answers of at most so many bytes (CTRL-06). A longer answer to

@@ -21,6 +21,7 @@ use tenure_core::view::{
 use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::Entry;
 use tenure_wire::bus::call::{CALL_MAX, MEDIA_TYPE};
 use tenure_wire::bus::event::Published;
@@ -195,6 +196,10 @@ tenure_wire::queries!(answers);
 impl ClientPort for HttpClient {
     fn session(&self) -> &SessionId {
         &self.0.session
+    }
+
+    fn erased(self) -> ErasedClient {
+        ErasedClient::new(self)
     }
 
     fn within(&self, max_bytes: usize) -> Self {

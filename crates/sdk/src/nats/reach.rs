@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, ReconnectToServer, Server};
 use async_nats::{ServerAddr, ServerInfo};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tenure_wire::bus::address::{self, HIDDEN, without_secrets};
@@ -71,7 +72,15 @@ impl ServerFault {
 /// Connects to the first of the servers that lets this login in, and tells the client library of the others. A
 /// server that is away is asked again until the time is over; a server that refuses this login is asked once
 /// more, and wrong settings are final.
-pub(super) async fn first(
+pub(super) fn first<'a>(
+    url: &'a str,
+    options: &'a ConnectOptions,
+    wait: Duration,
+) -> BoxFuture<'a, Result<(Client, Arc<News>), ConnectError>> {
+    Box::pin(first_of(url, options, wait)) // A pointer: this crate has the code of the connection.
+}
+
+async fn first_of(
     url: &str,
     options: &ConnectOptions,
     wait: Duration,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::id::AttemptId;
 use tenure_core::record::ValueBody;
 use tenure_core::{Code, Rejection};
-use tenure_ports::bus::{Credit, Holding, WorkerPort};
+use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Final, StepContext};
@@ -25,7 +26,7 @@ const PUT_AGAIN_MAX: usize = 3;
 /// How long the return of a fenced Step waits for an answer before it is sent again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Sends the final report, with the capacity that the worker then has, until it is recorded.
     pub(super) async fn finish(
         &self,
@@ -222,7 +223,7 @@ impl<P: WorkerPort> PoolShared<P> {
         &self,
         held: &Holding,
         capacity: Credit,
-        call: impl Fn(Option<Credit>) -> P::Answer,
+        call: impl Fn(Option<Credit>) -> BoxFuture<'static, Result<Recorded, Rejection>>,
     ) -> Result<(), Rejection> {
         let mut answer = call(Some(capacity)).await;
         let mut pauses = resend();

@@ -7,7 +7,7 @@ use tenure_ports::bus::WorkerPort;
 
 use super::pool::PoolShared;
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     pub(super) fn stop_taking(&self) {
         let mut capacity = self.capacity.lock();
         capacity.accepting = false;

@@ -21,7 +21,7 @@ use super::pool::PoolShared;
 /// The page when there is no such file.
 const NO_FILE: OutputPage = OutputPage { data: RawBytes(Vec::new()), size_bytes: None };
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Reads a page and sends it to the node that asks. It does so for one request after another; nodes bound how
     /// many there are.
     pub(super) async fn show_output(self: Arc<Self>, asked: OutputRequest) {

@@ -13,6 +13,7 @@ use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::status::LeaseDoubt;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
+use tenure_ports::erased::ErasedWorker;
 use tenure_ports::map::IdMap;
 use tenure_ports::supervise::spawn;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -46,13 +47,14 @@ pub(super) fn resend() -> Pauses {
 /// A running pool.
 #[derive(Debug)]
 pub struct WorkerPool<P: WorkerPort> {
-    pub(super) shared: Arc<PoolShared<P>>,
+    port: Arc<P>,
+    pub(super) shared: Arc<PoolShared>,
     loops: [JoinHandle<()>; 3],
 }
 
 #[derive(Debug)]
-pub(super) struct PoolShared<P> {
-    pub(super) port: Arc<P>,
+pub(super) struct PoolShared {
+    pub(super) port: ErasedWorker,
     handlers: Handlers,
     pub(super) options: Options,
     pub(super) slots: Arc<Semaphore>,
@@ -146,38 +148,14 @@ impl<P: WorkerPort> WorkerPool<P> {
         handlers: Handlers,
         options: Options,
     ) -> Self {
-        let concurrency = options.concurrency.get();
-        let capacity = WorkerCapacity::of(concurrency);
-        let shared = Arc::new(PoolShared {
-            port: Arc::new(port),
-            handlers,
-            slots: Arc::new(Semaphore::new(concurrency)),
-            capacity: Mutex::new(capacity),
-            open: Mutex::default(),
-            early: Mutex::default(),
-            past: Mutex::default(),
-            shortest: AtomicU64::new(u64::MAX),
-            sooner: Notify::new(),
-            shorter: Notify::new(),
-            fresh: Notify::new(),
-            came: AtomicU64::new(0),
-            running: TaskTracker::new(),
-            showing: tokio::sync::Mutex::default(),
-            dismissed: watch::Sender::new(false),
-            options,
-        });
-        shared.port.credit(shared.capacity.lock().credit());
-        let loops = [
-            spawn("what comes to a worker", take_deliveries(Arc::clone(&shared), deliveries)),
-            spawn("heartbeats", heartbeat(Arc::clone(&shared))),
-            spawn("the watch on leases", watch_leases(Arc::clone(&shared))),
-        ];
-        Self { shared, loops }
+        let port = Arc::new(port);
+        let (shared, loops) = started(Arc::clone(&port).erased(), deliveries, handlers, options);
+        Self { port, shared, loops }
     }
 
     /// The connection to the scheduler.
     pub fn port(&self) -> &P {
-        &self.shared.port
+        &self.port
     }
 
     /// The number of Attempts in hand.
@@ -212,6 +190,43 @@ impl<P: WorkerPort> WorkerPool<P> {
     }
 }
 
+/// Begins what a pool does. All pools have the same code, whichever port they have.
+fn started(
+    port: ErasedWorker,
+    deliveries: UnboundedReceiver<Delivery>,
+    handlers: Handlers,
+    options: Options,
+) -> (Arc<PoolShared>, [JoinHandle<()>; 3]) {
+    let concurrency = options.concurrency.get();
+    let mut capacity = WorkerCapacity::of(concurrency);
+    capacity.prefetches = options.run_command.is_none();
+    let shared = Arc::new(PoolShared {
+        port,
+        handlers,
+        slots: Arc::new(Semaphore::new(concurrency)),
+        capacity: Mutex::new(capacity),
+        open: Mutex::default(),
+        early: Mutex::default(),
+        past: Mutex::default(),
+        shortest: AtomicU64::new(u64::MAX),
+        sooner: Notify::new(),
+        shorter: Notify::new(),
+        fresh: Notify::new(),
+        came: AtomicU64::new(0),
+        running: TaskTracker::new(),
+        showing: tokio::sync::Mutex::default(),
+        dismissed: watch::Sender::new(false),
+        options,
+    });
+    shared.port.credit(shared.capacity.lock().credit());
+    let loops = [
+        spawn("what comes to a worker", take_deliveries(Arc::clone(&shared), deliveries)),
+        spawn("heartbeats", heartbeat(Arc::clone(&shared))),
+        spawn("the watch on leases", watch_leases(Arc::clone(&shared))),
+    ];
+    (shared, loops)
+}
+
 /// LEASE-17: whether the handler of a claim goes on though the worker cannot renew its lease.
 fn goes_on(claim: &ClaimResult) -> bool {
     let said = claim.retry_policy.as_ref().and_then(|policy| policy.on_lease_doubt);
@@ -224,10 +239,7 @@ impl<P: WorkerPort> Drop for WorkerPool<P> {
     }
 }
 
-async fn take_deliveries<P: WorkerPort>(
-    shared: Arc<PoolShared<P>>,
-    mut deliveries: UnboundedReceiver<Delivery>,
-) {
+async fn take_deliveries(shared: Arc<PoolShared>, mut deliveries: UnboundedReceiver<Delivery>) {
     while let Some(delivery) = deliveries.next().await {
         match delivery {
             Delivery::Grant(claim) => {
@@ -258,9 +270,9 @@ async fn take_deliveries<P: WorkerPort>(
     }
 }
 
-impl<P: WorkerPort> PoolShared<P> {
-    /// Takes an Attempt in hand: it begins, waits for a slot, or goes back. It is done by this handler, if one is given,
-    /// else by that of its Step.
+impl PoolShared {
+    /// Takes an Attempt in hand: it begins, waits for a slot, or goes back. It is done by this handler, if one is
+    /// given, else by that of its Step.
     pub(super) fn begin(
         self: &Arc<Self>,
         claim: ClaimResult,
@@ -296,7 +308,7 @@ impl<P: WorkerPort> PoolShared<P> {
             self.sooner.notify_one();
             self.shorter.notify_one();
         }
-        if P::IS_REMOTE {
+        if self.port.is_remote() {
             self.fresh.notify_one();
         }
         if claim.was_lost {
@@ -375,7 +387,7 @@ impl<P: WorkerPort> PoolShared<P> {
         self.capacity.lock().accepting
     }
 
-    pub(super) fn port(&self) -> &P {
+    pub(super) fn port(&self) -> &ErasedWorker {
         &self.port
     }
 

@@ -29,7 +29,7 @@ const EARLY: (Duration, u64) = (Duration::from_millis(200), 30);
 const LOOKS: u64 = 60;
 
 /// CTX-11: renews leases each third of their duration, whatever handlers do.
-pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
+pub(super) async fn heartbeat(shared: Arc<PoolShared>) {
     let mut last = None;
     let mut is_answered = true;
     loop {
@@ -68,8 +68,8 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
 }
 
 /// Stops handlers whose leases the worker could not renew, also when no node answers.
-pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
-    if !P::IS_REMOTE {
+pub(super) async fn watch_leases(shared: Arc<PoolShared>) {
+    if !shared.port.is_remote() {
         return;
     }
     loop {
@@ -82,7 +82,7 @@ pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
     }
 }
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Stores the shortest lease in hand, which sets the time between heartbeats. An Attempt that
     /// comes meanwhile is either seen here or notifies the loop.
     fn plan(&self) -> Option<Duration> {
@@ -167,13 +167,13 @@ impl<P: WorkerPort> PoolShared<P> {
     /// Fences Attempts whose leases the worker could not renew: stops their handlers before the
     /// leases end. Those that go on anyway are fenced when they were to end by force.
     fn fence(&self) {
-        let now = Moment::now();
+        let (now, is_remote) = (Moment::now(), self.port.is_remote());
         let late: Vec<_> = {
             let open = self.open.lock();
             let open = open.values().filter(|open| open.lost.is_none());
             let late = open
                 .filter(|open| open.is_fenced())
-                .filter(|open| now.since(&open.renewed) >= limit::<P>(open));
+                .filter(|open| now.since(&open.renewed) >= limit(open, is_remote));
             late.map(|open| open.holding.clone()).collect()
         };
         for Holding { task, attempt_id: attempt, .. } in late {
@@ -197,8 +197,8 @@ fn say_lost(held: &Holding, refused: &Rejection) {
 
 /// How long an Attempt may go on without a renewal. A lease that no node has confirmed may have
 /// begun some time before its grant came.
-fn limit<P: WorkerPort>(open: &HeldAttempt) -> Duration {
-    stops_after(open.holding.lease_ms, open.heard || !P::IS_REMOTE)
+fn limit(open: &HeldAttempt, is_remote: bool) -> Duration {
+    stops_after(open.holding.lease_ms, open.heard || !is_remote)
 }
 
 /// When to stop, at nine tenths of the certain part of a lease: so the handler has the time to end

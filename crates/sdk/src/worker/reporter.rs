@@ -47,9 +47,9 @@ pub(super) trait Reporter: Send + Sync {
     ) -> BoxFuture<'static, Result<ClaimResult, Rejection>>;
 }
 
-pub(super) struct PortReporter<P>(pub(super) Arc<PoolShared<P>>);
+pub(super) struct PortReporter(pub(super) Arc<PoolShared>);
 
-impl<P: WorkerPort> Reporter for PortReporter<P> {
+impl Reporter for PortReporter {
     fn send(
         &self,
         claim: &ClaimResult,

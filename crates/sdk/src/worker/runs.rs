@@ -77,7 +77,7 @@ impl Early {
     }
 }
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Uses the capacity that the offer took for one Step of the Run's scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
         if let Some(command) = self.options.run_command.clone() {

@@ -14,7 +14,7 @@ use super::pool::PoolShared;
 /// Steps at a time than at its start, and at most one in five seconds.
 pub const SHORTAGE: &str = "tenure_sdk::shortage";
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Takes back the slot of a handler that has ended. If the worker lacked something, nobody gets
     /// the slot for a while.
     pub(super) fn take_back(self: &Arc<Self>, slot: OwnedSemaphorePermit, lacked: Option<String>) {
@@ -48,7 +48,7 @@ impl<P: WorkerPort> PoolShared<P> {
 
 /// Has a worker that runs fewer Steps at a time try one more now and then, until it runs as many as at
 /// its start.
-async fn try_more<P: WorkerPort>(shared: Weak<PoolShared<P>>) {
+async fn try_more(shared: Weak<PoolShared>) {
     loop {
         tokio::time::sleep(TRY_MORE).await;
         let Some(shared) = shared.upgrade() else { return };

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use super::capacity::BUSY;
 use super::pool::{AttemptStage, HeldAttempt, PoolShared};
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Gives back Steps that would wait for long, the newest first, and none that has begun.
     pub(super) fn give_back_surplus(&self) {
-        if !P::IS_REMOTE {
+        if !self.port.is_remote() {
             return; // There is no other worker: the Step would come again.
         }
         let mut capacity = self.capacity.lock();
@@ -41,7 +41,7 @@ impl<P: WorkerPort> PoolShared<P> {
     /// longer holds.
     pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
         let mut slot = pin!(Arc::clone(&self.slots).acquire_owned());
-        if !P::IS_REMOTE {
+        if !self.port.is_remote() {
             return slot.await.ok();
         }
         if let Ok(slot) = timeout(BUSY, &mut slot).await {

@@ -34,7 +34,7 @@ pub(super) fn large_output(report: &StepReport) -> Option<Large> {
     }
 }
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// The claim with the bytes of all blobs that its values name. Waits as long as the store does not
     /// answer, unless the Step is to stop.
     pub(super) async fn with_blobs(

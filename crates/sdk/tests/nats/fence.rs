@@ -96,7 +96,9 @@ impl Cut {
 impl WorkerPort for Cut {
     type Answer = BoxFuture<'static, Result<Recorded, Rejection>>;
 
-    const IS_REMOTE: bool = true;
+    fn is_remote(&self) -> bool {
+        true
+    }
 
     fn id(&self) -> &AgentId {
         &self.id

@@ -118,7 +118,9 @@ fn task_of(run: &RunOffer) -> TaskKey {
 impl<W: WorkerPort> WorkerPort for Worker<W> {
     type Answer = Answer;
 
-    const IS_REMOTE: bool = W::IS_REMOTE;
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
 
     fn id(&self) -> &AgentId {
         self.inner.id()

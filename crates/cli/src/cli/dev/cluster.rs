@@ -1,5 +1,6 @@
 //! `tenure dev --nats`: a gateway and a worker of a cluster in this process.
 
+use tenure_gateway::Backend as _;
 use tenure_telemetry::Telemetry;
 
 use super::DevArgs;
@@ -21,7 +22,7 @@ pub(super) async fn run(
         RunArgs::beside_gateway(args.nats.clone(), pool, (files, args.tools.clone()), args.drain)?;
     let (server, spoken) = (args.server()?, args.http.spoken()?);
     // Steps come as soon as there is a worker, and they would be lost if the process could not listen and ended.
-    let http = HttpHost::start(backend, server, spoken, 1).await?;
+    let http = HttpHost::start(backend.erased(), server, spoken, 1).await?;
     let worker = tokio::select! {
         begun = RunningWorker::begin(&worker, telemetry) => begun?,
         () = stop.asked() => return Ok(Exit::Interrupted),

@@ -4,11 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenure::embedded::{Embedded, LocalWorkers};
+use tenure::embedded::{self, Embedded, LocalWorkers};
 use tenure_core::Rejection;
 use tenure_core::id::{PoolId, SessionId, TaskId};
 use tenure_core::view::View;
-use tenure_gateway::EmbeddedBackend;
 use tenure_gateway::server::ServerSettings;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::mcp::ToolServers;
@@ -36,7 +35,7 @@ pub(super) async fn run(
     let (spoken, servers) = (args.http.spoken()?, args.tools.servers()?);
     let tenure = open_here(&data, telemetry).await?;
     let files = data.join(FILES);
-    let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
+    let backend = embedded::backend(tenure.scheduler().clone(), files.clone());
     let http = HttpHost::start(backend, server, spoken, 1).await?;
     let workers = hire(
         &tenure,

@@ -10,9 +10,9 @@ use std::thread;
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerSettings};
-use tenure_gateway::{Backend, Gateway, GatewaySettings};
+use tenure_gateway::{ErasedBackend, Gateway, GatewaySettings};
 use tenure_ports::supervise::guard;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -22,7 +22,7 @@ use super::grpc::PoliciesOnFile;
 use super::grpc::SpokenHere;
 use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::runtime::{START, StopSignals, one_thread};
+use crate::cli::runtime::{CommandRuntime, START, StopSignals, one_thread};
 
 /// The session about whose longest waits a request hears that names none.
 const SESSION: &str = "default";
@@ -79,8 +79,8 @@ fn say_if_wrong(what: &str, read: Result<(), Failure>) {
 
 impl HttpHost {
     /// Listens, and serves this backend with so many threads.
-    pub(crate) async fn start<B: Backend>(
-        backend: B,
+    pub(crate) async fn start(
+        backend: ErasedBackend,
         settings: ServerSettings,
         spoken: SpokenHere,
         threads: usize,
@@ -182,13 +182,13 @@ async fn bind(settings: ServerSettings) -> Result<HttpServer, ServerError> {
     }
 }
 
-fn runtime(threads: usize) -> Result<Runtime, Failure> {
+fn runtime(threads: usize) -> Result<CommandRuntime, Failure> {
     match threads {
         0 | 1 => one_thread(),
         _ => {
             let mut runtime = Builder::new_multi_thread();
             let runtime = runtime.worker_threads(threads).thread_name("http").enable_all().build();
-            runtime.map_err(Failure::cannot(START))
+            runtime.map(CommandRuntime::from).map_err(Failure::cannot(START))
         }
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &GatewayRunArgs) -> Result<Exit, Failure> {
     take_small_pages();
     let ended = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let http = HttpHost::start(backend.clone(), server, spoken, threads).await?;
+        let http = HttpHost::start(backend.clone().erased(), server, spoken, threads).await?;
         let url = http.url().unwrap_or_default();
         output::say(format_args!("the gateway listens at {url}"));
         tokio::select! {

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tenure::embedded::{Embedded, LocalWorkers};
-use tenure_gateway::EmbeddedBackend;
+use tenure::embedded::{self, Embedded, LocalWorkers};
 use tenure_gateway::server::{ServerLimits, ServerSettings};
 use tenure_sdk::secrets::SecretSources;
 use tenure_telemetry::Telemetry;
@@ -44,7 +43,7 @@ impl RunningDirectory {
     ) -> Result<Self, Failure> {
         let tenure = open_here(data, telemetry).await?;
         let files = data.join(FILES);
-        let backend = EmbeddedBackend::new(tenure.scheduler().clone(), Some(files.clone()));
+        let backend = embedded::backend(tenure.scheduler().clone(), files.clone());
         let limits = ServerLimits {
             connections_max: CONNECTIONS_MAX,
             grace: LAST_ANSWERS,

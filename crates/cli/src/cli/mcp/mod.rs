@@ -130,6 +130,7 @@ impl McpArgs {
         stop: &mut StopSignals,
     ) -> Result<Exit, Failure> {
         let agent = AgentId::new(PRINCIPAL).map_err(Rejection::from)?;
+        let client = client.erased();
         let caller = McpCaller { client, agent, role: self.at.cluster.role() };
         let tools = self.allow.clone().unwrap_or_default();
         let offers = AgentsOnFile::read(self.agents.clone())?.offers();

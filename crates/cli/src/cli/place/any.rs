@@ -9,6 +9,7 @@ use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput,
 use tenure_core::{Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
+use tenure_ports::erased::ErasedClient;
 use tenure_sdk::http::HttpClient;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
@@ -19,19 +20,39 @@ use tenure_wire::bus::request::ReadLog;
 
 /// A client over NATS or over HTTP.
 #[derive(Clone)]
-pub(crate) enum AnyClient {
+pub(crate) struct AnyClient {
+    /// What all clients can do: commands are compiled once for it.
+    port: ErasedClient,
+    /// What these two can do beside it.
+    way: ClientWay,
+}
+
+#[derive(Clone)]
+enum ClientWay {
     /// To the nodes themselves.
     Nats(NatsClient),
     /// Through a gateway, or to the process that is at work on a directory.
     Http(HttpClient),
 }
 
+impl From<NatsClient> for AnyClient {
+    fn from(client: NatsClient) -> Self {
+        Self { port: client.clone().erased(), way: ClientWay::Nats(client) }
+    }
+}
+
+impl From<HttpClient> for AnyClient {
+    fn from(client: HttpClient) -> Self {
+        Self { port: client.clone().erased(), way: ClientWay::Http(client) }
+    }
+}
+
 /// Calls the client, whichever it is.
 macro_rules! either {
     ($any:expr, $client:ident => $asked:expr) => {
-        match $any {
-            AnyClient::Nats($client) => $asked,
-            AnyClient::Http($client) => $asked,
+        match &$any.way {
+            ClientWay::Nats($client) => $asked,
+            ClientWay::Http($client) => $asked,
         }
     };
 }
@@ -81,7 +102,7 @@ macro_rules! answers {
                 task: &TaskId,
                 query: $query,
             ) -> Result<<$query as Query>::Output, Rejection> {
-                either!(self, client => client.answer(task, query).await)
+                self.port.answer(task, query).await
             }
         }
     };
@@ -91,13 +112,17 @@ tenure_wire::queries!(answers);
 
 impl ClientPort for AnyClient {
     fn session(&self) -> &SessionId {
-        either!(self, client => client.session())
+        self.port.session()
+    }
+
+    fn erased(self) -> ErasedClient {
+        self.port
     }
 
     fn within(&self, max_bytes: usize) -> Self {
-        match self {
-            Self::Nats(client) => Self::Nats(client.within(max_bytes)),
-            Self::Http(client) => Self::Http(client.within(max_bytes)),
+        match &self.way {
+            ClientWay::Nats(client) => client.within(max_bytes).into(),
+            ClientWay::Http(client) => client.within(max_bytes).into(),
         }
     }
 
@@ -107,15 +132,15 @@ impl ClientPort for AnyClient {
         context: Context,
         what: impl Into<Write> + Send,
     ) -> Result<WriteSummary, Rejection> {
-        either!(self, client => client.write(task, context, what).await)
+        self.port.write(task, context, what).await
     }
 
     async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
-        either!(self, client => client.tasks(input).await)
+        self.port.tasks(input).await
     }
 
     async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        either!(self, client => client.views(input).await)
+        self.port.views(input).await
     }
 
     async fn log(
@@ -123,28 +148,28 @@ impl ClientPort for AnyClient {
         task: &TaskId,
         which: impl Into<ReadLog> + Send,
     ) -> Result<LogPage, Rejection> {
-        either!(self, client => client.log(task, which).await)
+        self.port.log(task, which).await
     }
 
     async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
-        either!(self, client => client.published(task).await)
+        self.port.published(task).await
     }
 
     async fn runtime(
         &self,
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
-        either!(self, client => client.runtime(task).await)
+        self.port.runtime(task).await
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
-        either!(self, client => client.list(include_terminal).await)
+        self.port.list(include_terminal).await
     }
 
     async fn changes(
         &self,
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, Changed>, Rejection> {
-        either!(self, client => client.changes(task).await)
+        self.port.changes(task).await
     }
 }

@@ -356,9 +356,9 @@ impl ClusterUser {
     /// A client in a session.
     pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<AnyClient>, Failure> {
         Ok(Client::new(match &self.way {
-            UserWay::Nats { .. } => AnyClient::Nats(self.join(session).await?),
+            UserWay::Nats { .. } => self.join(session).await?.into(),
             UserWay::Gateway(settings) => {
-                AnyClient::Http(HttpClient::connect(settings, session.clone()).await?)
+                HttpClient::connect(settings, session.clone()).await?.into()
             }
         }))
     }

@@ -17,7 +17,6 @@ use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_sdk::client::{Client, get_blob};
-use tokio::runtime::Runtime;
 
 use super::any::AnyClient;
 use super::args::{FILES, OfTask, PlaceArgs, resume, run_from_text};
@@ -27,7 +26,7 @@ use super::names;
 use super::scan::{self, Broken, LogFile};
 use super::socket;
 use crate::cli::answer::{Exit, Failure, did_you_mean, human, output};
-use crate::cli::runtime::one_thread;
+use crate::cli::runtime::{CommandRuntime, one_thread};
 
 /// Reads Tasks, and changes nothing.
 pub(crate) struct TaskReader {
@@ -35,7 +34,7 @@ pub(crate) struct TaskReader {
     reader: JsonlReader,
     /// The cluster whose logs are read, if it is one: they are fetched as they are needed.
     cluster: Option<Cluster>,
-    pub(crate) runtime: Runtime,
+    pub(crate) runtime: CommandRuntime,
     /// What runs the Tasks here.
     pub(crate) host: Host,
     /// The time of the command.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tenure::embedded::{self, Embedded, LocalClient};
+use tenure::embedded::{self, Embedded};
 use tenure_core::Context;
 use tenure_core::command::RetryEnded;
 use tenure_core::event::Body;
@@ -14,10 +14,10 @@ use tenure_core::view::{Explanation, QueryInput, StepView, TaskSummary, TaskView
 use tenure_core::{Code, Command, Limits, Rejection};
 use tenure_local::{JsonlReader, OpenError};
 use tenure_ports::ClientPort as _;
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
 
-use super::any::AnyClient;
 use super::args::{PlaceArgs, resume};
 use super::data::me;
 use super::ended::ended_in;
@@ -31,47 +31,38 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A Task, and the client that commands it.
 pub(crate) struct CallerSession {
-    client: SessionClient,
+    client: Client<ErasedClient>,
+    way: SessionWay,
     key: TaskKey,
 }
 
-enum SessionClient {
+/// Where the client leads to.
+enum SessionWay {
     /// The nodes of a cluster.
-    Far(Client<AnyClient>),
+    Far,
     /// The process that is at work on this directory.
-    AtWork { client: Client<AnyClient>, data: PathBuf, host: Host },
+    AtWork { data: PathBuf, host: Host },
     /// A scheduler of this process.
-    Here { client: Client<LocalClient>, _scheduler: Embedded },
-}
-
-/// Calls the client, whichever there is.
-macro_rules! ask {
-    ($session:expr, $client:ident => $question:expr) => {
-        match &$session.client {
-            SessionClient::Far($client) => $question.await,
-            SessionClient::AtWork { client: $client, .. } => $question.await,
-            SessionClient::Here { client: $client, .. } => $question.await,
-        }
-    };
+    Here { _scheduler: Embedded },
 }
 
 impl CallerSession {
     pub(crate) async fn open(place: &PlaceArgs, key: TaskKey) -> Result<Self, Failure> {
         if place.is_cluster() {
             let client = place.cluster.caller().await?.client(&key.session_id).await?;
-            return Ok(Self { client: SessionClient::Far(client), key });
+            return Ok(Self { client: client.erased(), way: SessionWay::Far, key });
         }
         let data = place.dir();
         JsonlReader::open(data)?; // A command must not create the directory.
-        let client = match Embedded::open(data).await {
+        let (client, way) = match Embedded::open(data).await {
             Ok(scheduler) => {
                 let me = me(&key.session_id)?;
                 let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
-                SessionClient::Here { client: Client::new(port), _scheduler: scheduler }
+                (Client::new(port).erased(), SessionWay::Here { _scheduler: scheduler })
             }
-            Err(refused) => SessionClient::at_work(data, &key, refused).await?,
+            Err(refused) => at_work(data, &key, refused).await?,
         };
-        Ok(Self { client, key })
+        Ok(Self { client, way, key })
     }
 
     /// Which Task it is.
@@ -84,7 +75,7 @@ impl CallerSession {
         if !names::is_last(&self.key) {
             return Ok(false);
         }
-        let known = ask!(self, client => client.list(true))?;
+        let known = self.client.list(true).await?;
         let newest = names::newest(&self.key, &known)?;
         let is_found = newest.is_some();
         self.key = newest.unwrap_or_else(|| self.key.clone());
@@ -97,7 +88,7 @@ impl CallerSession {
         command: Command,
     ) -> Result<WriteSummary, Failure> {
         let (task, id) = (&self.key.task_id, context.command_id.clone());
-        let done = ask!(self, client => client.command_as(task, context, command));
+        let done = self.client.command_as(task, context, command).await;
         done.map_err(|refused| in_doubt(refused, &id))
     }
 
@@ -108,13 +99,13 @@ impl CallerSession {
         how: RetryEnded,
     ) -> Result<WriteSummary, Failure> {
         let (new, id) = (new.clone(), context.command_id.clone());
-        let done = ask!(self, client => client.retry_ended_as(new, context, how));
+        let done = self.client.retry_ended_as(new, context, how).await;
         done.map_err(|refused| in_doubt(refused, &id))
     }
 
     /// The Task; without its lists if it is too long for one answer.
     pub(crate) async fn view(&self) -> Result<TaskView, Failure> {
-        Ok(ask!(self, client => client.get(&self.key.task_id))?)
+        Ok(self.client.get(&self.key.task_id).await?)
     }
 
     /// The Steps of the Task, including settled ones if asked for.
@@ -128,7 +119,7 @@ impl CallerSession {
                 offset,
                 ..QueryInput::default()
             };
-            let page = ask!(self, client => client.steps(&self.key.task_id, input))?;
+            let page = self.client.steps(&self.key.task_id, input).await?;
             all.extend(page.steps);
             next = page.next_offset;
         }
@@ -137,7 +128,7 @@ impl CallerSession {
 
     /// Why a Step is not running.
     pub(crate) async fn explain(&self, step: &StepId) -> Result<Explanation, Failure> {
-        Ok(ask!(self, client => client.explain(&self.key.task_id, step.clone()))?)
+        Ok(self.client.explain(&self.key.task_id, step.clone()).await?)
     }
 
     /// The Run of this id, or the only one whose id begins so.
@@ -157,19 +148,16 @@ impl CallerSession {
     /// Waits until the Task has ended, and returns it in short. The process at work on a directory may leave with
     /// its Task, and only the log there says then how it has ended. If it leaves before, the wait is over.
     pub(crate) async fn end(&self) -> Result<TaskSummary, Failure> {
-        if let SessionClient::AtWork { data, host, .. } = &self.client {
+        if let SessionWay::AtWork { data, host } = &self.way {
             return tokio::select! {
                 ended = ended_in(data, &self.key) => ended,
                 () = host.until_left(data) => Err(left_alone(data, &self.key)),
             };
         }
         let task = &self.key.task_id;
-        ask!(self, client => client.wait_for_end(task))?;
-        let view = ask!(self, client => async {
-            let client = client.within(HEADER_BYTES);
-            patiently(client.port(), || client.get(task)).await
-        });
-        Ok(view?.task)
+        self.client.wait_for_end(task).await?;
+        let client = self.client.within(HEADER_BYTES);
+        Ok(patiently(client.port(), || client.get(task)).await?.task)
     }
 
     /// Sends a command whose answer comes when its effect is over, such as the end of a Run,
@@ -197,18 +185,13 @@ impl CallerSession {
 
     /// The version of the Task.
     pub(crate) async fn version(&self) -> Result<u64, Failure> {
-        Ok(ask!(self, client => client.port().log(&self.key.task_id, u64::MAX))?.version)
+        Ok(self.client.port().log(&self.key.task_id, u64::MAX).await?.version)
     }
 
     /// The Run that a command makes behind event `after` of the log, once it is there.
     pub(crate) async fn run_made_by(&self, command: &CommandId, after: u64) -> Option<RunId> {
         let task = &self.key.task_id;
-        let mut commits = match &self.client {
-            SessionClient::Far(client) | SessionClient::AtWork { client, .. } => {
-                client.watch(task, after).boxed()
-            }
-            SessionClient::Here { client, .. } => client.watch(task, after).boxed(),
-        };
+        let mut commits = self.client.watch(task, after).boxed();
         while let Some(Ok(commit)) = commits.next().await {
             if commit.command_id.as_ref() == Some(command) {
                 return commit.events.iter().find_map(|event| match &event.body {
@@ -235,8 +218,8 @@ impl CallerSession {
 
     async fn nearest_task(&self, no: &Rejection) -> Option<String> {
         // For a suggestion no cluster is to read its streams.
-        let is_here = matches!(self.client, SessionClient::Here { .. });
-        let known = ask!(self, client => client.list(is_here)).ok()?;
+        let is_here = matches!(self.way, SessionWay::Here { .. });
+        let known = self.client.list(is_here).await.ok()?;
         let names = known.entries.iter().map(|entry| entry.key.task_id.as_str());
         did_you_mean(no.details.get("task_id")?.as_str()?, names)
     }
@@ -248,19 +231,18 @@ impl CallerSession {
     }
 }
 
-impl SessionClient {
-    /// The process that has the directory. If it does not answer, the directory cannot be opened for this reason.
-    async fn at_work(
-        data: &Path,
-        key: &TaskKey,
-        refused: embedded::Error,
-    ) -> Result<Self, Failure> {
-        let is_locked = matches!(refused, embedded::Error::Open(OpenError::Locked { .. }));
-        if is_locked && let Some(client) = socket::soon_at_work(data, &key.session_id).await {
-            return Ok(Self::AtWork { client, data: data.to_owned(), host: Host::of(data) });
-        }
-        Err(refused.into())
+/// The process that has the directory. If it does not answer, the directory cannot be opened for this reason.
+async fn at_work(
+    data: &Path,
+    key: &TaskKey,
+    refused: embedded::Error,
+) -> Result<(Client<ErasedClient>, SessionWay), Failure> {
+    let is_locked = matches!(refused, embedded::Error::Open(OpenError::Locked { .. }));
+    if is_locked && let Some(client) = socket::soon_at_work(data, &key.session_id).await {
+        let way = SessionWay::AtWork { data: data.to_owned(), host: Host::of(data) };
+        return Ok((client.erased(), way));
     }
+    Err(refused.into())
 }
 
 /// The failure when the process that was at work on a directory has left, and a Task there has not ended.

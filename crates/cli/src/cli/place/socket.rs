@@ -58,7 +58,7 @@ pub(super) async fn at_work(data: &Path, session: &SessionId) -> Option<Client<A
     let usual = HttpSettings::new(format!("unix:{}", path.display()));
     let settings = HttpSettings { first_wait: FIRST_ANSWER, patience: PATIENCE, ..usual };
     match HttpClient::connect(&settings, session.clone()).await {
-        Ok(client) => Some(Client::new(AnyClient::Http(client))),
+        Ok(client) => Some(Client::new(client.into())),
         Err(error) => {
             tracing::debug!(%error, "the process at work does not answer on its socket");
             None

@@ -1,6 +1,7 @@
 //! The HTTP API of a node: a gateway in the same process, which goes over NATS as any other.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tenure_gateway::Backend as _;
 use tenure_gateway::server::ServerSettings;
 use tenure_node::{Login, Settings};
 use tenure_sdk::nats::NatsSettings;
@@ -46,7 +47,7 @@ impl NodeHttp {
 impl GatewayOfNode {
     /// Listens, and serves the cluster, on a thread of its own.
     pub(super) async fn start(self) -> Result<HttpHost, Failure> {
-        HttpHost::start(cluster(self.nats)?, self.server, self.spoken, 1).await
+        HttpHost::start(cluster(self.nats)?.erased(), self.server, self.spoken, 1).await
     }
 }
 

@@ -159,8 +159,26 @@ impl HttpWorker {
         boot: &Token,
         abilities: impl Into<Abilities>,
     ) -> Result<(Self, UnboundedReceiver<Delivery>), HttpConnectError> {
+        Self::begin(settings, pool, boot, abilities.into()).await
+    }
+
+    fn begin<'a>(
+        settings: &'a HttpSettings,
+        pool: &'a PoolId,
+        boot: &'a Token,
+        abilities: Abilities,
+    ) -> BoxFuture<'a, Result<(Self, UnboundedReceiver<Delivery>), HttpConnectError>> {
+        Box::pin(Self::joined(settings, pool, boot, abilities)) // A pointer: this crate has the code of the loops.
+    }
+
+    async fn joined(
+        settings: &HttpSettings,
+        pool: &PoolId,
+        boot: &Token,
+        abilities: Abilities,
+    ) -> Result<(Self, UnboundedReceiver<Delivery>), HttpConnectError> {
         let gateways = GatewayLinks::of(settings).await?;
-        let (request_timeout, abilities) = (settings.request_timeout, abilities.into());
+        let request_timeout = settings.request_timeout;
         let join = PoolJoin::new(gateways, request_timeout, (pool, boot), &abilities)?;
         let answer = join.within(settings.first_wait).await?;
         let shared = Arc::new(HttpWorkerShared {

@@ -12,6 +12,7 @@ use tenure_core::id::{AgentId, CommandId, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::erased::ErasedWorker;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::blob::{BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::request::RawBytes;
@@ -77,7 +78,13 @@ fn rest_of(whole: &Bytes, offset: u64) -> BlobPart {
 impl WorkerPort for HttpWorker {
     type Answer = BoxFuture<'static, Result<Recorded, Rejection>>;
 
-    const IS_REMOTE: bool = true;
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn erased(self: Arc<Self>) -> ErasedWorker {
+        ErasedWorker::of(self)
+    }
 
     fn id(&self) -> &AgentId {
         &self.shared.agent

@@ -27,6 +27,7 @@ use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput,
 use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Answers, Changed, Listing, LogPage};
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
 use tenure_wire::bus::event::{Published, Runtime};
@@ -315,6 +316,10 @@ tenure_wire::queries!(answers);
 impl ClientPort for NatsClient {
     fn session(&self) -> &SessionId {
         &self.0.session
+    }
+
+    fn erased(self) -> ErasedClient {
+        ErasedClient::new(self)
     }
 
     fn within(&self, max_bytes: usize) -> Self {

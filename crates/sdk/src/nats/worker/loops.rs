@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_nats::{Message, Subscriber};
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use futures::stream::{SelectAll, select};
 use serde::de::IgnoredAny;
 use smol_str::SmolStr;
@@ -49,7 +49,15 @@ const TOGETHER: usize = 64;
 const TICK: Duration = Duration::from_millis(250);
 
 /// Subscribes, then asks every node for a link, so that no answer is lost.
-pub(super) async fn start(
+pub(super) fn start<'a>(
+    inner: &'a Arc<Inner>,
+    name: &'a WorkerName,
+    gives_way: bool,
+) -> BoxFuture<'a, Result<(AbortHandle, UnboundedReceiver<Delivery>), Rejection>> {
+    Box::pin(started(inner, name, gives_way)) // A pointer: this crate has the code of the loops.
+}
+
+async fn started(
     inner: &Arc<Inner>,
     name: &WorkerName,
     gives_way: bool,

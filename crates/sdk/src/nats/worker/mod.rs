@@ -38,6 +38,7 @@ use tenure_core::record::WorkerOrigin;
 use tenure_core::sessions::Abilities;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::erased::ErasedWorker;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::OtherPlacement;
 use tenure_wire::bus::blob::{BlobAsk, BlobGet, BlobPart, BlobPut, BlobTaken, HeldBlob};
@@ -350,7 +351,13 @@ impl Future for PendingReport {
 impl WorkerPort for NatsWorker {
     type Answer = PendingReport;
 
-    const IS_REMOTE: bool = true;
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn erased(self: Arc<Self>) -> ErasedWorker {
+        ErasedWorker::of(self)
+    }
 
     fn id(&self) -> &AgentId {
         &self.inner.agent

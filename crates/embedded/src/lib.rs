@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use tenure::embedded::Embedded;
+//! use tenure_embedded::Embedded;
 //! use tenure_sdk::worker::Handlers;
 //!
 //! let tenure = Embedded::open(".tenure").await?;
@@ -10,16 +10,19 @@
 //!     Ok(ctx.complete_json(&format!("hello from {}", ctx.step_id()))?)
 //! };
 //! let _workers = tenure.work(Handlers::new().on("greet", greet)?, 4)?;
-//! let plan = tenure::taskfile::parse(b"steps: {a: {handler: greet}}", "inline.yaml", &Default::default())?;
+//! let plan = tenure_taskfile::parse(b"steps: {a: {handler: greet}}", "inline.yaml", &Default::default())?;
 //! let task = tenure.submit("main", plan).await?;
 //! tenure.scheduler().wait_for_end(&task).await?;
 //! # Ok(()) }
 //! ```
 
+pub mod plan;
+
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use smol_str::SmolStr;
 use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
@@ -27,6 +30,7 @@ use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
 use tenure_core::sessions::Abilities;
 use tenure_core::status::Role;
 use tenure_core::{Caller, Context, Rejection};
+use tenure_gateway::{Backend as _, EmbeddedBackend, ErasedBackend};
 use tenure_local::{
     FileBlobs, JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport, make_private_dir,
 };
@@ -37,8 +41,6 @@ use tenure_sdk::client::{Client, write_with_blobs};
 use tenure_sdk::worker::{Handlers, Options as WorkerOptions, WorkerPool};
 use tenure_taskfile::Plan;
 use uuid::Uuid;
-
-use crate::plan;
 
 /// The pool of Steps that name none.
 pub const DEFAULT_POOL: &str = "default";
@@ -51,6 +53,11 @@ pub type LocalClient = tenure_scheduler::ClientLink<JsonlJournal, MemoryLeases>;
 
 /// The workers of an embedded node.
 pub type LocalWorkers = WorkerPool<WorkerLink<JsonlJournal, MemoryLeases>>;
+
+/// The scheduler as a gateway reaches it, with the directory in which its commands leave what they write.
+pub fn backend(scheduler: LocalScheduler, files: PathBuf) -> ErasedBackend {
+    EmbeddedBackend::new(scheduler, Some(files)).erased()
+}
 
 /// A scheduler with its own data directory, in this process.
 #[derive(Debug)]
@@ -105,7 +112,16 @@ impl Embedded {
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn open_with(data: impl AsRef<Path>, config: Config) -> Result<Self, Error> {
-        let path = data.as_ref();
+        Self::open_at(data.as_ref(), config).await
+    }
+
+    /// As [`open_with`](Self::open_with). Its future is a pointer, so that the scheduler is compiled here, and not in
+    /// each crate that opens one.
+    fn open_at(path: &Path, config: Config) -> BoxFuture<'_, Result<Self, Error>> {
+        Box::pin(Self::started(path, config))
+    }
+
+    async fn started(path: &Path, config: Config) -> Result<Self, Error> {
         make_data_dir(path).map_err(|source| Error::Make { path: path.to_owned(), source })?;
         let (journal, report) = JsonlJournal::open(path, JournalOptions::default())?;
         let blobs = config.blobs.unwrap_or_else(|| Arc::new(FileBlobs::open(path, SESSION_QUOTA)));
@@ -202,11 +218,11 @@ impl Embedded {
     ///
     /// # Errors
     /// The refusals of `create_task`.
-    pub fn create(
-        &self,
-        session: &str,
+    pub fn create<'a>(
+        &'a self,
+        session: &'a str,
         input: CreateTask,
-    ) -> impl Future<Output = Result<TaskKey, Error>> {
+    ) -> BoxFuture<'a, Result<TaskKey, Error>> {
         self.create_under(None, session, input)
     }
 
@@ -214,13 +230,13 @@ impl Embedded {
     ///
     /// # Errors
     /// The refusals of `create_task`.
-    pub fn create_under(
-        &self,
+    pub fn create_under<'a>(
+        &'a self,
         trace: Option<SmolStr>,
-        session: &str,
+        session: &'a str,
         input: CreateTask,
-    ) -> impl Future<Output = Result<TaskKey, Error>> {
-        self.write_new(trace, session, Box::new(input)) // The future is small then.
+    ) -> BoxFuture<'a, Result<TaskKey, Error>> {
+        Box::pin(self.write_new(trace, session, Box::new(input)))
     }
 
     async fn write_new(

@@ -1,0 +1,12 @@
+//! Ports behind one pointer: code that is generic over a port is compiled once with these, and not once for each
+//! adapter.
+//!
+//! A call costs one box more. Doors, command lines and workers, whose requests cost far more than that, have their
+//! ports so. An adapter says itself how it becomes one ([`ClientPort::erased`](crate::ClientPort::erased)), so that
+//! its own crate has the code, and not each crate that uses it.
+
+mod client;
+mod worker;
+
+pub use self::client::ErasedClient;
+pub use self::worker::ErasedWorker;
