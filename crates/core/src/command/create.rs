@@ -83,6 +83,7 @@ pub struct CreateTask {
     pub job_id: Option<SmolStr>,
     /// Names and values by which listings find the Task: at most 16, of 63 and 128 characters (LABEL-01).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::labels::schema")]
     pub labels: Labels,
     /// Opaque.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -445,7 +446,7 @@ impl CreateTask {
         }
         self.validate_creation(limits)?;
         super::follow::check_first(&self.facts, limits)?;
-        super::validate::labels(&self.labels)?;
+        super::labels::check(&self.labels)?;
         super::validate::ext(self.ext.as_ref())?;
         super::validate::text("cwd", self.cwd.as_deref().unwrap_or(""), limits)?;
         if let Some(policy) = &self.retry_policy {

@@ -19,6 +19,7 @@ mod growth;
 mod guard;
 mod input;
 mod inputs;
+pub(crate) mod labels;
 mod late_input;
 pub mod lifecycle;
 mod name;

@@ -9,7 +9,7 @@ use crate::event::Bindings;
 use crate::id::{ArtifactId, Ref, StepId, system_agent};
 use crate::limits::Limits;
 use crate::patch::{Change, Operation, ReasonInput, StepInput};
-use crate::record::{ArtifactInput, Blob, Labels, Object, Progress, RetryPolicy, Value, ValueBody};
+use crate::record::{ArtifactInput, Blob, Object, Progress, RetryPolicy, Value, ValueBody};
 use crate::reject::{Code, Rejection};
 use crate::retry_policy::Limit;
 use crate::status::{Role, StepStatus};
@@ -156,34 +156,6 @@ pub(super) fn step(given: &StepInput, limits: &Limits) -> Result<(), Rejection> 
     let ids = ids.map(StepId::as_str);
     names("depends_on_step_ids", ids, beside, limits)?;
     given.retry_policy.as_deref().map_or(Ok(()), |p| policy("retry_policy", p))
-}
-
-/// LABEL-01: how many labels a Task has, and how long they are, at most.
-const LABELS_MAX: usize = 16;
-const LABEL_KEY_MAX: usize = 63;
-const LABEL_VALUE_MAX: usize = 128;
-
-/// LABEL-01: the labels of a Task, or those that a list asks for. No key has a `=`, so `key=value` is clear.
-pub(crate) fn labels(given: &Labels) -> Result<(), Rejection> {
-    let wrong = |limit: usize, message: String| {
-        Err(Rejection::invalid("labels", message).with("limit", limit))
-    };
-    if given.len() > LABELS_MAX {
-        return wrong(LABELS_MAX, format!("{} labels; at most {LABELS_MAX}", given.len()));
-    }
-    for (key, value) in given {
-        let (long, short) = (key.chars().count(), value.chars().count());
-        if !(1..=LABEL_KEY_MAX).contains(&long) || key.contains('=') {
-            let form = format!("a key has 1 to {LABEL_KEY_MAX} characters and no `=`");
-            return wrong(LABEL_KEY_MAX, format!("{form}, not {long}: {key:.80}"));
-        }
-        if short > LABEL_VALUE_MAX {
-            let message =
-                format!("the value of {key} has {short} characters; at most {LABEL_VALUE_MAX}");
-            return wrong(LABEL_VALUE_MAX, message);
-        }
-    }
-    Ok(())
 }
 
 /// EVOLVE-03: the longest `ext`, as JSON.

@@ -34,6 +34,7 @@ pub struct ListInput {
     pub include_terminal: bool,
     /// Only Tasks that have all of these labels (LABEL-01).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::command::labels::schema")]
     pub labels: Labels,
     /// How many Tasks at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +145,7 @@ impl ListInput {
     /// `validation_error` for a limit of 0 or above the largest page, or for more statuses than exist.
     pub fn limit(&self, limits: &Limits) -> Result<usize, Rejection> {
         check_statuses(self.statuses.as_deref())?;
-        crate::command::validate::labels(&self.labels)?;
+        crate::command::labels::check(&self.labels)?;
         let default = if self.include_terminal { PAGE_DEFAULT } else { LIVE_DEFAULT };
         page_limit(self.limit, default, limits)
     }

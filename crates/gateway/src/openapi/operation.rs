@@ -97,8 +97,7 @@ fn fields(route: &OperationRoute, components: &mut Components<'_>) -> Vec<Json> 
             "schema": bounded(name, without_null(components.of_catalog(schema))),
         });
         if input.kind(name) == ParameterKind::Map {
-            let entries = json!({ "type": "string", "pattern": "^[^=]+=" });
-            parameter["schema"] = json!({ "type": "array", "items": entries });
+            parameter["schema"] = entries_of(schema);
         }
         if let Some(about) = schema.get("description") {
             parameter["description"] = about.clone();
@@ -106,6 +105,19 @@ fn fields(route: &OperationRoute, components: &mut Components<'_>) -> Vec<Json> 
         all.push(parameter);
     }
     all
+}
+
+/// A map as a parameter that may be repeated: each time with a `KEY=VALUE`, within the map's bounds.
+fn entries_of(map: &Json) -> Json {
+    let key = map["propertyNames"]["pattern"].as_str().unwrap_or("^[^=]+$");
+    let longest = map["additionalProperties"]["maxLength"].as_u64();
+    let value = longest.map_or_else(String::new, |longest| format!("[\\s\\S]{{0,{longest}}}$"));
+    let pattern = format!("{}={value}", key.trim_end_matches('$'));
+    let mut schema = json!({ "type": "array", "items": { "type": "string", "pattern": pattern } });
+    if let Some(most) = map.get("maxProperties") {
+        schema["maxItems"] = most.clone();
+    }
+    schema
 }
 
 /// A `limit` has the bounds of a page.

@@ -45,3 +45,22 @@ async fn what_the_document_names_is_there() {
         }
     }
 }
+
+/// The document bounds what a list is asked for as the scheduler does: 16 labels, of 63 and 128 characters (LABEL-01).
+#[tokio::test]
+async fn labels_that_are_listed_have_their_bounds_in_the_document() {
+    let gateway = TestGateway::open().await;
+    let document = gateway.get("/openapi.json").await.json();
+    let parameters = &document["paths"]["/v1/sessions/{session}/tasks"]["get"]["parameters"];
+    let labels = parameters.as_array().unwrap().iter().find(|it| it["name"] == "labels").unwrap();
+    assert_eq!(labels["schema"]["maxItems"], 16);
+    assert_eq!(labels["schema"]["items"]["pattern"], "^[^=]{1,63}=[\\s\\S]{0,128}$");
+    let list = |count: usize| {
+        let query: Vec<String> = (0..count).map(|n| format!("labels=k{n}=v")).collect();
+        format!("/v1/sessions/main/tasks?{}", query.join("&"))
+    };
+    assert_eq!(gateway.get(&list(16)).await.status, StatusCode::OK);
+    let refused = send(gateway.ask(Method::GET, &list(17))).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(refused.json()["details"]["field"], "labels");
+}
