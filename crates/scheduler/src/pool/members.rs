@@ -1,7 +1,7 @@
 //! The workers of a pool and the capacity of each. Dispatching a Step costs the same however many
 //! workers there are: the pool does not look at workers without capacity.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use tenure_core::eligibility::{Wanted, WorkerCounts, has_handler};
@@ -16,6 +16,9 @@ use super::turns::Supply;
 
 /// How many workers with capacity the pool checks for one that has no lost Step in hand.
 pub(super) const LOOKED_AT: usize = 64;
+
+/// So many of the workers that last came to have capacity are remembered.
+const ARRIVED_MAX: usize = 128;
 
 /// A link of a worker: the same worker may join again before its older link has gone.
 pub(super) type Seat = usize;
@@ -85,6 +88,9 @@ pub(super) struct Members {
     free: u128,
     /// Workers with a smaller allowance than [`Allowance::All`].
     bounded: IdMap<AgentId, Allowance>,
+    /// How often a worker without capacity came to have some, and which ones did last.
+    arrivals: u64,
+    arrived: VecDeque<Seat>,
 }
 
 impl Members {
@@ -142,6 +148,11 @@ impl Members {
         let left = member.left();
         self.free = self.free - u128::from(before) + u128::from(left);
         self.groups.note_free(member.group, before, left);
+        if before == 0 && left > 0 {
+            self.arrivals += 1;
+            self.arrived.truncate(ARRIVED_MAX - 1);
+            self.arrived.push_front(seat);
+        }
         if left > 0 && !std::mem::replace(&mut member.is_queued, true) {
             // A worker that has just sent its capacity is there; one that sent it long ago may not
             // be.
@@ -300,8 +311,24 @@ impl Members {
         facts
     }
 
+    /// Whether a worker of these groups has capacity and is none of these (sorted). If at so many arrivals
+    /// none had, it checks only who arrived later; 0: all.
+    fn has_fit(&self, unfit: &[AgentId], groups: GroupSet, none_at: u64) -> bool {
+        let fits = |seat: &Seat| {
+            let member = self.all.get(seat).filter(|member| groups.has(member.group));
+            member.is_some_and(|it| it.left() > 0 && unfit.binary_search(&it.worker.id).is_err())
+        };
+        let later = usize::try_from(self.arrivals - none_at).unwrap_or(usize::MAX);
+        if none_at > 0 && later <= self.arrived.len() {
+            return self.arrived.iter().take(later).any(fits);
+        }
+        let open = self.groups.of(groups.both(self.open()));
+        open.into_iter().any(|group| self.groups.get(group).available.iter().any(fits))
+    }
+
     /// Takes up to `wanted` credits of these groups, of one worker after another. Of workers that have a
-    /// lost Step in hand it takes only what the others have no capacity for (LEASE-19).
+    /// lost Step in hand it takes only what the others have no capacity for (LEASE-19). Of workers that do
+    /// not fit (sorted) it takes none.
     pub(super) fn take(
         &mut self,
         wanted: usize,
@@ -309,7 +336,7 @@ impl Members {
         groups: GroupSet,
     ) -> (usize, Vec<(Arc<Worker>, u64)>) {
         let mut out = Vec::new();
-        let fits = |worker: &Worker| !unfit.contains(&worker.id);
+        let fits = |worker: &Worker| unfit.binary_search(&worker.id).is_err();
         let better = |worker: &Worker| fits(worker) && is_without_lost(worker);
         let mut left = wanted;
         for group in self.groups.of(groups.both(self.open())) {
@@ -381,6 +408,14 @@ impl Supply for Members {
 
     fn free_in(&self, groups: GroupSet) -> usize {
         self.free_in(groups)
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    fn has_fit(&self, unfit: &[AgentId], groups: GroupSet, none_at: u64) -> bool {
+        self.has_fit(unfit, groups, none_at)
     }
 
     fn take(&mut self, wanted: usize, unfit: &[AgentId], groups: GroupSet) -> (usize, Self::Taken) {

@@ -212,7 +212,7 @@ impl Pool {
     pub(crate) fn wake(&self) {
         let is_awaited = {
             let PoolState { members, turns, .. } = &mut *self.state.lock();
-            turns.has_next(members.open())
+            turns.has_next(members)
         };
         if is_awaited && !self.told.swap(true, Ordering::AcqRel) {
             self.tell(Msg::Match);
@@ -252,6 +252,9 @@ impl Pool {
         let mut state = self.state.lock();
         state.members.leave(worker);
         state.note_left(&self.id, &worker.id);
+        if state.members.links_of(&worker.id).is_empty() {
+            state.turns.may_fit(&worker.id); // It comes again under another name, if at all.
+        }
         drop(state);
         self.wake(); // A suspended worker may be needed now.
     }
@@ -313,7 +316,7 @@ impl Pool {
             workers: state.members.count() as u64,
             free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
             waiting: state.turns.waiting(),
-            ready: steps.values().sum(),
+            ready: steps.values().sum::<u64>() + state.turns.withheld_steps(),
             waits: self.waits(&steps, &state.members),
             sessions: state.members.sessions(),
             oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
@@ -404,6 +407,15 @@ impl Left {
             next: task.next_ready(pool).map(|(since, step)| (since, step.clone())),
             is_withheld: false,
         }
+    }
+
+    /// How many of the Steps are ready, by handler.
+    fn ready_steps(&self) -> impl Iterator<Item = (&HandlerName, usize)> {
+        self.steps.iter().scan(self.ready, |left, (handler, count)| {
+            let ready = (*count).min(*left);
+            *left -= ready;
+            Some((handler, ready))
+        })
     }
 
     /// The same of a Task that begins nothing for now, as the log or the store of leases does not answer.

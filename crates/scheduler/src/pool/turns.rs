@@ -5,28 +5,28 @@
 //! many at once: their reports then share appends, and the next Task waits no longer than a moment.
 //!
 //! Within a priority there is a line for each set of groups of workers that serve the sessions of its
-//! Tasks (DISP-20). The Tasks of all lines that free workers serve take turns as if they stood in one;
-//! a line that no free worker serves is passed over as a whole, however long it is.
+//! Tasks (DISP-20), and each set of workers that fit none of their ready Steps. The Tasks of all lines that
+//! free workers fit take turns as if they stood in one; a line that no free worker fits is passed over as a
+//! whole, however long it is. So a Task is tried once with each worker.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use tenure_core::id::{AgentId, HandlerName, Millis, SessionId, StepId};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::map::IdMap;
-use tokio::time::Instant;
 
 use super::Left;
 use super::groups::GroupSet;
 use crate::task::address::Address;
 
+mod line;
+mod pace;
 mod withheld;
 
+use self::line::{LINES_MAX, LineKey, PriorityLane, UnfitWorkers, WaitingLine, first_of};
+use self::pace::Pace;
 use self::withheld::WithheldTasks;
-
-/// The moment that a turn lasts where Steps are short.
-const MOMENT: Duration = Duration::from_millis(5);
 
 /// So many Tasks without ready Steps may stand in a line before they are taken out of it.
 const SPENT_MAX: usize = 64;
@@ -38,23 +38,11 @@ struct LaneEntry {
     has: Left,
     /// How many credits are left of its turn; 0 before its turn begins.
     left: usize,
-    /// The groups of workers that serve its session.
-    groups: GroupSet,
-    /// Its place among all lines of its priority.
+    /// Its line.
+    line: LineKey,
+    /// Its place among all lines of its priority. It keeps that in another line too.
     place: u64,
 }
-
-/// Tasks of one priority whose sessions the same groups of workers serve.
-#[derive(Debug, Default)]
-struct WaitingLine {
-    tasks: VecDeque<TaskKey>,
-    /// How many Steps and Runs are ready in them.
-    ready: u64,
-    /// How many of them have any.
-    live: usize,
-}
-
-type PriorityLane = BTreeMap<GroupSet, WaitingLine>;
 
 /// Where credits for Tasks come from.
 pub(super) trait Supply {
@@ -70,8 +58,15 @@ pub(super) trait Supply {
     /// The free credits of these groups.
     fn free_in(&self, groups: GroupSet) -> usize;
 
-    /// Takes up to so many credits of these groups, and none of workers that do not fit. Answers how many
-    /// it took.
+    /// How often a worker without free credits came to have some, up to now.
+    fn arrivals(&self) -> u64;
+
+    /// Whether a worker of these groups has free credits and is none of these (sorted). If at so many
+    /// arrivals none had, it checks only who arrived later; 0: all.
+    fn has_fit(&self, unfit: &[AgentId], groups: GroupSet, none_at: u64) -> bool;
+
+    /// Takes up to so many credits of these groups, and none of workers that do not fit (sorted). Answers
+    /// how many it took.
     fn take(&mut self, wanted: usize, unfit: &[AgentId], groups: GroupSet) -> (usize, Self::Taken);
 }
 
@@ -83,7 +78,7 @@ pub(super) struct Turns {
     /// Workers that fit none of a Task's ready Steps, until the Task has others. They are stored
     /// apart from the Task's entry, which is removed while all that is known to be ready is lent to
     /// it.
-    unfit: IdMap<TaskKey, Vec<AgentId>>,
+    unfit: IdMap<TaskKey, UnfitWorkers>,
     /// Tasks that wait and take no credits for now. They are in no line.
     withheld: WithheldTasks,
     pace: Pace,
@@ -91,45 +86,16 @@ pub(super) struct Turns {
     next_place: u64,
 }
 
-/// How many credits were handed out in the current and in the last moment.
-#[derive(Debug)]
-struct Pace {
-    since: Instant,
-    now: usize,
-    before: usize,
-}
-
-impl Pace {
-    fn roll(&mut self) {
-        let passed = self.since.elapsed();
-        if passed >= 2 * MOMENT {
-            *self = Self { since: Instant::now(), now: 0, before: 0 };
-        } else if passed >= MOMENT {
-            *self = Self { since: self.since + MOMENT, now: 0, before: self.now };
-        }
-    }
-
-    fn note(&mut self, given: usize) {
-        self.roll();
-        self.now += given;
-    }
-
-    fn in_a_moment(&mut self) -> usize {
-        self.roll();
-        self.now.max(self.before)
-    }
-}
-
 impl Turns {
     pub(super) fn new() -> Self {
-        let pace = Pace { since: Instant::now(), now: 0, before: 0 };
         let (entries, unfit, withheld) = Default::default();
-        Self { lanes: BTreeMap::new(), entries, unfit, withheld, pace, next_place: 0 }
+        Self { lanes: BTreeMap::new(), entries, unfit, withheld, pace: Pace::new(), next_place: 0 }
     }
 
-    /// Whether a Task waits that these groups of workers serve. Drops lines in which none does.
-    pub(super) fn has_next(&mut self, open: GroupSet) -> bool {
-        !open.is_empty() && self.front(open).is_some()
+    /// Whether a Task waits that a worker with free credits may fit. Drops lines in which none waits.
+    pub(super) fn has_next(&mut self, supply: &impl Supply) -> bool {
+        let open = supply.open();
+        !open.is_empty() && self.front(open, supply).is_some()
     }
 
     /// Whether nothing is ready in any Task.
@@ -138,7 +104,7 @@ impl Turns {
     }
 
     fn lines(&self) -> impl Iterator<Item = (GroupSet, &WaitingLine)> {
-        self.lanes.values().flatten().map(|(groups, line)| (*groups, line))
+        self.lanes.values().flatten().map(|(key, line)| (key.groups, line))
     }
 
     /// How many Steps and Runs are ready, in all Tasks that wait.
@@ -152,20 +118,22 @@ impl Turns {
         self.lines().filter(|(groups, _)| waits(*groups)).map(|(_, line)| line.ready).sum()
     }
 
-    /// The ready Steps of all Tasks that wait, by the groups that serve them and by handler. This is an
+    /// The ready Steps of all Tasks in lines, by the groups that serve them and by handler. This is an
     /// estimate: when a Task is lent credits, it is not known yet for which of its Steps it uses them.
     pub(super) fn steps(&self) -> BTreeMap<(GroupSet, &HandlerName), u64> {
         let mut steps: BTreeMap<(GroupSet, &HandlerName), u64> = BTreeMap::new();
-        let in_lines = self.entries.values().map(|entry| (entry.groups, &entry.has));
-        for (groups, has) in in_lines.chain(self.withheld.all()) {
-            let mut left = has.ready;
-            for (handler, count) in &has.steps {
-                let waiting = (*count).min(left);
-                left -= waiting;
-                *steps.entry((groups, handler)).or_default() += waiting as u64;
+        for entry in self.entries.values() {
+            for (handler, count) in entry.has.ready_steps() {
+                *steps.entry((entry.line.groups, handler)).or_default() += count as u64;
             }
         }
         steps
+    }
+
+    /// How many ready Steps there are in Tasks that take no credits for now.
+    pub(super) fn withheld_steps(&self) -> u64 {
+        let of_each = self.withheld.all().flat_map(Left::ready_steps);
+        of_each.map(|(_, count)| count as u64).sum()
     }
 
     /// Of the Steps next in line of the chosen Tasks, the one that has waited longest, and since
@@ -185,18 +153,17 @@ impl Turns {
     pub(super) fn put(&mut self, key: TaskKey, has: Left, supply: &impl Supply) {
         self.unfit.remove(&key);
         if has.is_withheld {
-            return self.withhold(key, has, supply);
+            return self.withhold(key, has);
         }
         self.withheld.remove(&key);
         self.place(key, has, supply);
     }
 
     /// Takes a Task out of its line that wants no credits for now. It waits on, and stays counted.
-    fn withhold(&mut self, key: TaskKey, has: Left, supply: &impl Supply) {
+    fn withhold(&mut self, key: TaskKey, has: Left) {
         self.remove(&key);
         if has.ready > 0 {
-            let groups = supply.serving(&key.session_id);
-            self.withheld.put(key, has, groups);
+            self.withheld.put(key, has);
         }
     }
 
@@ -215,32 +182,42 @@ impl Turns {
         if has.ready == 0 {
             self.unfit.remove(&key);
         } else {
-            self.unfit.entry(key.clone()).or_default().push(worker.clone());
+            let unfit = self.unfit.entry(key.clone()).or_default();
+            *unfit = unfit.with(worker);
         }
         self.place(key, has, supply);
     }
 
-    /// A worker may fit Steps that it did not fit before, as it has a new link or its place is
-    /// free.
+    /// A worker may fit Steps that it did not fit before, as it has a new link or its place is free; or it
+    /// has left. The cost is that of all Tasks that some worker does not fit.
     pub(super) fn may_fit(&mut self, worker: &AgentId) {
-        self.unfit.values_mut().for_each(|unfit| unfit.retain(|other| other != worker));
+        let mut others = UnfitWorkers::default();
+        let mut from = UnfitWorkers::default();
+        let mut moved = Vec::new();
+        for (key, unfit) in self.unfit.iter_mut().filter(|(_, unfit)| unfit.has(worker)) {
+            if !unfit.is_same(&from) {
+                (others, from) = (unfit.without(worker), unfit.clone());
+            }
+            *unfit = others.clone();
+            moved.push(key.clone());
+        }
+        self.unfit.retain(|_, unfit| !unfit.is_empty());
+        moved.iter().for_each(|key| self.move_to_its_line(key));
     }
 
     /// Puts every Task into the line of the groups that serve it now. The cost is that of all Tasks that
     /// wait; it is only due when a worker comes that serves other sessions than any before it.
     pub(super) fn regroup(&mut self, supply: &impl Supply) {
-        let mut places: Vec<(u64, TaskKey)> =
-            self.entries.iter().map(|(key, entry)| (entry.place, key.clone())).collect();
-        places.sort_unstable();
-        self.withheld.regroup(|key| supply.serving(&key.session_id));
+        let keys: Vec<TaskKey> = self.entries.keys().cloned().collect();
         self.lanes.clear();
-        for (_, key) in places {
+        for key in keys {
+            let Some(entry) = self.entries.get(&key) else { continue };
+            let lane = Reverse(entry.has.priority);
+            let line = self.line_of(lane, supply.serving(&key.session_id), &key);
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            entry.groups = supply.serving(&key.session_id);
-            let lane = self.lanes.entry(Reverse(entry.has.priority)).or_default();
-            let line = lane.entry(entry.groups).or_default();
-            line.count(0, entry.has.ready);
-            line.tasks.push_back(key);
+            entry.line = line.clone();
+            let lane = self.lanes.entry(lane).or_default();
+            lane.entry(line).or_default().insert(entry.place, key, entry.has.ready);
         }
     }
 
@@ -249,39 +226,70 @@ impl Turns {
         let Some(entry) = self.entries.get_mut(&key) else {
             if has.ready > 0 {
                 let groups = supply.serving(&key.session_id);
-                self.enter(key, LaneEntry { has, left: 0, groups, place: 0 });
+                self.enter(key, has, groups);
             }
             return;
         };
-        let (groups, old, new) = (entry.groups, Reverse(entry.has.priority), Reverse(has.priority));
-        if old == new {
+        if entry.has.priority == has.priority {
             let before = std::mem::replace(&mut entry.has, has).ready;
-            let after = entry.has.ready;
-            if let Some(line) = self.line(old, groups) {
+            let (lane, after) = (Reverse(entry.has.priority), entry.has.ready);
+            if let Some(line) = self.lanes.get_mut(&lane).and_then(|it| it.get_mut(&entry.line)) {
                 line.count(before, after);
             }
-            self.sweep(old, groups);
-            return;
+            return self.move_to_its_line(&key);
         }
-        let before = entry.has.ready;
-        self.entries.remove(&key);
-        if let Some(line) = self.line(old, groups) {
-            line.count(before, 0);
-            line.tasks.retain(|waits| *waits != key);
+        let groups = entry.line.groups;
+        if let Some(gone) = self.entries.remove(&key)
+            && let Some(line) = self.line(Reverse(gone.has.priority), &gone.line)
+        {
+            line.remove(gone.place, gone.has.ready);
         }
         if has.ready > 0 {
-            self.enter(key, LaneEntry { has, left: 0, groups, place: 0 });
+            self.enter(key, has, groups);
         }
     }
 
     /// A Task goes to the end of its line.
-    fn enter(&mut self, key: TaskKey, entry: LaneEntry) {
-        let place = self.take_place();
-        let lane = self.lanes.entry(Reverse(entry.has.priority)).or_default();
-        let line = lane.entry(entry.groups).or_default();
-        line.count(0, entry.has.ready);
-        line.tasks.push_back(key.clone());
-        self.entries.insert(key, LaneEntry { place, ..entry });
+    fn enter(&mut self, key: TaskKey, has: Left, groups: GroupSet) {
+        let (lane, place) = (Reverse(has.priority), self.take_place());
+        let line = self.line_of(lane, groups, &key);
+        let lane = self.lanes.entry(lane).or_default();
+        lane.entry(line.clone()).or_default().insert(place, key.clone(), has.ready);
+        self.entries.insert(key, LaneEntry { has, left: 0, line, place });
+    }
+
+    /// The line for a Task, whose session these groups serve.
+    fn line_of(&mut self, lane: Reverse<i32>, groups: GroupSet, key: &TaskKey) -> LineKey {
+        let Some(unfit) = self.unfit.get_mut(key) else {
+            return LineKey { groups, unfit: UnfitWorkers::default() };
+        };
+        let wanted = LineKey { groups, unfit: unfit.clone() };
+        let Some(lines) = self.lanes.get(&lane) else { return wanted };
+        if let Some((known, _)) = lines.get_key_value(&wanted) {
+            *unfit = known.unfit.clone(); // One list for all.
+            return known.clone();
+        }
+        match lines.len() < LINES_MAX {
+            true => wanted,
+            false => LineKey { unfit: UnfitWorkers::default(), ..wanted },
+        }
+    }
+
+    /// A Task that other workers may fit than before goes to another line. It keeps its place.
+    fn move_to_its_line(&mut self, key: &TaskKey) {
+        let Some(entry) = self.entries.get(key) else { return };
+        let (lane, groups) = (Reverse(entry.has.priority), entry.line.groups);
+        let line = self.line_of(lane, groups, key);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let (place, ready) = (entry.place, entry.has.ready);
+        let old = std::mem::replace(&mut entry.line, line.clone());
+        if old != line
+            && let Some(key) = self.line(lane, &old).and_then(|it| it.remove(place, ready))
+        {
+            let lane = self.lanes.entry(lane).or_default();
+            lane.entry(line).or_default().insert(place, key, ready);
+        }
+        self.sweep(lane, &old);
     }
 
     fn take_place(&mut self) -> u64 {
@@ -289,27 +297,28 @@ impl Turns {
         self.next_place
     }
 
-    fn line(&mut self, lane: Reverse<i32>, groups: GroupSet) -> Option<&mut WaitingLine> {
-        self.lanes.get_mut(&lane)?.get_mut(&groups)
+    fn line(&mut self, lane: Reverse<i32>, key: &LineKey) -> Option<&mut WaitingLine> {
+        self.lanes.get_mut(&lane)?.get_mut(key)
     }
 
     /// Takes Tasks without ready Steps out of a line in which most have none: where no worker comes, no
     /// turn would. The cost is shared by the Tasks that came to have none.
-    fn sweep(&mut self, lane: Reverse<i32>, groups: GroupSet) {
-        let Some(line) = self.lanes.get_mut(&lane).and_then(|lane| lane.get_mut(&groups)) else {
-            return;
-        };
-        if line.tasks.len() <= 2 * line.live + SPENT_MAX {
-            return;
+    fn sweep(&mut self, lane: Reverse<i32>, key: &LineKey) {
+        let Some(lines) = self.lanes.get_mut(&lane) else { return };
+        let Some(line) = lines.get_mut(key) else { return };
+        if line.tasks.len() > 2 * line.live + SPENT_MAX {
+            let entries = &mut self.entries;
+            line.tasks.retain(|_, key| {
+                let is_live = entries.get(key).is_some_and(|entry| entry.has.ready > 0);
+                if !is_live {
+                    entries.remove(key);
+                }
+                is_live
+            });
         }
-        let entries = &mut self.entries;
-        line.tasks.retain(|key| {
-            let is_live = entries.get(key).is_some_and(|entry| entry.has.ready > 0);
-            if !is_live {
-                entries.remove(key);
-            }
-            is_live
-        });
+        if line.tasks.is_empty() && !key.unfit.is_empty() {
+            lines.remove(key);
+        }
     }
 
     /// Notes that a Task no longer waits.
@@ -318,11 +327,11 @@ impl Turns {
         self.withheld.remove(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let before = std::mem::take(&mut entry.has.ready);
-        let (lane, groups) = (Reverse(entry.has.priority), entry.groups);
-        if let Some(line) = self.line(lane, groups) {
+        let (lane, line_key) = (Reverse(entry.has.priority), entry.line.clone());
+        if let Some(line) = self.line(lane, &line_key) {
             line.count(before, 0);
         }
-        self.sweep(lane, groups);
+        self.sweep(lane, &line_key);
     }
 
     /// Serves the Task whose turn it is, with what the supply gives. Serves nobody if no credit is free or
@@ -343,39 +352,43 @@ impl Turns {
         lane: Reverse<i32>,
         supply: &mut S,
     ) -> Option<(TaskKey, Address, S::Taken)> {
-        for _ in 0..self.in_lane(lane, supply.open()) {
-            let (groups, key) = self.pop(lane, supply.open())?;
-            let others = self.in_lane(lane, groups);
-            let open = groups.both(supply.open());
-            let weight = self.weight(&key, others, supply.free_in(open));
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            if entry.has.ready == 0 {
-                self.entries.remove(&key);
+        for _ in 0..self.in_lane(lane, supply.open(), supply) {
+            let (line, key) = first_of(self.lanes.get(&lane)?, supply.open(), supply)?;
+            let (line, key) = (line.clone(), key.clone());
+            if self.drop_spent(lane, &line) {
                 continue;
             }
+            let others = self.in_lane(lane, line.groups, supply).saturating_sub(1);
+            let open = line.groups.both(supply.open());
+            let weight = self.weight(&key, others, supply.free_in(open));
+            let entry = self.entries.get(&key)?;
             let task = entry.has.task.clone();
-            let unfit = self.unfit.get(&key).map_or(&[][..], Vec::as_slice);
+            let unfit = self.unfit.get(&key).map_or(&[][..], UnfitWorkers::all);
             let (given, taken) = supply.take(weight.min(entry.has.ready), unfit, open);
             self.spend(&key, weight, given);
             if given > 0 {
                 return Some((key, task, taken));
             }
+            self.move_to_its_line(&key); // There was no room for one before.
         }
         self.drop_empty();
         None
     }
 
-    /// How many Tasks of a lane are in lines that some of these groups serve.
-    fn in_lane(&self, lane: Reverse<i32>, groups: GroupSet) -> usize {
+    /// How many Tasks of a lane are in lines that some of these groups serve, without those that no free
+    /// worker fits.
+    fn in_lane(&self, lane: Reverse<i32>, groups: GroupSet, supply: &impl Supply) -> usize {
+        let is_meant = |key: &LineKey, line: &WaitingLine| {
+            key.groups.meets(groups) && (key.unfit.is_empty() || line.is_served(key, supply))
+        };
         let lines = self.lanes.get(&lane).into_iter().flatten();
-        lines.filter(|(of, _)| of.meets(groups)).map(|(_, line)| line.tasks.len()).sum()
+        lines.filter(|(key, line)| is_meant(key, line)).map(|(_, line)| line.tasks.len()).sum()
     }
 
-    /// Takes the Task with the first place out of the lines that some of these groups serve.
-    fn pop(&mut self, lane: Reverse<i32>, open: GroupSet) -> Option<(GroupSet, TaskKey)> {
-        let groups = first_of(self.lanes.get(&lane)?, &self.entries, open)?;
-        let key = self.line(lane, groups)?.tasks.pop_front()?;
-        Some((groups, key))
+    /// Takes Tasks without ready Steps from the front of a line. Answers whether there was any.
+    fn drop_spent(&mut self, lane: Reverse<i32>, key: &LineKey) -> bool {
+        let line = self.lanes.get_mut(&lane).and_then(|lines| lines.get_mut(key));
+        line.is_some_and(|line| drop_spent_of(line, &mut self.entries))
     }
 
     /// The weight of a Task's turn, with `others` more Tasks that want the same credits.
@@ -392,21 +405,19 @@ impl Turns {
     /// left.
     fn spend(&mut self, key: &TaskKey, weight: usize, given: usize) {
         self.pace.note(given);
-        let place = self.take_place();
+        let new_place = self.take_place();
         let Some(entry) = self.entries.get_mut(key) else { return };
         let before = entry.has.ready;
         entry.has.ready = before.saturating_sub(given);
         entry.left = if given == 0 { 0 } else { weight.saturating_sub(given) };
-        let keeps_turn = entry.left > 0;
-        if !keeps_turn {
-            entry.place = place;
-        }
-        let lane = self.lanes.entry(Reverse(entry.has.priority)).or_default();
-        let line = lane.entry(entry.groups).or_default();
+        let lane = self.lanes.get_mut(&Reverse(entry.has.priority));
+        let Some(line) = lane.and_then(|lines| lines.get_mut(&entry.line)) else { return };
         line.count(before, entry.has.ready);
-        match keeps_turn {
-            true => line.tasks.push_front(key.clone()),
-            false => line.tasks.push_back(key.clone()),
+        if entry.left == 0
+            && let Some(key) = line.tasks.remove(&entry.place)
+        {
+            line.tasks.insert(new_place, key);
+            entry.place = new_place;
         }
     }
 
@@ -419,13 +430,16 @@ impl Turns {
         steps: usize,
         supply: &mut S,
     ) -> S::Taken {
-        let known = self.entries.get(key).map(|entry| entry.groups);
+        let known = self.entries.get(key).map(|entry| entry.line.groups);
         let groups = known.unwrap_or_else(|| supply.serving(&key.session_id));
         let open = groups.both(supply.open());
         if open.is_empty() {
             return S::Taken::default();
         }
-        let Some((lane, line, front)) = self.front(open) else {
+        let Some((lane, front)) = self.front(open, supply) else {
+            if self.entries.get(key).is_some_and(|entry| entry.has.ready > 0) {
+                return S::Taken::default(); // It waits for workers that fit.
+            }
             let (given, taken) = supply.take(steps, &[], open);
             self.pace.note(given);
             return taken;
@@ -433,31 +447,23 @@ impl Turns {
         if front != *key {
             return S::Taken::default();
         }
-        let Some(queue) = self.line(lane, line) else { return S::Taken::default() };
-        queue.tasks.pop_front();
-        let others = self.in_lane(lane, groups);
+        let others = self.in_lane(lane, groups, supply).saturating_sub(1);
         let weight = self.weight(key, others, supply.free_in(open));
-        let unfit = self.unfit.get(key).map_or(&[][..], Vec::as_slice);
+        let unfit = self.unfit.get(key).map_or(&[][..], UnfitWorkers::all);
         let (given, taken) = supply.take(weight.min(steps), unfit, open);
         self.spend(key, weight, given);
         taken
     }
 
-    /// The Task whose turn it is of those that some of these groups serve, its lane and its line.
-    fn front(&mut self, open: GroupSet) -> Option<(Reverse<i32>, GroupSet, TaskKey)> {
-        let entries = &mut self.entries;
+    /// The Task whose turn it is of those that some of these groups serve and free workers fit, and its lane.
+    fn front(&mut self, open: GroupSet, supply: &impl Supply) -> Option<(Reverse<i32>, TaskKey)> {
         for line in self.lanes.values_mut().flat_map(BTreeMap::values_mut) {
-            while let Some(key) = line.tasks.front()
-                && entries.get(key).is_none_or(|entry| entry.has.ready == 0)
-            {
-                entries.remove(key);
-                line.tasks.pop_front();
-            }
+            drop_spent_of(line, &mut self.entries);
         }
         self.drop_empty();
         self.lanes.iter().find_map(|(lane, lines)| {
-            let groups = first_of(lines, &self.entries, open)?;
-            Some((*lane, groups, lines.get(&groups)?.tasks.front()?.clone()))
+            let (_, key) = first_of(lines, open, supply)?;
+            Some((*lane, key.clone()))
         })
     }
 
@@ -469,25 +475,16 @@ impl Turns {
     }
 }
 
-impl WaitingLine {
-    /// Notes that a Task in the line has another number of ready Steps and Runs than before.
-    fn count(&mut self, before: usize, after: usize) {
-        self.ready = self.ready - before as u64 + after as u64;
-        self.live = self.live - usize::from(before > 0) + usize::from(after > 0);
+/// Takes Tasks without ready Steps from the front of a line. Answers whether there was any.
+fn drop_spent_of(line: &mut WaitingLine, entries: &mut IdMap<TaskKey, LaneEntry>) -> bool {
+    let before = line.tasks.len();
+    while line.live < line.tasks.len()
+        && let Some(first) = line.tasks.first_entry()
+        && entries.get(first.get()).is_none_or(|entry| entry.has.ready == 0)
+    {
+        entries.remove(&first.remove());
     }
-}
-
-/// The line of a lane with the first place, of those that some of these groups serve.
-fn first_of(
-    lane: &PriorityLane,
-    entries: &IdMap<TaskKey, LaneEntry>,
-    open: GroupSet,
-) -> Option<GroupSet> {
-    let lines = lane.iter().filter(|(groups, _)| groups.meets(open));
-    let fronts = lines.filter_map(|(groups, line)| Some((*groups, line.tasks.front()?)));
-    // A Task that has gone goes first: then it is out of the way.
-    let place = |key: &TaskKey| entries.get(key).map_or(0, |entry| entry.place);
-    fronts.min_by_key(|(_, key)| place(key)).map(|(groups, _)| groups)
+    line.tasks.len() < before
 }
 
 #[cfg(test)]

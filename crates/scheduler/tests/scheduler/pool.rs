@@ -176,6 +176,45 @@ async fn a_step_that_fits_nobody_keeps_nobody_busy() {
     node.wait_for_end(&key).await.unwrap();
 }
 
+/// DISP-14, DISP-20: many Tasks wait for a handler that nobody has, and a Task that comes after them is done all
+/// the same; a worker that has it then does them all.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_nobody_can_run_hold_up_nobody() {
+    let node = node().await;
+    let (handler, pool) = (tenure_core::id::HandlerName::new, PoolId::new(POOL).unwrap());
+    let absent = handler("absent").unwrap();
+    let has_other = Some(vec![handler("h").unwrap()]);
+    let (theirs, mut grants) =
+        node.join(AgentId::new("v").unwrap(), pool.clone(), has_other).unwrap();
+    theirs.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
+    let mut waiting = Vec::new();
+    for task in 0..300 {
+        let mut input = dag(&format!("t{task}"), "a b<-a");
+        input.steps.iter_mut().for_each(|step| step.handler = Some(absent.clone()));
+        waiting.push(create(&node, input).await.unwrap());
+    }
+    let steps: Vec<String> = (0..50).map(|i| format!("s{i}")).collect();
+    let other = create(&node, dag("other", &steps.join(" "))).await.unwrap();
+    for seen in 1..=50 {
+        let Some(Delivery::Grant(grant)) = grants.next().await else { panic!("a grant") };
+        assert_eq!(grant.task_id, other.task_id);
+        theirs.credit(Credit { free: 1, seen, lost: 0, number: seen + 1 });
+    }
+    let (link, mut inbox) =
+        node.join(AgentId::new("w").unwrap(), pool, Some(vec![absent])).unwrap();
+    link.credit(Credit { free: 300, seen: 0, lost: 0, number: 1 });
+    let mut tasks = Vec::new();
+    for _ in 0..300 {
+        let Some(Delivery::Grant(grant)) = inbox.next().await else { panic!("a grant") };
+        tasks.push(grant.task_id.clone());
+    }
+    tasks.sort();
+    let mut all: Vec<_> = waiting.into_iter().map(|key| key.task_id).collect();
+    all.sort();
+    assert_eq!(tasks, all);
+    assert!(inbox.try_recv().is_err());
+}
+
 /// DISP-14: a worker that says again what it can run gets the Steps that did not fit it before.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_can_run_more_than_before_gets_what_waited() {

@@ -256,3 +256,39 @@ fn a_worker_that_lies_about_what_it_has_seen_gets_no_more() {
     assert_eq!(taken(members.take(9, &[], GroupSet::EVERY)), [("liar".into(), 1)]);
     check(&members);
 }
+
+/// Whether a worker fits is found out from those that came to have capacity since nobody did, or from all.
+#[test]
+fn who_fits_is_seen_at_once() {
+    let mut members = Members::default();
+    let all: Vec<_> = (0..4).map(|n| worker(&format!("w{n}"))).collect();
+    for worker in &all {
+        members.join(Arc::clone(worker)).unwrap();
+    }
+    let unfit = [all[0].id.clone(), all[1].id.clone()];
+    let every = GroupSet::EVERY;
+    assert!(!members.has_fit(&unfit, every, 0), "nobody has capacity");
+    members.note(&all[1], says(1, 0, 1));
+    members.note(&all[0], says(1, 0, 1));
+    let then = members.arrivals;
+    assert_eq!(then, 2);
+    assert!(!members.has_fit(&unfit, every, 0) && !members.has_fit(&unfit, every, then));
+    assert!(members.has_fit(&unfit[..1], every, 0) && members.has_fit(&[], every, 0));
+    members.note(&all[1], says(2, 0, 2));
+    assert_eq!(members.arrivals, then, "it had capacity");
+    members.note(&all[3], says(1, 0, 1));
+    assert!(members.has_fit(&unfit, every, 0) && members.has_fit(&unfit, every, then));
+    assert!(!members.has_fit(&unfit, GroupSet::default(), then), "it does not serve the session");
+    members.take(1, &unfit, every);
+    assert!(!members.has_fit(&unfit, every, 0) && !members.has_fit(&unfit, every, then));
+    members.give_back(&all[3], 1);
+    for _ in 0..ARRIVED_MAX {
+        assert!(members.has_fit(&unfit, every, then));
+        members.note(&all[0], says(0, 0, members.arrivals + 9));
+        members.take(9, &[], every);
+        members.give_back(&all[3], 1);
+    }
+    members.leave(&all[3]);
+    assert!(!members.has_fit(&unfit, every, then) && !members.has_fit(&unfit, every, 0));
+    check(&members);
+}

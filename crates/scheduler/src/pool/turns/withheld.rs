@@ -7,27 +7,26 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::map::IdMap;
 
 use super::super::Left;
-use super::super::groups::GroupSet;
 
 /// What such Tasks have.
 #[derive(Debug, Default)]
 pub(super) struct WithheldTasks {
-    tasks: IdMap<TaskKey, (GroupSet, Left)>,
+    tasks: IdMap<TaskKey, Left>,
     ready: u64,
 }
 
 impl WithheldTasks {
-    /// Notes what a Task has, and which groups of workers serve its session.
-    pub(super) fn put(&mut self, key: TaskKey, has: Left, groups: GroupSet) {
+    /// Notes what a Task has.
+    pub(super) fn put(&mut self, key: TaskKey, has: Left) {
         self.ready += has.ready as u64;
-        if let Some((_, before)) = self.tasks.insert(key, (groups, has)) {
+        if let Some(before) = self.tasks.insert(key, has) {
             self.ready -= before.ready as u64;
         }
     }
 
     /// Notes that a Task takes credits again, or waits no longer.
     pub(super) fn remove(&mut self, key: &TaskKey) {
-        if let Some((_, before)) = self.tasks.remove(key) {
+        if let Some(before) = self.tasks.remove(key) {
             self.ready -= before.ready as u64;
         }
     }
@@ -41,18 +40,13 @@ impl WithheldTasks {
         self.tasks.is_empty()
     }
 
-    /// What each has, with the groups of workers that serve it.
-    pub(super) fn all(&self) -> impl Iterator<Item = (GroupSet, &Left)> {
-        self.tasks.values().map(|(groups, has)| (*groups, has))
+    /// What each has.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Left> {
+        self.tasks.values()
     }
 
     /// What each has, by Task.
     pub(super) fn by_key(&self) -> impl Iterator<Item = (&TaskKey, &Left)> {
-        self.tasks.iter().map(|(key, (_, has))| (key, has))
-    }
-
-    /// Notes that other groups of workers serve the Tasks now.
-    pub(super) fn regroup(&mut self, serving: impl Fn(&TaskKey) -> GroupSet) {
-        self.tasks.iter_mut().for_each(|(key, (groups, _))| *groups = serving(key));
+        self.tasks.iter()
     }
 }
