@@ -106,3 +106,27 @@ fn a_worker_elsewhere_is_followed() {
     let over = cluster.tenure(&["logs", "gated", "-f"]).with(0);
     assert_eq!(over.stdout, "gate| begun\ngate| rest\n");
 }
+
+/// ART-09: whoever follows a log reads on at its begin when the worker has dropped what was in it, as it was too long.
+#[test]
+fn a_log_that_was_emptied_elsewhere_is_followed_on() {
+    let cluster = Cluster::start();
+    let _worker = far_worker(&cluster);
+    gated(&cluster);
+    let follows: [&[&str]; 2] = [&["logs", "gated", "gate", "-f"], &["logs", "gated", "-f"]];
+    let begun: Vec<Child> =
+        (0..).zip(follows).map(|(n, args)| to_file(&cluster, args, &format!("out{n}"))).collect();
+    for n in 0..2 {
+        let name = format!("out{n}");
+        wait_until(|| text(&cluster, &name).contains("begun"), &cluster.place.path(&name));
+    }
+    let log = cluster.place.path("far/f/default/gated/gate/1/stdout.log");
+    File::options().write(true).open(log).unwrap().set_len(0).unwrap();
+    cluster.place.file("go", ""); // What the step prints then is shorter than what it had printed.
+    for follower in begun {
+        let ended = follower.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    }
+    assert_eq!(text(&cluster, "out0"), "begun\nrest");
+    assert_eq!(text(&cluster, "out1"), "gate| begun\ngate| rest\n");
+}

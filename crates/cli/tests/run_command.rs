@@ -9,7 +9,7 @@ mod process;
 mod support;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use hosted::{Hosted, Spoken};
@@ -34,8 +34,8 @@ fn step(id: &str) -> Value {
 /// A command for each Run: the test speaks to its `tenure mcp` at two pipes that have the name of the Run.
 fn at_pipes() -> String {
     format!(
-        "mkfifo in.$TENURE_RUN_ID out.$TENURE_RUN_ID; echo $$ > new; mv new pid.$TENURE_RUN_ID; \
-         echo at work; {TENURE} mcp < in.$TENURE_RUN_ID > out.$TENURE_RUN_ID"
+        "mkfifo in.$TENURE_RUN_ID out.$TENURE_RUN_ID; echo $$ > new.$TENURE_RUN_ID; \
+         mv new.$TENURE_RUN_ID pid.$TENURE_RUN_ID; echo at work; {TENURE} mcp < in.$TENURE_RUN_ID > out.$TENURE_RUN_ID"
     )
 }
 
@@ -75,6 +75,11 @@ impl Scene {
     fn kill_command(&self, run: &str) {
         let pid = std::fs::read_to_string(self.place.path(&format!("pid.{run}"))).unwrap();
         kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+
+    /// The directory of a Run, with what its command prints.
+    fn files_of(&self, run: &str) -> PathBuf {
+        self.place.path(&format!(".tenure/files/default/t/run.{run}"))
     }
 
     fn task(&mut self) -> Value {
@@ -194,8 +199,8 @@ fn commands_of_runs_claim_steps_in_their_scope() {
     scene.end();
 }
 
-/// LEASE-07, RETRY-04, RUN-10: a command that dies fails its Attempt, and a worker that dies loses it, with its command;
-/// each time another Attempt follows, under another Run.
+/// LEASE-07, RETRY-04, RUN-10: a command that dies fails its Attempt, and a worker that dies loses it, with its
+/// command; each time another Attempt follows, under another Run.
 #[test]
 fn another_attempt_follows_a_command_that_dies() {
     let mut scene = Scene::begin(&at_pipes());
@@ -227,6 +232,49 @@ fn another_attempt_follows_a_command_that_dies() {
     completed(&mut agent);
     assert_eq!(scene.end_of(&run), "completed");
     assert_eq!(scene.outcomes(), ["failed", "lost", "completed"]);
+    scene.end();
+}
+
+/// QUERY-16, RUN-02: commands that have claimed nothing end with their Run, and with its Task, and leave nothing.
+#[test]
+fn a_command_without_a_claim_ends_with_its_run() {
+    let mut scene = Scene::begin(&at_pipes());
+    scene
+        .orchestrator
+        .done("task_create", json!({ "task_id": "t", "title": "T", "steps": [step("a")] }));
+    let runs = [scene.dispatch(&["a"]), scene.dispatch(&["a"])];
+    let [mut one, mut two] = [scene.agent(&runs[0]), scene.agent(&runs[1])];
+    for agent in [&mut one, &mut two] {
+        agent.done("task_get", json!({}));
+    }
+    let files = [0, 1].map(|at| scene.files_of(&runs[at]));
+    assert!(files.iter().all(|dir| dir.exists()), "{files:?}");
+    let cancel = ["runs", "cancel", "t", &runs[0], "--http", &scene.dev.url];
+    scene.place.tenure(&cancel).with(0);
+    assert!(one.message().is_none(), "its run is over");
+    two.done("task_get", json!({}));
+    scene.orchestrator.done("task_cancel", json!({ "task_id": "t" }));
+    assert!(two.message().is_none(), "its task is over");
+    scene.end();
+    assert!(files.iter().all(|dir| !dir.exists()), "{files:?}");
+}
+
+/// RUN-12: a command that fails without a claim has not found nothing: its Run is declined, and what it said stays.
+#[test]
+fn a_run_is_declined_whose_command_fails() {
+    let mut scene = Scene::begin("echo no such model; exit 7");
+    scene
+        .orchestrator
+        .done("task_create", json!({ "task_id": "t", "title": "T", "steps": [step("a")] }));
+    let run = scene.dispatch(&["a"]);
+    assert_eq!(scene.end_of(&run), "declined");
+    let task = scene.task();
+    let ended = task["runs"].as_array().unwrap().iter().find(|it| it["run_id"] == run.as_str());
+    let why = ended.unwrap().to_string();
+    assert!(why.contains("exec_failed") && why.contains("exited with 7"), "{why}");
+    let said = std::fs::read_to_string(scene.files_of(&run).join("stdout.log")).unwrap();
+    assert_eq!(said, "no such model\n");
+    scene.worker.hears(&format!("run.{run}"));
     scene.end();
 }
 

@@ -8,8 +8,8 @@
 //!
 //! Then a few messages are handled, one of each sender in turn, and everything else that is under way in the node goes
 //! on before the next few: that is a round. A sender of a long message lets as many rounds pass as its bytes are worth
-//! before its next one is handled. So whoever is served over several rounds, for a Task from its creation to its end,
-//! waits for little in each of them, and a node that has nothing else to do waits for nothing.
+//! before the next one that waits is handled. So whoever is served over several rounds, for a Task from its creation
+//! to its end, waits for little in each of them, and a node that has nothing else to do waits for nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,8 +48,19 @@ pub(crate) struct WaitingBytes {
     held: Mutex<HeldBytes>,
     /// How many senders are full.
     full: AtomicUsize,
-    /// How many messages were dropped, as their sender had too many.
+    /// How many messages were skipped as they were read, as their sender had too many.
+    skipped: AtomicU64,
+    /// How many others were dropped for that.
     dropped: AtomicU64,
+}
+
+/// There is no place for a message.
+#[derive(Debug, PartialEq, Eq)]
+enum NoPlace {
+    /// Its sender has as much as one may have.
+    Sender,
+    /// All senders together have too much.
+    Node,
 }
 
 #[derive(Debug, Default)]
@@ -70,13 +81,16 @@ struct HeldOfOne {
 }
 
 impl WaitingBytes {
-    /// Counts a message that is to wait. Answers whether it may.
-    fn take(&self, sender: &str, bytes: usize) -> bool {
+    /// Counts a message that is to wait, if it may.
+    fn take(&self, sender: &str, bytes: usize) -> Result<(), NoPlace> {
         let HeldBytes { all, of, .. } = &mut *self.held.lock();
         match of.get_mut(sender) {
             Some(held) => {
-                if held.bytes + bytes > BYTES_OF_ONE || *all + bytes > BYTES_OF_ALL {
-                    return false;
+                if held.bytes + bytes > BYTES_OF_ONE {
+                    return Err(NoPlace::Sender);
+                }
+                if *all + bytes > BYTES_OF_ALL {
+                    return Err(NoPlace::Node);
                 }
                 held.messages += 1;
                 held.bytes += bytes;
@@ -87,7 +101,7 @@ impl WaitingBytes {
             }
         }
         *all += bytes;
-        true
+        Ok(())
     }
 
     fn give_back(&self, sender: &str, messages: usize, bytes: usize) {
@@ -130,19 +144,18 @@ impl WaitingBytes {
             skipped.clear();
             skipped.extend_from_slice(subject);
         }
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.skipped.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// How many messages were dropped.
+    /// How many messages were dropped or skipped.
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped.load(Ordering::Relaxed) + self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Notes a message that is dropped. Answers how many there were before, if that is news.
-    fn note_dropped(&self) -> Option<u64> {
-        let count = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-        count.is_power_of_two().then_some(count)
+    /// Notes a message that is dropped. Answers how many there were with it, those that were skipped aside.
+    fn note_dropped(&self) -> u64 {
+        self.dropped.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
@@ -175,9 +188,17 @@ impl WaitingMessages {
         let sender = sender_of(&message.subject);
         let waiting = self.of.get_mut(sender);
         let is_full = waiting.as_ref().is_some_and(|those| those.all.len() >= WAITING_OF_ONE);
-        if is_full || !self.bytes.take(sender, weight(&message)) {
-            self.bytes.note_full(sender);
-            return Err(message);
+        let taken = match is_full {
+            true => Err(NoPlace::Sender),
+            false => self.bytes.take(sender, weight(&message)),
+        };
+        match taken {
+            Ok(()) => {}
+            Err(NoPlace::Node) => return Err(message),
+            Err(NoPlace::Sender) => {
+                self.bytes.note_full(sender);
+                return Err(message);
+            }
         }
         match waiting {
             Some(those) => those.all.push_back(message),
@@ -263,21 +284,18 @@ pub(crate) async fn hear(
 
 async fn put(gate: &Arc<Gate>, waiting: &mut WaitingMessages, message: Message) {
     if let Err(message) = waiting.push(message) {
-        let news = gate.waiting.note_dropped();
-        if let Some(dropped) = news {
+        let count = gate.waiting.note_dropped();
+        let is_news = count.is_power_of_two();
+        if is_news {
+            let dropped = gate.waiting.dropped();
             let (sender, subject) = (sender_of(&message.subject), message.subject.as_str());
             tracing::warn!(%sender, subject, dropped, "messages are dropped: their sender sends too many");
         }
-        // Who repeats it reads now and then why.
-        if news.is_some() || is_answered(&gate.waiting) {
+        // Who repeats it reads now and then why: of 64 one may be answered, so that looking costs little.
+        if is_news || count.is_multiple_of(64) {
             gate.turn_back(&message).await;
         }
     }
-}
-
-/// Whether this is one of those dropped messages that may be answered: one of 64, so that looking costs little.
-fn is_answered(waiting: &WaitingBytes) -> bool {
-    waiting.dropped().is_multiple_of(64)
 }
 
 fn sender_of(subject: &str) -> &str {
@@ -396,11 +414,11 @@ mod tests {
         let bytes = WaitingBytes::default();
         let sender = |number: usize| format!("s{number}");
         for number in 0..8 {
-            assert!(bytes.take(&sender(number), BYTES_OF_ONE), "{number}");
+            bytes.take(&sender(number), BYTES_OF_ONE).unwrap();
         }
-        assert!(bytes.take(&sender(8), 1), "the first always finds a place");
-        assert!(!bytes.take(&sender(8), 1));
+        bytes.take(&sender(8), 1).unwrap(); // The first always finds a place.
+        assert_eq!(bytes.take(&sender(8), 1), Err(NoPlace::Node));
         bytes.give_back(&sender(0), 1, BYTES_OF_ONE);
-        assert!(bytes.take(&sender(8), 1));
+        bytes.take(&sender(8), 1).unwrap();
     }
 }

@@ -229,8 +229,7 @@ impl Node {
             let nats = connections.iter().all(is_up);
             let servers = Some(ServerSample { nats, redis: gate.scheduler.keeps_leases() });
             let log = *usage.lock();
-            let mut sample =
-                Sample { partitions, servers, log, ..gate.scheduler.sample_if(nats) };
+            let mut sample = Sample { partitions, servers, log, ..gate.scheduler.sample_if(nats) };
             sample.live.over_rate = gate.over_rate();
             for pool in &mut sample.pools {
                 pool.leaving = gate.links.leaving(&pool.pool);

@@ -44,7 +44,8 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration:
 pub struct RateSettings {
     /// Bytes of messages, of whatever kind.
     pub traffic: u64,
-    /// Tasks that it creates. A message counts as one for each 512 bytes that it has: what it writes stands in the log.
+    /// Tasks that it creates. A create counts as one for each 512 bytes that it has, and so does another command that
+    /// has 1,024 at least: what it writes stands in the log.
     pub creates: u64,
     /// Reports of a worker that end no Step: progress, and Steps and Runs that it gives back.
     pub reports: u64,
@@ -240,8 +241,9 @@ impl RateTable {
     /// Whether a principal may be told now that a message of it is not handled.
     pub(crate) fn may_tell(&self, role: Role, who: &Token) -> bool {
         let mut all = self.all.lock();
-        // Of whom nothing is known, nothing was handled lately: it has been told nothing either.
-        let sent = all.get_mut(&(role, who.clone()));
+        // Of whom nothing is known, nothing was handled lately: it is told with those for whom there is no place.
+        let Principals { known, others, .. } = &mut *all;
+        let sent = known.get_mut(&(role, who.clone())).or(others.as_mut());
         sent.is_none_or(|sent| sent.refusals.take(REFUSALS, 1, Instant::now()).is_ok())
     }
 

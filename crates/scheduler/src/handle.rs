@@ -353,6 +353,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub async fn resume(&self, partition: u32) -> Result<usize, Rejection> {
         let live = self.node.journal.live().await.map_err(|e| unreadable(&e))?;
         let of = |key: &TaskKey| key.partition(self.node.config.partitions) == partition;
+        self.node.forget_log_trouble(partition);
         Ok(self.open_each(live.into_iter().filter(of).collect()))
     }
 

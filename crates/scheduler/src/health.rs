@@ -98,6 +98,11 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
+    /// Notes that this node takes a partition: of its log nothing is known yet.
+    pub(crate) fn forget_log_trouble(&self, partition: u32) {
+        self.heard.log_troubles.write().remove(&partition);
+    }
+
     /// Notes a gap: the next scan makes sure of all leases.
     pub(crate) fn note_leases_lost(&self) {
         self.spare_steps();

@@ -18,10 +18,11 @@ use tenure_core::id::{
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::WorkerOrigin;
 use tenure_core::sessions::{Abilities, WorkerSessions};
-use tenure_core::status::{Role, StepStatus};
+use tenure_core::status::Role;
 use tenure_core::suspension::Suspension;
-use tenure_core::view::query::{QueryInput, query_steps};
-use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, View, look};
+use tenure_core::view::{
+    ClaimResult, Known, Look, Looked, RunOffer, StepPage, View, look, query_ready,
+};
 use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
@@ -269,12 +270,10 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         let (run_id, limits) = (run.run_id, scheduler.node.config.limits.clone());
         async move {
             scheduler.note_asked(&task, run_id, worker)?;
-            let ready = Some(vec![StepStatus::Ready]);
-            let input = QueryInput { statuses: ready, offset, ..QueryInput::default() };
             let now = scheduler.now();
             let look = move |task: &View<'_>| {
                 let known = Known::new(now, &|_| None);
-                query_steps(task, &caller, &input, &known, &limits)
+                query_ready(task, &caller, offset, &known, &limits)
             };
             scheduler.read(&task, look).await.map_err(no_task_shows)?
         }

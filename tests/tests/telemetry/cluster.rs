@@ -238,6 +238,7 @@ fn a_node_finds_its_collector_in_its_file_and_logs_lines_of_json() -> Result<()>
         let got = receiver.got().clone();
         ensure!(got.points.iter().all(|it| it.resource["service.name"] == "tenure-scheduler"));
         let client = cluster.client("c")?;
+        client.ends("fails", &["task_failed"]);
         client.create(&task("fails", &[exec("a", &[], "exit 3")]))?;
         wait_ended(&client, "fails")?;
         let log = std::fs::read_to_string(cluster.dir().join("n0.log"))?;
@@ -256,9 +257,9 @@ fn a_node_finds_its_collector_in_its_file_and_logs_lines_of_json() -> Result<()>
             ensure!(line["handler"] == "exec" && line["code"] == "exit_status", "{line}");
             ensure!(line["level"] == "INFO" && line["attempt"] == ordinal, "{line}");
         }
-        let said = lines.iter().any(|line| {
-            line["message"].as_str().is_some_and(|said| said.ends_with(" serves"))
-        });
+        let said = lines
+            .iter()
+            .any(|line| line["message"].as_str().is_some_and(|said| said.ends_with(" serves")));
         ensure!(said, "what it says itself is no line of its log: {log}");
         Ok(())
     })

@@ -88,6 +88,7 @@ pub(crate) const TROUBLES: &[Trouble] = &[
     },
     Trouble {
         name: "one of two schedulers killed",
+        is_in_short: true,
         breaks: |scene| scene.cluster.schedulers[1].kill(),
         alerts: &["TenureSchedulerSilent"],
         doctor: (&["nodes.silent"], 1),
@@ -96,7 +97,6 @@ pub(crate) const TROUBLES: &[Trouble] = &[
     },
     Trouble {
         name: "one of two schedulers hung",
-        is_in_short: true,
         breaks: |scene| scene.cluster.schedulers[1].pause(),
         alerts: &["TenureSchedulerSilent"],
         doctor: (&["nodes.silent"], 1),

@@ -41,7 +41,8 @@ fn hold(_: &str) -> Option<UnixListener> {
     None
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -46,6 +46,8 @@ impl SignsOfLife {
 struct Connz {
     server_id: String,
     connections: Vec<NamedConnection>,
+    /// How many there are, also if not all are listed.
+    total: usize,
 }
 
 /// A connection.
@@ -58,9 +60,12 @@ struct NamedConnection {
 /// The names of the connections that a server has, and the server's id.
 ///
 /// # Errors
-/// The monitoring address does not answer, or not as NATS does.
+/// The monitoring address does not answer, or not as NATS does, or there are more connections than it lists.
 pub async fn connections(url: &str) -> Result<(String, BTreeSet<String>), RequestError> {
     let connz: Connz = answer(url).await?;
+    if connz.total > connz.connections.len() {
+        return Err(RequestError::failed("it lists only a part of its connections"));
+    }
     Ok((connz.server_id, connz.connections.into_iter().map(|one| one.name).collect()))
 }
 

@@ -3,6 +3,7 @@
 mod clock;
 mod features;
 mod log;
+mod request;
 mod silent;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use tenure_ports::supervise::guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use self::request::PollRequest;
 pub(super) use self::silent::SilentNodes;
 pub(crate) use self::silent::{SILENT, is_replaced};
 use super::fitness::NodeFitness;
@@ -128,24 +130,6 @@ type Polled = (
     Vec<String>,
     Vec<String>,
 );
-
-/// A change to ask for in a poll.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum PollRequest {
-    Take(u32),
-    LetGo(u32),
-    /// Let it go, as it cannot be taken here: for so long others come first.
-    Avoid(u32, Duration),
-    Give(u32, String),
-}
-
-impl PollRequest {
-    fn of(&self) -> u32 {
-        match self {
-            Self::Take(at) | Self::LetGo(at) | Self::Avoid(at, _) | Self::Give(at, _) => *at,
-        }
-    }
-}
 
 /// The reason for a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,7 +77,7 @@ pub use look::{Look, Looked, look};
 pub use normal::{Facts, Normal, Stage};
 pub use plan::{PatchPlan, Premises, plan_patch};
 pub use public::{PublicEvent, public_events};
-pub use query::{QueryInput, StepPage, query_steps};
+pub use query::{QueryInput, StepPage, query_ready, query_steps};
 pub use run::{AttemptView, RunEnd, RunOffer, RunView};
 pub use scope::Scope;
 pub use snapshot::Snapshot;

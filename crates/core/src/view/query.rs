@@ -15,8 +15,8 @@ use crate::id::{AgentId, PoolId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
-use crate::reject::Rejection;
-use crate::status::{Role, StepStatus, TaskStatus};
+use crate::reject::{Code, Rejection};
+use crate::status::{Role, RunState, StepStatus, TaskStatus};
 
 /// Steps of a page by default (QUERY-08).
 pub const PAGE_DEFAULT: usize = 50;
@@ -142,6 +142,27 @@ pub fn query_steps(
         task_status: (found_none && !view.gives_out()).then(|| view.status()),
         diagnostics: (caller.role != Role::Worker).then(|| Diagnostics::of(view, cx.now)),
     })
+}
+
+/// What a worker reads that looks for work under its Run: the ready Steps from `offset` on.
+///
+/// # Errors
+/// As [`query_steps`]; `run_ended` under a Run that has ended, as nothing can be claimed under it (QUERY-16).
+pub fn query_ready(
+    view: &View<'_>,
+    caller: &Caller,
+    offset: usize,
+    cx: &Known<'_>,
+    limits: &Limits,
+) -> Result<StepPage, Rejection> {
+    let ready = Some(alloc::vec![StepStatus::Ready]);
+    let input = QueryInput { statuses: ready, offset, ..QueryInput::default() };
+    let page = query_steps(view, caller, &input, cx, limits)?;
+    let run = caller.run_id.and_then(|id| view.find_run(id)).map(|pos| view.run_at(pos));
+    match run.is_some_and(|run| run.state == RunState::Ended) {
+        true => Err(Rejection::new(Code::RunEnded, "the run has ended")),
+        false => Ok(page),
+    }
 }
 
 impl StepPage {

@@ -8,7 +8,7 @@ use tenure_core::command::{RunOutcome, Why};
 use tenure_core::event::LeaseEnd;
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::query::{PAGE_DEFAULT, WORK_DEFAULT};
-use tenure_core::view::{Known, QueryInput, StepPage, query_steps};
+use tenure_core::view::{Known, QueryInput, StepPage, query_ready, query_steps};
 use tenure_core::{Caller, Code, Command, Limits, Rejection};
 use views::*;
 
@@ -268,6 +268,22 @@ fn an_empty_answer_says_that_there_is_no_work() {
     assert_eq!(query(&t, &gpu, &blocked).unwrap().no_step_available, None);
     let page = query(&t, &orchestrator(), &blocked).unwrap();
     assert_eq!((page.steps.len(), page.no_step_available), (0, None));
+}
+
+/// QUERY-16: a worker that looks for work learns that its Run has ended; what it may read, it still reads.
+#[test]
+fn nothing_is_looked_for_under_a_run_that_has_ended() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    let ant = worker("ant", POOL, Some(run));
+    let looks = |t: &Fixture, who| query_ready(&t.task.durable(), who, 0, &known(), &t.limits);
+    assert_eq!(ids(&looks(&t, &ant).unwrap()), "a");
+    let other = worker("ant", "gpu", Some(run));
+    assert_eq!(looks(&t, &other).unwrap_err().code, Code::PermissionDenied);
+    t.ok(cancel_run(run));
+    assert_eq!(looks(&t, &ant).unwrap_err().code, Code::RunEnded);
+    assert_eq!(looks(&t, &other).unwrap_err().code, Code::PermissionDenied, "it learns nothing");
+    assert_eq!(asked(&t, &ant, &all()), "a");
 }
 
 /// VIEW-16, TASK-13: where a Task gives out nothing, a worker that looks for work finds none, and learns

@@ -117,7 +117,8 @@ async fn run<B: Backend>(
     let mut begun = None;
     let ended = work(&step, &shared, &errand, &mut begun).await;
     if let Some(begun) = &mut begun {
-        begun.is_ended = true;
+        // One that was asked to stop does not know yet whether the Step goes to another gateway, or is over.
+        begun.is_ended = !is_given_back(&step);
     }
     ended
 }
@@ -148,6 +149,7 @@ async fn work<B: Backend>(
             () = sleep(AGAIN) => {}
             () = step.cancellation().cancelled() => match is_given_back(step) {
                 true => return Ok(()),
+                false if begun.is_none() && session_before(step).0.is_none() => return Ok(()), // There is none.
                 false => sleep(AGAIN).await, // Its session is to be cancelled, for as long as there is time.
             },
         }
@@ -159,6 +161,15 @@ fn is_given_back(step: &StepContext) -> bool {
     step.is_cancelled() && step.time_left().is_none()
 }
 
+/// The session that an Attempt before has begun, or the one that has failed.
+fn session_before(step: &StepContext) -> (Option<&str>, Option<&str>) {
+    let marks = step.checkpoint_refs().iter().rev();
+    marks
+        .map(|at| (at.as_str().strip_prefix(BEGUN), at.as_str().strip_prefix(FAILED)))
+        .find(|(begun, failed)| begun.is_some() || failed.is_some())
+        .unwrap_or_default()
+}
+
 /// The session of a Step.
 struct BegunErrand<B: Backend> {
     shared: Arc<SharedErrands<B>>,
@@ -166,12 +177,12 @@ struct BegunErrand<B: Backend> {
     id: String,
     /// The session before, which has failed.
     retry_of: Option<String>,
-    /// Whether the handler has ended by itself.
+    /// Whether the handler has done with its session.
     is_ended: bool,
 }
 
-/// A handler that is ended by force says nothing to its session. Either another gateway goes on with that, or the Step
-/// is over, as somebody else has settled it: then nobody waits for the agent any more.
+/// A handler that is ended by force, or that lets its Step go, says nothing to its session. Either another gateway goes
+/// on with that, or the Step is over, as somebody else has settled it: then nobody waits for the agent any more.
 impl<B: Backend> Drop for BegunErrand<B> {
     fn drop(&mut self) {
         if !self.is_ended
@@ -281,14 +292,10 @@ impl<B: Backend> SharedErrands<B> {
         Ok(sessions.until_end(step, id).await?.map(|end| (id.clone(), end)))
     }
 
-    /// The session of a Step: the one that an Attempt before has begun and of which it has reported no failure, or a new
-    /// one.
+    /// The session of a Step: the one that an Attempt before has begun and of which it has reported no failure, or a
+    /// new one.
     async fn begin(self: &Arc<Self>, step: &StepContext) -> Result<BegunErrand<B>, ErrandFault> {
-        let marks = step.checkpoint_refs().iter().rev();
-        let (begun, retry_of) = marks
-            .map(|at| (at.as_str().strip_prefix(BEGUN), at.as_str().strip_prefix(FAILED)))
-            .find(|(begun, failed)| begun.is_some() || failed.is_some())
-            .unwrap_or_default();
+        let (begun, retry_of) = session_before(step);
         let id = begun.map_or_else(|| Uuid::new_v4().to_string(), str::to_owned);
         if begun.is_none() {
             step.checkpoint(&format!("{BEGUN}{id}")).await.map_err(ErrandFault::Step)?;

@@ -177,8 +177,8 @@ async fn a_failure_that_nobody_has_reported_is_reported() {
     assert_eq!(sessions_of(&second.agent("ann").await).await, 1);
 }
 
-/// MACP-20: a Step that its orchestrator settles, and one of a Task that ends at once, cancel their sessions: nobody waits
-/// for the agent any more.
+/// MACP-20: a Step that its orchestrator settles, and one of a Task that ends at once, cancel their sessions: nobody
+/// waits for the agent any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_others_settle_cancels_its_session() {
     let site = Site::open().await;
@@ -189,7 +189,9 @@ async fn a_step_that_others_settle_cancels_its_session() {
         ..StepReport::on("t1".parse().unwrap())
     });
     let at_once = Close { grace_ms: Some(0), ..Close::default() };
-    for (known, ends) in [settled, Command::TaskCancel(at_once)].into_iter().enumerate() {
+    // Whether the handler ends by itself first is a matter of chance: several times, both happen.
+    let ways = [settled, Command::TaskCancel(at_once)].into_iter().cycle().take(12);
+    for (known, ends) in ways.enumerate() {
         let task = asked(&client, of_ann()).await;
         let id = found(&ann, known).await.session_id;
         ann.says(&id, "TaskAccept", &accept()).await;

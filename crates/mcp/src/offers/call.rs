@@ -253,6 +253,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         loop {
             let wait = until.saturating_duration_since(Instant::now());
             let seen = tokio::select! {
+                biased; // A server that ends cancels its requests, too: then the answer names the Task.
                 seen = settle(&self.caller.client, task, wait, progress.as_mut()) => seen,
                 () = self.wait.ending.cancelled() => return self.left(task).await,
                 // Whoever called has gone, and the Task goes on.

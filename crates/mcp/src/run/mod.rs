@@ -28,9 +28,9 @@ use crate::tools::Arguments;
 /// What a model is told of the server as a whole.
 const INSTRUCTIONS: &str = "You work on one step of a task of Tenure, under a run. task_get shows the task as far as \
 the run may see it. The step in your hands is the one that names this run; if there is none, read the ready steps with \
-task_query_steps and claim one with task_claim_step. Report progress with task_update_step; end the step with it once, with status completed and an output, failed and a \
-reason, or blocked and a question, and then end your work: it is recorded when this process ends. Without a last word \
-the exit code of the process decides.";
+task_query_steps and claim one with task_claim_step. Report progress with task_update_step; end the step with it once, \
+with status completed and an output, failed and a reason, or blocked and a question, and then end your work: it is \
+recorded when this process ends. Without a last word the exit code of the process decides.";
 
 /// A server of MCP for a Run. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -22,8 +22,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// Has pools take back what they were sent of a Task that is not in memory.
-    fn withdraw(&mut self, myself: &Address) {
+    /// Has pools take back what they were sent of a Task that is not in memory, or whose actor ends.
+    pub(super) fn withdraw(&mut self, myself: &Address) {
         for pool in std::mem::take(&mut self.offered) {
             let nothing = Left::nothing(myself);
             self.node.tell_pool(&pool, PoolMsg::Ready(self.key.clone(), nothing));

@@ -73,6 +73,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Err(AppendError::MustReread(error)) => {
                 let rejection = storage_error(RejectionKind::Ambiguous, &error);
                 self.refuse_all(flight, &rejection);
+                self.withdraw(myself); // The next actor says what is ready then.
                 // The state is no longer known: the supervisor has the log replayed.
                 return Err(format!("append of unknown fate: {error}").into());
             }
@@ -95,6 +96,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.pause(myself);
                 self.refuse_all(flight, &refused);
                 if let AppendError::Fenced { .. } = error {
+                    self.withdraw(myself);
                     return Err(error.to_string().into());
                 }
             }

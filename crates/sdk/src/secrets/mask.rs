@@ -179,7 +179,8 @@ impl Drop for MaskedFiles {
 }
 
 /// Masks a file from a place on, in place: whoever appends to it is not disturbed. The next time begins so far before
-/// its end that a secret is found whose end has not come yet.
+/// its end that a secret is found whose end has not come yet. A file that has become shorter was emptied meanwhile, as
+/// it was too long: all that is in it is new.
 fn mask_file(mask: &SecretMask, path: &Path, from: &mut u64) -> io::Result<()> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -188,6 +189,9 @@ fn mask_file(mask: &SecretMask, path: &Path, from: &mut u64) -> io::Result<()> {
     let overlap = mask.texts.first().map_or(0, |longest| longest.len() - 1);
     let mut bytes = vec![0; CHUNK.max(2 * overlap)];
     loop {
+        if file.metadata()?.len() < *from {
+            *from = 0;
+        }
         let read = read_at(&file, &mut bytes, *from)?;
         for range in mask.stars(&mut bytes[..read]) {
             file.write_all_at(&bytes[range.clone()], *from + range.start as u64)?;
@@ -272,5 +276,26 @@ mod tests {
         );
         assert!(text.ends_with(".************.************"));
         assert_eq!(text.len(), 29 + 2 * CHUNK - 6 + 25);
+    }
+    /// A worker empties a log that is too long, and the command goes on at its begin.
+    #[test]
+    fn what_is_written_to_a_file_that_was_emptied_is_masked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout.log");
+        let mask = mask(&["s3cret-value"]);
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        file.write_all(&vec![b'.'; 3 * CHUNK]).unwrap();
+        let mut from = 0;
+        mask_file(&mask, &path, &mut from).unwrap();
+        assert!(from > 2 * CHUNK as u64, "{from}");
+        file.set_len(0).unwrap();
+        for (more, masked) in [
+            ("token: s3cret-va", "token: s3cret-va"),
+            ("lue, s3cret-value.", "token: ************, ************."),
+        ] {
+            file.write_all(more.as_bytes()).unwrap();
+            mask_file(&mask, &path, &mut from).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), masked);
+        }
     }
 }

@@ -42,6 +42,9 @@ pub(super) struct WorkerCapacity {
     stated: u64,
     /// Moving average of handler times; none before the first.
     handler_time: Option<Duration>,
+    /// Whether it may take more than it runs. What begins with the offer of its Run, as a command does, does not wait
+    /// for a slot.
+    pub(super) prefetches: bool,
 }
 
 impl WorkerCapacity {
@@ -59,6 +62,7 @@ impl WorkerCapacity {
             accepting: true,
             stated,
             handler_time,
+            prefetches: true,
         }
     }
 
@@ -70,7 +74,7 @@ impl WorkerCapacity {
     }
 
     fn prefetch(&self) -> usize {
-        match self.handler_time {
+        match self.handler_time.filter(|_| self.prefetches) {
             Some(time) if time < SHORT => 3 * self.concurrency,
             Some(time) if time < LONG => self.concurrency / 2,
             _ => 0,
@@ -189,6 +193,8 @@ mod tests {
             assert_eq!(capacity(0, took_ms).credit().free, free, "two slots, at {took_ms} ms");
         }
         assert_eq!(capacity(3, 1).credit().free, 5, "what is in hand takes room");
+        let mut hosts = WorkerCapacity { prefetches: false, ..capacity(0, 1) };
+        assert_eq!(hosts.credit().free, 2, "what waits for no slot is not prefetched");
         let mut leaving = capacity(0, 1);
         leaving.accepting = false;
         assert_eq!(leaving.credit().free, 0);

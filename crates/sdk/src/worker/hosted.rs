@@ -1,11 +1,12 @@
-//! The command of a worker that has one instead of handlers: the host of a model, for instance. The worker starts it for
-//! each Run of its pool, and the command does the rest with the tools of a worker ([`run_tools`](super::run_tools)).
+//! The command of a worker that has one instead of handlers: the host of a model, for instance. The worker starts it
+//! for each Run of its pool, and the command does the rest with the tools of a worker
+//! ([`run_tools`](super::run_tools)).
 //!
 //! A Run of a Task that gives its Steps out by itself is born with its claim: its command finds the Step claimed. Under
 //! a Run that an orchestrator has dispatched, the command looks at the Steps in the scope and claims one. In both cases
 //! the worker holds the lease, and the last word on the Step is the command's. A command that ends without a claim has
-//! found nothing (DISP-12). One that ends without a last word has failed its Step, as its exit code says, or with the
-//! code 0 as RUN-04 says.
+//! found nothing (DISP-12). With any exit code but 0 it has failed, and the worker declines the Run (RUN-12). One that
+//! ends without a last word has failed its Step, as its exit code says, or with the code 0 as RUN-04 says.
 
 use std::io;
 use std::mem;
@@ -15,9 +16,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tenure_core::id::{CommandId, StepId, TaskId};
-use tenure_core::view::{ClaimResult, Look, Looked, RunOffer};
+use tenure_core::patch::ReasonInput;
+use tenure_core::record::Object;
+use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_core::{Code, Rejection};
-use tenure_ports::bus::WorkerPort;
+use tenure_ports::bus::WorkerPort as _;
 use tenure_ports::journal::TaskKey;
 use tokio::fs;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -29,7 +32,7 @@ use uuid::Uuid;
 use super::attempt_files::AttemptDir;
 use super::builtin::{ExecSettings, LastWord, handed_on_to, report, work_on};
 use super::context::StepContext;
-use super::exec::{self, ExecFields, ExecOutcome, ExecPaths, ExecSpec, SpecError};
+use super::exec::{self, CommandEnd, ExecFields, ExecOutcome, ExecPaths, ExecSpec, SpecError};
 use super::handler::{Handler, HandlerError};
 use super::pool::{AttemptStage, PoolShared};
 use super::run_tools::{HostedTools, RUN_SOCKET_ENV, RunSocket, RunToolsOf};
@@ -85,8 +88,8 @@ enum HostedStage {
 }
 
 /// A dispatched Run, and its command.
-struct HostedRun<P> {
-    shared: Arc<PoolShared<P>>,
+struct HostedRun {
+    shared: Arc<PoolShared>,
     run: RunOffer,
     /// The directory with what the command prints.
     dir: PathBuf,
@@ -103,7 +106,7 @@ struct HostedRun<P> {
     kill: CancellationToken,
 }
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Runs the command for a dispatched Run to its end, with the capacity that the offer took.
     pub(super) async fn host(self: Arc<Self>, run: RunOffer, command: &RunCommand) {
         let (spec, settings) = &*command.0;
@@ -123,24 +126,67 @@ impl<P: WorkerPort> PoolShared<P> {
         let ended = Arc::clone(&hosted).carry_out(spec, &settings.handed_on).await;
         drop(keeping);
         let stage = mem::replace(&mut *hosted.stage.lock().await, HostedStage::Ended);
-        let failed = ended.as_ref().err().map(|why| reason("exec_failed", why, None, None));
+        let failed = failure(&ended);
         hosted.ended.send_replace(Some(Arc::new(ended)));
+        let is_over = hosted.stop.is_cancelled();
+        if hosted.held().is_none() {
+            match failed.as_ref().filter(|_| !is_over) {
+                Some(why) => {
+                    let (run, why, dir) = (hosted.run.run_id, &why.message, hosted.dir.display());
+                    tracing::warn!(%run, %why, %dir, "the command of a run has failed without a claim");
+                }
+                // What cannot be removed stays.
+                None => drop(fs::remove_dir_all(&hosted.dir).await),
+            }
+        }
         match stage {
             HostedStage::HasClaimed => {} // Its Attempt has the capacity.
             // The worker leaves, or the Run is over: it is not the command that found nothing.
-            _ if hosted.stop.is_cancelled() => self.free_capacity(),
+            _ if is_over => self.free_capacity(),
             _ => self.leave(&hosted.run, failed).await,
         }
     }
 }
 
-impl<P: WorkerPort> HostedRun<P> {
-    /// Asks for the Run as long as nothing is claimed under it. Has the command end if the worker leaves, or the Run is
-    /// over.
+/// Why a command has failed, unless it has ended with the code 0.
+fn failure(ended: &HostedEnd) -> Option<ReasonInput> {
+    let (message, details) = match ended {
+        Err(why) => (why.clone(), None),
+        Ok(outcome) => match outcome.ended {
+            CommandEnd::Exited(0) => return None,
+            CommandEnd::Exited(code) => {
+                let details = Object::from_iter([("exit_status".to_owned(), code.into())]);
+                (format!("the command exited with {code}"), Some(details))
+            }
+            CommandEnd::Signaled(signal) => {
+                let details = Object::from_iter([("signal".to_owned(), signal.into())]);
+                (format!("the command died of signal {signal}"), Some(details))
+            }
+            CommandEnd::TimedOut => ("the command took longer than its timeout".into(), None),
+            CommandEnd::Cancelled => ("the command was asked to end".into(), None),
+        },
+    };
+    Some(reason("exec_failed", &message, details, None))
+}
+
+/// Whether there is still something to do under the Run, as a page of its Steps says.
+fn goes_on(page: &StepPage) -> Result<(), Rejection> {
+    match page.task_status.is_some_and(|status| status.is_terminal()) {
+        true => Err(over("the task has ended")),
+        false => Ok(()),
+    }
+}
+
+impl HostedRun {
+    /// Asks for the Run as long as nothing is claimed under it. Has the command end if the worker leaves, or the Run or
+    /// its Task is over.
     async fn keep(self: Arc<Self>) {
         while self.held().is_none() {
             let asked = match self.shared.is_accepting() {
-                true => self.shared.port().query(&self.run, 0).await.map(drop),
+                true => {
+                    let asked = self.shared.port().query(&self.run, 0).await;
+                    asked.and_then(|page| goes_on(&page))
+                }
                 false => Err(over("the worker leaves")),
             };
             if asked.is_err_and(|no| !no.code.is_retryable()) && self.held().is_none() {
@@ -286,7 +332,7 @@ fn over(why: &str) -> Rejection {
     Rejection::new(Code::RunEnded, why)
 }
 
-impl<P: WorkerPort> HostedTools for Arc<HostedRun<P>> {
+impl HostedTools for Arc<HostedRun> {
     fn offer(&self) -> &RunOffer {
         &self.run
     }

@@ -2,14 +2,14 @@
 
 use std::time::SystemTime;
 
-use tenure_ports::bus::WorkerPort;
+use tenure_ports::bus::WorkerPort as _;
 use tenure_ports::observer::HandlerRun;
 use tokio::time::Instant;
 
 use super::context::StepContext;
 use super::pool::PoolShared;
 
-impl<P: WorkerPort> PoolShared<P> {
+impl PoolShared {
     /// Notifies the observer that a handler has ended.
     pub(super) fn note_run(
         &self,

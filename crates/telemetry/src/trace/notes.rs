@@ -1,7 +1,7 @@
 //! What happens to live Tasks beside their Attempts, for the events of their spans: pauses, reopenings, takeovers.
 //!
 //! The state of an ended Task does not say these any more, so they are noted as they become durable. Only Tasks
-//! that become traces are noted, and only so many.
+//! that become traces are noted, and only so many. Of lost Attempts each is noted, as its Task is not known there.
 
 use std::collections::HashMap;
 use std::mem;

@@ -1,11 +1,16 @@
 //! The form of what a process that serves says itself: that of its log, so that whoever collects the log can read
 //! every line of stderr.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write as _};
+use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value as Json, json};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+
+use super::harmless;
 
 /// The form of the log of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,26 +82,34 @@ pub(crate) fn line(form: LogForm, weight: Weight, message: &str, more: Json) -> 
     }
 }
 
-/// Has panics of any thread come into the log as one line, with their place.
+/// Has panics of any thread come into the log as one line, with their place. If the filter of the log lets such lines
+/// not through, stderr gets it none the less: nobody who asks for less of the log means a panic.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|info| {
-        let payload = info.payload();
-        let what = payload.downcast_ref::<&str>().copied();
-        let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        let at = info.location().map(ToString::to_string);
-        let thread = std::thread::current().name().map(str::to_owned);
-        let backtrace = std::backtrace::Backtrace::capture();
-        let is_asked = backtrace.status() == std::backtrace::BacktraceStatus::Captured;
-        let backtrace = is_asked.then(|| backtrace.to_string());
-        tracing::error!(
-            target: TARGET,
-            at,
-            thread,
-            backtrace,
-            "a thread panicked: {}",
-            what.unwrap_or("no message")
-        );
+        log_panic(info, |line| {
+            let _ = writeln!(io::stderr(), "{}", harmless(line)); // If stderr is closed, nothing is left to do.
+        });
     }));
+}
+
+fn log_panic(info: &PanicHookInfo<'_>, print: impl Fn(&str)) {
+    let payload = info.payload();
+    let what = payload.downcast_ref::<&str>().copied();
+    let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let message = format!("a thread panicked: {}", what.unwrap_or("no message"));
+    let at = info.location().map(ToString::to_string);
+    let thread = std::thread::current().name().map(str::to_owned);
+    let backtrace = Backtrace::capture();
+    let is_asked = backtrace.status() == BacktraceStatus::Captured;
+    let backtrace = is_asked.then(|| backtrace.to_string());
+    if tracing::enabled!(target: TARGET, tracing::Level::ERROR) {
+        tracing::error!(target: TARGET, at, thread, backtrace, "{message}");
+        return;
+    }
+    let more = [("at", at), ("thread", thread), ("backtrace", backtrace)];
+    let more = more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+    let more = Json::Object(more.collect());
+    print(&line(form().unwrap_or(LogForm::Text), Weight::Error, &message, more));
 }
 
 #[cfg(test)]
@@ -148,5 +161,27 @@ mod tests {
         assert_eq!((&line["level"], &line["target"]), (&"ERROR".into(), &"tenure".into()));
         assert_eq!(line["message"], "a thread panicked: a defect of this test");
         assert!(line["at"].as_str().is_some_and(|at| at.contains("log_line.rs:")), "{line}");
+    }
+    #[test]
+    fn a_panic_is_printed_where_the_filter_of_the_log_leaves_it_out() {
+        for (filter, is_printed) in [("off", true), ("tenure_node=debug", true), ("error", false)] {
+            let (lines, printed) = (Lines::default(), Lines::default());
+            let (to, print_to) = (lines.clone(), printed.clone());
+            let log = tracing_subscriber::fmt().with_env_filter(filter);
+            let log = log.with_writer(move || to.clone()).finish();
+            tracing::subscriber::with_default(log, || {
+                std::panic::set_hook(Box::new(move |info| {
+                    log_panic(info, |line| print_to.0.lock().extend_from_slice(line.as_bytes()));
+                }));
+                let _ = std::panic::catch_unwind(|| panic!("a defect of this test"));
+                drop(std::panic::take_hook());
+            });
+            let text = |lines: &Lines| String::from_utf8(lines.0.lock().clone()).unwrap();
+            let (logged, printed) = (text(&lines), text(&printed));
+            assert_eq!((logged.is_empty(), printed.is_empty()), (is_printed, !is_printed));
+            let said = logged + &printed;
+            assert!(said.contains("a thread panicked: a defect of this test"), "{said}");
+            assert!(said.contains("log_line.rs:"), "{said}");
+        }
     }
 }

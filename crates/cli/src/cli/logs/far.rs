@@ -105,6 +105,12 @@ impl FarLog {
             let from = self.at + self.unprinted.len() as u64;
             let page = reader.page(attempt, self.away.log.stream, from).await?;
             let Some(size) = page.size_bytes else { return Ok(Shown::Absent) };
+            if from > size {
+                // The worker drops what is in a log that got too long, and the command goes on at its begin.
+                self.at = 0;
+                self.unprinted.clear();
+                continue;
+            }
             let data = page.data.0;
             let is_end = data.is_empty() || from + data.len() as u64 >= size;
             self.unprinted.extend(data);

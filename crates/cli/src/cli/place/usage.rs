@@ -42,7 +42,9 @@ impl DirectoryUsage {
 /// How many bytes the file system has, and how many a process without rights of its own may still use.
 fn capacity(dir: &Path) -> Option<LogCapacity> {
     let stat = statvfs(dir).ok()?;
-    let (block, to_u64) = (stat.fragment_size(), |count| u64::try_from(count).unwrap_or(u64::MAX));
+    #[allow(clippy::useless_conversion)] // Not every platform counts in 64 bits.
+    let to_u64 = |count| u64::try_from(count).unwrap_or(u64::MAX);
+    let block = stat.fragment_size();
     let bytes = |blocks: u64| to_u64(block).saturating_mul(blocks);
     Some(LogCapacity {
         limit: bytes(to_u64(stat.blocks())),

@@ -1,6 +1,6 @@
 //! `tenure worker clean`: removes what commands of old Attempts wrote, below a directory for such files.
 
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, ReadDir};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -51,8 +51,8 @@ pub(super) fn run(args: &CleanArgs) -> Result<Exit, Failure> {
     match cleaned.failed {
         0 => Ok(Exit::Ok),
         failed => {
-            let what = human::plural(failed, "attempt");
-            let message = format!("the files of {what} below {place} could not be removed");
+            let what = human::plural(failed, "path");
+            let message = format!("{what} below {place} could not be read or removed");
             Err(Failure::new(Exit::NotAllowed, message).help("run it as the user of the worker"))
         }
     }
@@ -72,52 +72,117 @@ fn print(cleaned: &CleanedFiles) -> Result<(), Failure> {
 /// How deep the directory of an Attempt is: session, Task, Step, number.
 const DEPTH: usize = 4;
 
+/// A worker makes this below its directory for files, when a Step without inputs begins.
+const NO_INPUTS: &str = "no-inputs.json";
+
+/// What a worker makes in the directory of an Attempt or of a Run. One of them is there as long as the directory.
+const OWN_FILES: [&str; 4] = ["stdout.log", "stderr.log", "output.json", "inputs.json"];
+
+/// Removes the files of old Attempts below a directory.
+struct FileCleaner {
+    /// What was written to since then stays.
+    before: SystemTime,
+    /// Whether the directory is surely one of a worker, so that empty directories in it are, too.
+    is_workers: bool,
+    cleaned: CleanedFiles,
+}
+
 /// Removes the directories of Attempts in which nothing was written since then. A missing directory is an empty one.
 fn clean(files: &Path, before: SystemTime, is_dry_run: bool) -> io::Result<CleanedFiles> {
-    let mut cleaned = CleanedFiles { is_dry_run, ..CleanedFiles::default() };
-    match fs::metadata(files) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(cleaned),
-        found => found.map(drop)?,
-    }
-    walk(files, DEPTH, before, &mut cleaned)?;
-    Ok(cleaned)
+    let cleaned = CleanedFiles { is_dry_run, ..CleanedFiles::default() };
+    let Some(entries) = present(fs::read_dir(files))? else { return Ok(cleaned) };
+    let is_workers = files.join(NO_INPUTS).is_file();
+    let mut cleaner = FileCleaner { before, is_workers, cleaned };
+    cleaner.walk(files, entries, DEPTH);
+    Ok(cleaner.cleaned)
 }
 
-fn walk(dir: &Path, depth: usize, before: SystemTime, into: &mut CleanedFiles) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        // Links are not followed: they lead elsewhere.
-        if !entry.file_type()?.is_dir() {
-            continue;
-        }
-        if depth > 1 {
-            walk(&entry.path(), depth - 1, before, into)?;
-            if !into.is_dry_run {
-                let _ = fs::remove_dir(entry.path()); // Unless something is left in it.
+/// What was found; none if there is no such thing any more: workers remove what nobody needs meanwhile.
+fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+impl FileCleaner {
+    /// What was found, if anything. What cannot be looked at has failed, and the others are cleaned all the same.
+    fn found<T>(&mut self, path: &Path, found: io::Result<T>) -> Option<T> {
+        present(found).unwrap_or_else(|error| {
+            self.cleaned.failed += 1;
+            output::warn(format_args!("{}: {error}", path.display()));
+            None
+        })
+    }
+
+    /// Returns whether anything was removed.
+    fn walk(&mut self, dir: &Path, entries: ReadDir, depth: usize) -> bool {
+        let mut has_removed = false;
+        for entry in entries {
+            let Some(entry) = self.found(dir, entry) else { continue };
+            let path = entry.path();
+            // Links are not followed: they lead elsewhere.
+            if !self.found(&path, entry.file_type()).is_some_and(|of| of.is_dir()) {
+                continue;
             }
-        } else if is_number(&entry) {
-            clean_attempt(&entry.path(), before, into);
+            has_removed |= match is_attempt(&entry, depth) {
+                true => self.clean_attempt(&path),
+                false if depth > 1 => self.clean_above(&path, depth - 1),
+                false => false,
+            };
         }
+        has_removed
     }
-    Ok(())
+
+    /// Cleans what is below the directory of a session, a Task or a Step, and removes that if nothing is left in it.
+    fn clean_above(&mut self, dir: &Path, depth: usize) -> bool {
+        let is_old = self.is_workers && self.is_old(dir);
+        let Some(entries) = self.found(dir, fs::read_dir(dir)) else { return false };
+        let has_removed = self.walk(dir, entries, depth);
+        let may_remove = !self.cleaned.is_dry_run && (has_removed || is_old);
+        let is_removed = may_remove && fs::remove_dir(dir).is_ok(); // Unless something is left in it.
+        has_removed || is_removed
+    }
+
+    fn is_old(&self, dir: &Path) -> bool {
+        fs::metadata(dir).and_then(|it| it.modified()).is_ok_and(|written| written < self.before)
+    }
+
+    /// Removes an Attempt that is old enough. Returns whether it did.
+    fn clean_attempt(&mut self, dir: &Path) -> bool {
+        let mut own = OWN_FILES.iter().map(|name| present(fs::symlink_metadata(dir.join(name))));
+        let Some(own) = own.find_map(io::Result::transpose) else {
+            let may_remove = self.is_workers && !self.cleaned.is_dry_run && self.is_old(dir);
+            return may_remove && fs::remove_dir(dir).is_ok(); // Unless something is left in it.
+        };
+        if self.found(dir, own).is_none() {
+            return false;
+        }
+        let Some((written, bytes)) = self.found(dir, newest(dir)) else { return false };
+        if written >= self.before {
+            self.cleaned.kept_attempts += 1;
+            self.cleaned.kept_bytes += bytes;
+            return false;
+        }
+        let removed = if self.cleaned.is_dry_run { Ok(()) } else { fs::remove_dir_all(dir) };
+        let has_removed = self.found(dir, removed).is_some();
+        if has_removed {
+            self.cleaned.attempts += 1;
+            self.cleaned.bytes += bytes;
+        }
+        has_removed
+    }
 }
 
-/// Whether it has a name as those of Attempts have.
-fn is_number(entry: &DirEntry) -> bool {
-    entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok())
-}
-
-fn clean_attempt(dir: &Path, before: SystemTime, into: &mut CleanedFiles) {
-    // Its command may have ended just now, and the worker have removed it.
-    let Ok((written, bytes)) = newest(dir) else { return };
-    if written >= before {
-        into.kept_attempts += 1;
-        into.kept_bytes += bytes;
-    } else if into.is_dry_run || fs::remove_dir_all(dir).is_ok() {
-        into.attempts += 1;
-        into.bytes += bytes;
-    } else {
-        into.failed += 1;
+/// Whether it has a name as the directories of Attempts have, or as that of a command that works for a Run: it is
+/// beside the Steps of its Task.
+fn is_attempt(entry: &DirEntry, depth: usize) -> bool {
+    let name = entry.file_name();
+    let Some(name) = name.to_str() else { return false };
+    match depth {
+        1 => name.parse::<u32>().is_ok(),
+        2 => name.starts_with("run."), // No Step has such a name, as it has no dot.
+        _ => false,
     }
 }
 
@@ -125,7 +190,7 @@ fn clean_attempt(dir: &Path, before: SystemTime, into: &mut CleanedFiles) {
 fn newest(dir: &Path) -> io::Result<(SystemTime, u64)> {
     let mut newest = (fs::metadata(dir)?.modified()?, 0);
     for entry in fs::read_dir(dir)? {
-        let found = entry?.metadata()?;
+        let Some(found) = present(entry?.metadata())? else { continue };
         newest = (newest.0.max(found.modified()?), newest.1 + found.len());
     }
     Ok(newest)
@@ -181,5 +246,61 @@ mod tests {
         }
         assert_eq!(clean(files, before, false).unwrap().attempts, 0);
         assert_eq!(clean(&files.join("none"), before, false).unwrap(), CleanedFiles::default());
+    }
+    /// A wrong `--files` costs nobody a directory.
+    #[test]
+    fn directories_of_others_stay() {
+        let files = tempfile::tempdir().unwrap();
+        let (day, files) = (Duration::from_secs(24 * 3600), files.path());
+        fs::create_dir_all(files.join("photos/2024/empty")).unwrap();
+        fs::create_dir_all(files.join("photos/2024/may/2")).unwrap();
+        fs::create_dir_all(files.join("photos/2024/may/1")).unwrap();
+        fs::write(files.join("photos/2024/may/1/cat.jpg"), b"1").unwrap();
+        wrote(files, "s/t/a/1", 40 * day);
+        let then = FileTimes::new().set_modified(SystemTime::now() - 40 * day);
+        let others = ["photos/2024/may/1/cat.jpg", "photos/2024/may/2", "photos/2024/empty"];
+        for path in others.into_iter().chain(["photos/2024/may/1"]) {
+            fs::File::open(files.join(path)).unwrap().set_times(then).unwrap();
+        }
+        let before = SystemTime::now() - 30 * day;
+        let cleaned = clean(files, before, false).unwrap();
+        assert_eq!((cleaned.attempts, cleaned.failed), (1, 0));
+        assert!(!files.join("s").exists(), "what is above an attempt goes with the last one");
+        assert!(others.iter().all(|path| files.join(path).exists()));
+        // Where a worker has been, what is empty for that long is left of its commands.
+        fs::write(files.join(NO_INPUTS), b"{}").unwrap();
+        let cleaned = clean(files, before, false).unwrap();
+        assert_eq!((cleaned.attempts, cleaned.failed), (0, 0));
+        assert_eq!(others.map(|path| files.join(path).exists()), [true, false, false]);
+    }
+
+    #[test]
+    fn the_files_of_a_run_go_as_those_of_an_attempt() {
+        let files = tempfile::tempdir().unwrap();
+        let (day, files) = (Duration::from_secs(24 * 3600), files.path());
+        wrote(files, "s/t/run.0198/", 40 * day);
+        wrote(files, "s/t/run.0199/", day);
+        let cleaned = clean(files, SystemTime::now() - 30 * day, false).unwrap();
+        assert_eq!((cleaned.attempts, cleaned.kept_attempts), (1, 1));
+        assert!(!files.join("s/t/run.0198").exists() && files.join("s/t/run.0199").exists());
+    }
+
+    /// What goes away meanwhile is no failure; what cannot be read is one, and the others are cleaned all the same.
+    #[test]
+    fn one_directory_that_cannot_be_cleaned_does_not_keep_the_others() {
+        let files = tempfile::tempdir().unwrap();
+        let (day, files) = (Duration::from_secs(24 * 3600), files.path());
+        wrote(files, "s/t/z/1", 40 * day);
+        let before = SystemTime::now() - 30 * day;
+        let mut cleaner =
+            FileCleaner { before, is_workers: false, cleaned: CleanedFiles::default() };
+        assert!(!cleaner.clean_above(&files.join("gone"), 1));
+        assert!(!cleaner.clean_attempt(&files.join("gone")));
+        assert_eq!(cleaner.cleaned, CleanedFiles::default());
+        assert!(!cleaner.clean_above(&files.join("s/t/z/1/stdout.log"), 1), "it cannot be read");
+        assert_eq!(cleaner.cleaned.failed, 1);
+        let entries = fs::read_dir(files).unwrap();
+        assert!(cleaner.walk(files, entries, DEPTH));
+        assert_eq!((cleaner.cleaned.attempts, cleaner.cleaned.failed), (1, 1));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::id::PoolId;
-use tenure_core::sessions::{Abilities, WorkerSessions};
+use tenure_core::sessions::WorkerSessions;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Delivery, WorkerPort};
 use tenure_sdk::http::HttpWorker;
@@ -77,7 +77,12 @@ pub(crate) struct RunArgs {
 
     /// Line of shell that is started for each run in place of all handlers: the host of a model, which claims a step
     /// and reports on it with the tools of `tenure mcp` (docs/mcp.md)
-    #[arg(long, value_name = "LINE", env = "TENURE_RUN_COMMAND")]
+    #[arg(
+        long,
+        value_name = "LINE",
+        env = "TENURE_RUN_COMMAND",
+        conflicts_with_all = ["mcp_servers", "a2a_hosts", "a2a_tokens", "a2a_ca"]
+    )]
     run_command: Option<String>,
 
     #[command(flatten)]
@@ -213,14 +218,14 @@ impl RunningWorker<NatsWorker> {
         args: &RunArgs,
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
-        let (files, handlers, command) = prepared(args)?;
-        let abilities = abilities(args, &handlers);
+        let (handlers, options) = prepared(args, telemetry)?;
+        let abilities = options.abilities(&handlers);
         let (pool, principal) = (args.pool.clone(), args.name.clone());
         let name = WorkerName { pool, principal, boot: args.token()? };
         let connection =
             args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
         let joined = NatsWorker::join_as(connection, &name, abilities, Some(BUILD)).await?;
-        Ok(Self::start(joined, handlers, (files, command), (args, telemetry)))
+        Ok(Self::start(joined, handlers, options, args.drain))
     }
 }
 
@@ -231,11 +236,11 @@ impl RunningWorker<HttpWorker> {
         url: &str,
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
-        let (files, handlers, command) = prepared(args)?;
-        let abilities = abilities(args, &handlers);
+        let (handlers, options) = prepared(args, telemetry)?;
+        let abilities = options.abilities(&handlers);
         let settings = args.gateway.settings(url, None);
         let joined = HttpWorker::join(&settings, &args.pool, &args.token()?, abilities).await?;
-        Ok(Self::start(joined, handlers, (files, command), (args, telemetry)))
+        Ok(Self::start(joined, handlers, options, args.drain))
     }
 }
 
@@ -243,14 +248,11 @@ impl<P: ClusterPort> RunningWorker<P> {
     fn start(
         (port, deliveries): (P, UnboundedReceiver<Delivery>),
         handlers: Handlers,
-        (files, run_command): (PathBuf, Option<RunCommand>),
-        (args, telemetry): (&RunArgs, Option<&Telemetry>),
+        options: Options,
+        drain: u64,
     ) -> Self {
-        let observer = telemetry.map(Telemetry::worker_observer);
-        let usual = Options::new(args.concurrency);
-        let options = Options { files: Some(files), run_command, observer, ..usual };
         let pool = WorkerPool::start(port, deliveries, handlers, options);
-        Self { pool, patience: Duration::from_secs(args.drain) }
+        Self { pool, patience: Duration::from_secs(drain) }
     }
 
     /// A function that says whether the worker gets work now, or why not.
@@ -319,28 +321,30 @@ impl ClusterPort for HttpWorker {
     }
 }
 
-/// What the worker says that it can run. A command can run any Step.
-fn abilities(args: &RunArgs, handlers: &Handlers) -> Abilities {
-    let known = args.run_command.is_none().then(|| handlers.names().cloned().collect());
-    Abilities { handlers: known, sessions: args.sessions.clone() }
+/// The settings of the worker's pool, without its directory and its command.
+fn settings(args: &RunArgs) -> Options {
+    Options { sessions: args.sessions.clone(), ..Options::new(args.concurrency) }
 }
 
-/// The directory for what commands write, and the handlers that write there, or the command in their place.
-fn prepared(args: &RunArgs) -> Result<(PathBuf, Handlers, Option<RunCommand>), Failure> {
+/// The handlers, or none where there is a command in their place, and the settings with the directory in which both
+/// write.
+fn prepared(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<(Handlers, Options), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
     hide_environment();
     let (handed_on, secrets) = (args.exec_env.clone(), args.tools.secrets());
     let exec = ExecSettings { files: files.clone(), handed_on, secrets: secrets.clone() };
+    let observer = telemetry.map(Telemetry::worker_observer);
+    let options = Options { files: Some(files), observer, ..settings(args) };
     if let Some(line) = &args.run_command {
         let command = RunCommand::shell(line, exec);
         let command = command.map_err(|bad| Failure::caused(Exit::Usage, &bad))?;
-        return Ok((files, Handlers::new(), Some(command)));
+        return Ok((Handlers::new(), Options { run_command: Some(command), ..options }));
     }
     let handlers = Handlers::new().with_builtins(exec).map_err(Rejection::from)?;
     let delegation = DelegationSettings { secrets, ..args.delegation.settings()? };
     let handlers = handlers.with_a2a(delegation).map_err(Rejection::from)?;
-    Ok((files, with_tools(handlers, args.tools.servers()?)?, None))
+    Ok((with_tools(handlers, args.tools.servers()?)?, options))
 }
 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).
@@ -403,12 +407,24 @@ mod tests {
     fn a_worker_serves_the_sessions_that_are_typed() {
         let said = |typed: &[&str]| {
             let args = Typed::try_parse_from([&["worker"], typed].concat());
-            args.map(|args| abilities(&args.run, &Handlers::new()).sessions.to_string())
+            args.map(|args| settings(&args.run).abilities(&Handlers::new()).sessions.to_string())
         };
         assert_eq!(said(&["--sessions", "main,ci-*"]).unwrap(), "ci-*,main");
         assert_eq!(said(&[]).unwrap(), "*");
         for wrong in ["", "Main", "a b", "a/b"] {
             assert!(said(&["--sessions", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    /// A worker with a command has no handlers: what only these read is refused.
+    #[test]
+    fn a_command_leaves_nothing_to_handlers() {
+        for only in ["--mcp-servers", "--a2a-hosts", "--a2a-tokens", "--a2a-ca"] {
+            let typed =
+                |both: &[&str]| Typed::try_parse_from([&["worker", only, "x"], both].concat());
+            assert!(typed(&[]).is_ok(), "{only}");
+            let refused = typed(&["--run-command", "true"]).err().unwrap();
+            assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict, "{only}");
         }
     }
 }

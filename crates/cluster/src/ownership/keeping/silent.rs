@@ -29,12 +29,16 @@ impl SilentNodes {
     }
 }
 
-/// Whether a node was started again under its name: another boot of it lives.
+/// What a node is called that its user gave no name: so are many.
+const NO_NAME: &str = "node";
+
+/// Whether a node was started again under the name that its user gave it: another boot of it lives.
 pub(crate) fn is_replaced<'a>(node: &str, live: impl IntoIterator<Item = &'a String>) -> bool {
     fn name(boot: &str) -> &str {
         boot.rsplit_once('-').map_or(boot, |(name, _)| name)
     }
-    live.into_iter().any(|other| other != node && name(other) == name(node))
+    let is_named = name(node) != NO_NAME;
+    is_named && live.into_iter().any(|other| other != node && name(other) == name(node))
 }
 
 impl Keeping {
@@ -42,7 +46,9 @@ impl Keeping {
     /// once.
     pub(super) fn note_silent(&self, live: &[String], told: &[String], now: Millis) {
         let ago = |given_up: &str| given_up.parse().map_or(0, |at: Millis| now.saturating_sub(at));
-        let silent = told.chunks_exact(2).filter(|pair| !is_replaced(&pair[0], live));
+        // A node that was cut off for long is listed itself, until its next sign of life.
+        let others = told.chunks_exact(2).filter(|pair| pair[0] != self.options.node);
+        let silent = others.filter(|pair| !is_replaced(&pair[0], live));
         let nodes: Vec<_> = silent.map(|pair| (pair[0].clone(), ago(&pair[1]))).collect();
         let mut known = self.shared.silent.lock();
         for (node, _) in nodes.iter().filter(|(node, _)| !known.has(node)) {
@@ -61,10 +67,11 @@ mod tests {
 
     #[test]
     fn a_node_that_was_started_again_is_not_missed() {
-        let live = ["n1-b2".to_owned(), "eu-n2-c3".to_owned()];
+        let live = ["n1-b2".to_owned(), "eu-n2-c3".to_owned(), "node-d4".to_owned()];
         assert!(is_replaced("n1-a1", &live));
         assert!(is_replaced("eu-n2-a1", &live));
         assert!(!is_replaced("n1-b2", &live), "it is no other boot");
         assert!(!is_replaced("n2-a1", &live));
+        assert!(!is_replaced("node-a1", &live), "it is another node without a name");
     }
 }

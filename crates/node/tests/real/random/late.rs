@@ -10,8 +10,8 @@ use tenure_ports::bus::Credit;
 use super::notes::Look;
 use super::*;
 
-/// VIEW-16: under a Run that has ended, and in a Task that gives nothing out, a worker is shown no Step, though some
-/// are ready: the offer was on its way meanwhile, as it is where workers have much to read.
+/// VIEW-16, QUERY-16: in a Task that gives nothing out a worker is shown no Step, though some are ready, and under a
+/// Run that has ended it is refused: the offer was on its way meanwhile, as it is where workers have much to read.
 #[tokio::test(start_paused = true)]
 async fn who_comes_too_late_is_shown_nothing() {
     let config = Config::embedded("default".parse().unwrap());
@@ -43,9 +43,10 @@ async fn who_comes_too_late_is_shown_nothing() {
     does(&program.client, Command::ResumeTask(Why::default())).await;
     assert_eq!(asks().await, ["step00z"]);
     port.leave(&offer, None, None).await.unwrap();
-    assert!(asks().await.is_empty(), "the run has ended");
+    let refused = port.query(&offer, 0).await.unwrap_err();
+    assert_eq!(refused.code, tenure_core::Code::RunEnded, "{refused}");
     let judged = check(&program.notes, &Commit::all(&program.log().await));
-    assert_eq!(judged.looks, 4);
+    assert_eq!(judged.looks, 3);
     here.0.stop().await;
 }
 

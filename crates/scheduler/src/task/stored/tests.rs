@@ -53,7 +53,7 @@ impl Observer for OpeningsSeen {
     fn refused(&self, _: &Rejection) {}
     fn wrote(&self, _: Called) {}
     fn leased(&self, _: LeaseCall, _: Called) {}
-    fn expired(&self, _: Duration) {}
+    fn expired(&self, _: AttemptId, _: Duration) {}
     fn framed(&self, _: Called) {}
     fn took_over(&self, _: Duration) {}
     fn answered(&self, _: &'static str, _: Duration, _: Option<Code>) {}

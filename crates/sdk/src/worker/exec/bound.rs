@@ -1,10 +1,12 @@
 //! Bounds the files with the output of a command: one that prints for ever fills no disk.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use tokio::time::sleep;
 
 use super::{ExecPaths, blocking};
@@ -43,12 +45,18 @@ async fn look_for_ever(logs: [PathBuf; 2]) -> std::convert::Infallible {
 }
 
 /// Empties a file that is too long, but for a line that says so. Commands append to it, so they go on behind that.
+/// A command can replace its log by a link to another file, or by a pipe: neither is its log, and stays as it is.
 fn cut(log: &Path, max: u64) -> io::Result<()> {
-    let bytes = fs::metadata(log)?.len();
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let mut file = OpenOptions::new().append(true).custom_flags(flags.bits()).open(log)?;
+    let found = file.metadata()?;
+    let bytes = found.len();
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     if bytes <= max {
         return Ok(());
     }
-    let mut file = OpenOptions::new().append(true).open(log)?;
     file.set_len(0)?;
     writeln!(file, "[tenure: {bytes} bytes before this line were dropped: a log may have {max}]")?;
     tracing::warn!(file = %log.display(), bytes, "the output of a command was too long, and is dropped so far");
@@ -57,6 +65,9 @@ fn cut(log: &Path, max: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -72,5 +83,18 @@ mod tests {
         command.write_all(b"cd").unwrap();
         let text = fs::read_to_string(&log).unwrap();
         assert_eq!(text, "[tenure: 12 bytes before this line were dropped: a log may have 10]\ncd");
+    }
+    #[test]
+    fn a_file_to_which_a_log_is_a_link_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("other"), "0123456789").unwrap();
+        symlink("other", at("stdout.log")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for no_log in ["stdout.log", "pipe", "none"] {
+            assert!(cut(&at(no_log), 1).is_err(), "{no_log}");
+        }
+        assert_eq!(fs::read(at("other")).unwrap(), b"0123456789");
+        assert!(!at("none").exists());
     }
 }
