@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// Functions: what they take, and what they come to.
-const FUNCTIONS: [(&str, &[Kind], Kind); 12] = [
+const FUNCTIONS: [(&str, &[Kind], Kind); 13] = [
     ("rate", &[Kind::Range], Kind::Instant),
     ("increase", &[Kind::Range], Kind::Instant),
     ("resets", &[Kind::Range], Kind::Instant),
@@ -41,6 +41,11 @@ const FUNCTIONS: [(&str, &[Kind], Kind); 12] = [
     (
         "label_replace",
         &[Kind::Instant, Kind::Text, Kind::Text, Kind::Text, Kind::Text],
+        Kind::Instant,
+    ),
+    (
+        "label_join", // Of four labels.
+        &[Kind::Instant, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text],
         Kind::Instant,
     ),
 ];

@@ -82,7 +82,7 @@ impl HandlerCounters {
         this
     }
 
-    /// Counts the end of an Attempt, which took so many seconds from its claim on.
+    /// Counts the end of an Attempt, which took so many seconds from its claim on. The code is that of a failure.
     pub(crate) fn note(&self, handler: &str, outcome: Outcome, took: f64, code: Option<&str>) {
         let tally = self.of(handler);
         let took = Duration::try_from_secs_f64(took).unwrap_or_default();

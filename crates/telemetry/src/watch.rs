@@ -249,7 +249,7 @@ impl SchedulerWatch {
                     let took = seconds(attempt.started_at, commit.created_at);
                     counts.run_time.record(took, pool.note_end(outcome));
                     let handler = task.step_at(attempt.step).spec.handler.as_str();
-                    let code = attempt.error.as_ref().map(|reason| &*reason.code);
+                    let code = attempt.failure().map(|reason| &*reason.code);
                     counts.handlers.note(handler, outcome, took, code);
                 }
             }

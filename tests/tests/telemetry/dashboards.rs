@@ -15,6 +15,9 @@ use tenure_tests::promql;
 /// Labels that a store adds of itself.
 const OF_THE_STORE: [&str; 5] = ["le", "job", "instance", "service_instance_id", "host_name"];
 
+/// What Prometheus itself says of the rules that fire, with its labels, and one that a query makes of some.
+const OF_RULES: [&str; 5] = ["ALERTS", "alertname", "alertstate", "severity", "about"];
+
 /// Calls of which none fails in this run: they have no `error_type`.
 const NEVER_FAILED: [&str; 3] = [
     "tenure_journal_append_duration_seconds_bucket",
@@ -193,12 +196,14 @@ fn check(got: &Got) -> Result<()> {
     let mut wrong = Vec::new();
     for (place, query) in &metrics {
         let names = names(query).with_context(|| place.clone())?;
-        let unsent = names.metrics.iter().filter(|name| !sent.contains_key(*name));
+        let is_sent = |it: &String| sent.contains_key(it) || OF_RULES.contains(&it.as_str());
+        let unsent = names.metrics.iter().filter(|name| !is_sent(name));
         wrong.extend(unsent.map(|name| format!("{place}: nobody sends {name}")));
         let known: BTreeSet<&String> =
             names.metrics.iter().filter_map(|it| sent.get(it)).flatten().collect();
         for label in &names.labels {
-            let is_known = known.contains(label) || OF_THE_STORE.contains(&label.as_str());
+            let of_others = [&OF_THE_STORE[..], &OF_RULES[..]].concat();
+            let is_known = known.contains(label) || of_others.contains(&label.as_str());
             let may_fail = names.metrics.iter().any(|it| NEVER_FAILED.contains(&it.as_str()));
             let is_failure = label == "error_type" && may_fail;
             if !is_known && !is_failure {

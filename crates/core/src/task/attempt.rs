@@ -110,6 +110,11 @@ impl Attempt {
         }
     }
 
+    /// Why it failed. Not what its Step waits for, nor why it was cancelled or given back.
+    pub fn failure(&self) -> Option<&Reason> {
+        self.error.as_deref().filter(|_| self.ended_badly())
+    }
+
     /// Whether its Step was given back: that is no failure, and no try (LEASE-18).
     pub fn was_released(&self) -> bool {
         self.was_abandoned_for(LeaseEnd::Released)

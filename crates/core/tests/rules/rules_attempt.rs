@@ -137,6 +137,13 @@ fn every_way_to_end_has_one_outcome() {
                 "{row}"
             );
             assert_eq!(attempt.error.as_ref().map(|e| e.code.as_str()), code, "{row}");
+            let is_failure = match outcome {
+                O::Failed | O::TimedOut | O::Lost => true,
+                O::Abandoned => row != "A13 own",
+                _ => false,
+            };
+            let failure = attempt.failure().map(|reason| reason.code.as_str());
+            assert_eq!(failure, code.filter(|_| is_failure), "{row}");
             assert_eq!((run.state, run.end_reason), (RunState::Ended, Some(end_reason)), "{row}");
             assert_eq!(attempt.ended_at, Some(t.now), "{row}");
             assert_eq!(run.ended_at, Some(t.now), "{row}");

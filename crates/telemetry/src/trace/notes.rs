@@ -10,7 +10,7 @@ use opentelemetry::trace::TraceId;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use tenure_core::Commit;
-use tenure_core::event::Body;
+use tenure_core::event::{Body, StepReopened};
 use tenure_core::id::{AttemptId, Millis, StepId};
 
 use crate::names;
@@ -49,7 +49,9 @@ impl EventOfTask {
             Body::TaskCancelRequested(asked) => {
                 (names::EVENT_CANCEL_REQUESTED, Some(&asked.reason.code))
             }
-            Body::StepReopened(_) => (names::EVENT_STEP_REOPENED, None),
+            Body::StepReopened(reopened) if !is_retry(reopened) => {
+                (names::EVENT_STEP_REOPENED, Some(&reopened.reason.code))
+            }
             _ => return None,
         };
         Some(Self { name, at, step_id: step_id.cloned(), code: code.cloned() })
@@ -57,18 +59,22 @@ impl EventOfTask {
 
     /// Whether a commit has such an event.
     pub(crate) fn is_in(commit: &Commit) -> bool {
-        commit.events.iter().any(|event| {
-            matches!(
-                event.body,
-                Body::TaskPaused(_)
-                    | Body::TaskResumed(_)
-                    | Body::TaskBlocked(_)
-                    | Body::TaskReopened(_)
-                    | Body::TaskCancelRequested(_)
-                    | Body::StepReopened(_)
-            )
+        commit.events.iter().any(|event| match &event.body {
+            Body::TaskPaused(_)
+            | Body::TaskResumed(_)
+            | Body::TaskBlocked(_)
+            | Body::TaskReopened(_)
+            | Body::TaskCancelRequested(_) => true,
+            Body::StepReopened(reopened) => !is_retry(reopened),
+            _ => false,
         })
     }
+}
+
+/// Whether the Step's own policy tries it again. The span of its wait says that: events of many retries would
+/// crowd out the others.
+fn is_retry(reopened: &StepReopened) -> bool {
+    reopened.reason.code == "auto_retry"
 }
 
 /// What has happened to live Tasks whose traces will be sent.
@@ -181,6 +187,8 @@ impl<K: std::hash::Hash + Eq, V: Default> Generations<K, V> {
 #[cfg(test)]
 mod tests {
     use opentelemetry::trace::SpanId;
+    use tenure_core::record::Reason;
+    use tenure_core::status::StepStatus;
 
     use super::*;
 
@@ -199,6 +207,23 @@ mod tests {
         let taken = EventOfTask::new("taken over", 7);
         assert_eq!(notes.take(place(1)).events, [taken]);
         assert_eq!(notes.take(place(1)), EventsOfTask::default(), "it is forgotten then");
+    }
+
+    #[test]
+    fn a_retry_is_no_event_and_an_answer_is_one() {
+        let reopened = |code: &str| {
+            let reason = Reason::code(code);
+            let (from, not_before, input_refs) = (StepStatus::Failed, None, Vec::new());
+            let counters_reset = false;
+            let event = StepReopened { from, reason, not_before, input_refs, counters_reset };
+            EventOfTask::of(&Body::StepReopened(Box::new(event)), 7, None)
+        };
+        assert_eq!(reopened("auto_retry"), None);
+        let answered = reopened("input_received").unwrap();
+        assert_eq!(
+            (answered.name, answered.code.as_deref()),
+            ("step reopened", Some("input_received"))
+        );
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl SpansOf<'_> {
             return None;
         }
         let context = self.context(part_span(names::SPAN_WAIT, of.attempt_id));
-        let name = format!("{} {reason}", names::SPAN_WAIT);
+        let name = format!("{} {} ({reason})", names::SPAN_WAIT, shown(of.step_id.as_str()));
         let span = self.span(context, name.into(), of.ended_at, until);
         let attributes =
             vec![text(names::STEP_ID, of.step_id.as_str()), KeyValue::new(names::REASON, reason)];

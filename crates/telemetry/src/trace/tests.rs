@@ -76,7 +76,7 @@ fn a_task_has_a_span_and_each_attempt_one_below_it_with_its_parts() {
     let spans = made(&task);
     let names: Vec<_> = spans.iter().map(|span| span.name.as_ref()).collect();
     let held = ["attempt a (exec)", "queue", "lease"];
-    let (waits, ran) = (["wait retry"], ["handler"]);
+    let (waits, ran) = (["wait a (retry)"], ["handler"]);
     assert_eq!(
         names,
         [&["task report"][..], &held, &waits, &held, &waits, &ran, &held].concat(),
@@ -184,7 +184,7 @@ fn a_step_that_waits_for_somebody_is_a_span_that_says_for_what() {
     let waits = attempt(1, 1, Outcome::Blocked, None);
     task.attempts[0] = EndedAttempt { waited_for: Some(WaitKind::Input), ..waits };
     let spans = made(&task);
-    let wait = spans.iter().find(|span| span.name == "wait input").unwrap();
+    let wait = spans.iter().find(|span| span.name == "wait a (input)").unwrap();
     assert_eq!(text(wait, "tenure.reason"), "input");
     assert_eq!(wait.end_time, spans[0].end_time, "nobody has answered");
 }
