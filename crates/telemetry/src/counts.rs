@@ -13,7 +13,7 @@ use crate::names::{self, Metric};
 use crate::tally::EventCounters;
 
 /// Bucket bounds of durations, in seconds: from an append to a Step that takes days.
-const SECONDS: [f64; 24] = [
+pub(crate) const SECONDS: [f64; 24] = [
     0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 86_400.0,
 ];

@@ -15,6 +15,7 @@
 
 mod belonging;
 mod counts;
+mod exemplars;
 mod export;
 mod exposition;
 mod gauges;

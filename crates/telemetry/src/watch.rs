@@ -17,8 +17,9 @@ use tokio::sync::oneshot;
 
 use crate::belonging::TraceOwners;
 use crate::counts::Instruments;
+use crate::exemplars::{Exemplar, Exemplars};
 use crate::export::queue::ExportQueue;
-use crate::names;
+use crate::names::{self, Metric};
 use crate::trace::{
     self, EndedRun, EndedTask, EventOfTask, ParentSpan, Sampler, SpanPlace, TraceNotes,
 };
@@ -28,6 +29,8 @@ use crate::trace::{
 pub(crate) struct SchedulerWatch {
     /// None: no metrics are exported.
     pub(crate) counts: Option<Arc<Instruments>>,
+    /// None: nobody reads exemplars, or no traces are exported.
+    pub(crate) exemplars: Option<Arc<Exemplars>>,
     /// None: no traces are exported.
     pub(crate) traces: Option<ExportQueue>,
     /// None: nothing that names traces is exported.
@@ -45,8 +48,10 @@ impl Observer for SchedulerWatch {
             belonging.note(&task.durable());
         }
         if let Some(counts) = &self.counts {
+            let exemplars = self.exemplars.as_deref();
+            let taken = exemplars.and_then(|all| Some((all, self.traced(task)?)));
             for commit in commits {
-                self.count(counts, task, commit);
+                count(counts, task, commit, taken);
             }
         }
         self.note(task, commits);
@@ -217,41 +222,56 @@ impl SchedulerWatch {
             queue.put(ended, capacity);
         }
     }
+}
 
-    fn count(&self, counts: &Instruments, task: &Task, commit: &Commit) {
-        let tally = &counts.tally;
-        if commit.first_seq == 1 {
-            tally.note_created();
-        }
-        for event in &commit.events {
-            tally.note(&event.body);
-            match &event.body {
-                Body::StepClaimed(claim) => {
-                    let Some(attempt) = task.attempt(claim.attempt_id) else { continue };
-                    let pool = tally.of(pool(task, attempt));
-                    let waited = seconds(attempt.ready_at, attempt.started_at);
-                    counts.queue_time.record(waited, pool.note_claim());
-                }
-                body if is_end(body) => {
-                    let head = task.head();
-                    tally.note_end(head.status);
-                    let took = seconds(head.created_at, commit.created_at);
-                    let status = KeyValue::new(names::STATUS, head.status.as_str());
-                    counts.task_time.record(took, &[status]);
-                }
-                body => {
-                    let ended = ended_attempt(body).and_then(|id| task.attempt(id));
-                    let Some((attempt, outcome)) = ended.and_then(|it| Some((it, it.outcome?)))
-                    else {
-                        continue;
-                    };
-                    let pool = tally.of(pool(task, attempt));
-                    let took = seconds(attempt.started_at, commit.created_at);
-                    counts.run_time.record(took, pool.note_end(outcome));
-                    let handler = task.step_at(attempt.step).spec.handler.as_str();
-                    let code = attempt.failure().map(|reason| &*reason.code);
-                    counts.handlers.note(handler, outcome, took, code);
-                }
+/// Counts what a commit says. If the Task becomes a trace, its place is at hand, and what is measured leads to it.
+fn count(
+    counts: &Instruments,
+    task: &Task,
+    commit: &Commit,
+    traced: Option<(&Exemplars, SpanPlace)>,
+) {
+    let exemplar = |metric: Metric, attributes: &[KeyValue], value: f64, of: Option<AttemptId>| {
+        let Some((all, (trace, root))) = traced else { return };
+        let span = of.map_or(root, trace::attempt_span);
+        all.note(metric, attributes, Exemplar { trace, span, value, at: commit.created_at });
+    };
+    let tally = &counts.tally;
+    if commit.first_seq == 1 {
+        tally.note_created();
+    }
+    for event in &commit.events {
+        tally.note(&event.body);
+        match &event.body {
+            Body::StepClaimed(claim) => {
+                let Some(attempt) = task.attempt(claim.attempt_id) else { continue };
+                let pool = tally.of(pool(task, attempt));
+                let (waited, pool) =
+                    (seconds(attempt.ready_at, attempt.started_at), pool.note_claim());
+                counts.queue_time.record(waited, pool);
+                exemplar(names::QUEUE_TIME, pool, waited, Some(attempt.attempt_id));
+            }
+            body if is_end(body) => {
+                let head = task.head();
+                tally.note_end(head.status);
+                let took = seconds(head.created_at, commit.created_at);
+                let status = [KeyValue::new(names::STATUS, head.status.as_str())];
+                counts.task_time.record(took, &status);
+                exemplar(names::TASK_TIME, &status, took, None);
+            }
+            body => {
+                let ended = ended_attempt(body).and_then(|id| task.attempt(id));
+                let Some((attempt, outcome)) = ended.and_then(|it| Some((it, it.outcome?))) else {
+                    continue;
+                };
+                let pool = tally.of(pool(task, attempt));
+                let took = seconds(attempt.started_at, commit.created_at);
+                let ended = pool.note_end(outcome);
+                counts.run_time.record(took, ended);
+                exemplar(names::RUN_TIME, ended, took, Some(attempt.attempt_id));
+                let handler = task.step_at(attempt.step).spec.handler.as_str();
+                let code = attempt.failure().map(|reason| &*reason.code);
+                counts.handlers.note(handler, outcome, took, code);
             }
         }
     }

@@ -8,6 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use tenure_tests::binary::tenure;
 use tenure_tests::cluster::tasks::{noop, sleep, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
+use tenure_tests::otlp::{Protocol, Receiver, Span};
+
+use crate::cluster::of_trace;
 
 /// Where a process says that it serves its metrics.
 fn address_of(cluster: &Cluster, process: &str) -> Result<String> {
@@ -18,9 +21,17 @@ fn address_of(cluster: &Cluster, process: &str) -> Result<String> {
 
 /// The status and the body of a page.
 fn page(address: &str, path: &str) -> Result<(u16, String)> {
+    page_as(address, path, "*/*")
+}
+
+/// The same for a reader who accepts a media type.
+fn page_as(address: &str, path: &str, accepts: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: {accepts}\r\nconnection: close\r\n\r\n"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let status = answer.split(' ').nth(1).context("no status")?.parse()?;
@@ -82,6 +93,42 @@ fn schedulers_and_workers_serve_their_metrics_and_say_whether_they_work() -> Res
         until("the scheduler is ready again", PATIENCE, || Ok(page(&node, "/readyz")?.0 == 200))?;
         until("the worker is ready again", PATIENCE, || Ok(page(&worker, "/readyz")?.0 == 200))?;
         client.cancel("runs")
+    })
+}
+
+/// From a slow bucket to the trace and the span that a collector has.
+#[test]
+fn histograms_name_traces_to_readers_of_open_metrics() -> Result<()> {
+    let receiver = Receiver::start(Protocol::Http)?;
+    let environment = [receiver.environment(), vec![("TENURE_METRICS", "127.0.0.1:0".into())]];
+    let plan =
+        Plan { schedulers: 1, workers: 1, environment: environment.concat(), ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let client = cluster.client("c")?;
+        client.create(&task("slow", &[sleep("a", &[], 300)]))?;
+        until("it ends", PATIENCE, || Ok(client.log("slow", PATIENCE)?.has_ended()))?;
+        receiver.wait("the trace", PATIENCE, |got| !of_trace(got, "slow").is_empty())?;
+        let spans = of_trace(&receiver.got(), "slow");
+        let node = address_of(cluster, "n0")?;
+        let (_, text) = page_as(&node, "/metrics", "application/openmetrics-text")?;
+        ensure!(text.ends_with("# EOF\n"), "{text}");
+        for histogram in
+            ["tenure_step_queue_duration", "tenure_step_run_duration", "tenure_task_duration"]
+        {
+            let line =
+                text.lines().find(|line| line.starts_with(histogram) && line.contains(" # "));
+            let (_, exemplar) = line.and_then(|it| it.split_once(" # ")).context(histogram)?;
+            let leads = |span: &Span| {
+                exemplar.starts_with(&format!(
+                    "{{trace_id=\"{}\",span_id=\"{}\"}} ",
+                    span.trace, span.id
+                ))
+            };
+            ensure!(spans.iter().any(leads), "{exemplar}: {spans:?}");
+        }
+        let (_, plain) = page(&node, "/metrics")?;
+        ensure!(!plain.contains("trace_id"), "{plain}");
+        Ok(())
     })
 }
 

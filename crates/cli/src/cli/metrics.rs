@@ -95,7 +95,9 @@ impl MetricsHost {
         let stop = CancellationToken::new();
         let shutdown = stop.clone().cancelled_owned();
         let page = telemetry.metrics_page();
-        let text = move || page.as_ref().map(|page| page.text()).unwrap_or_default();
+        let metrics = move |accepts: Option<&str>| {
+            page.as_ref().map(|page| page.answer(accepts)).unwrap_or_default()
+        };
         let (tell, told) = oneshot::channel();
         let serve = move || {
             let runtime = match one_thread() {
@@ -108,7 +110,7 @@ impl MetricsHost {
                     Err(error) => return drop(tell.send(Err(not_served(&error)))),
                 };
                 let _ = tell.send(Ok(server.addresses()));
-                let routes = process_pages(move || ready.now(), text);
+                let routes = process_pages(move || ready.now(), metrics);
                 let counters = tenure_gateway::Counters::default();
                 guard("the pages of metrics", server.serve_routes(routes, counters, shutdown))
                     .await;

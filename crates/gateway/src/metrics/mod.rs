@@ -64,7 +64,7 @@ async fn page<B: Backend>(
         nodes::write(&heard.nodes, &mut out);
     }
     write_build(&mut out);
-    Ok(page_reply(out.into_text()))
+    Ok(page_reply(MEDIA_TYPE, out.into_text()))
 }
 
 /// Checks that a caller may read metrics.
@@ -76,8 +76,8 @@ pub(crate) fn check_reader(who: &Identity) -> Result<(), HttpProblem> {
 }
 
 /// The answer with such a page.
-pub(crate) fn page_reply(text: String) -> Response {
-    bytes_reply(StatusCode::OK, HeaderValue::from_static(MEDIA_TYPE), text)
+pub(crate) fn page_reply(media_type: &'static str, text: String) -> Response {
+    bytes_reply(StatusCode::OK, HeaderValue::from_static(media_type), text)
 }
 
 /// Asks the nodes. Without an answer the page still has the gateway's own numbers.

@@ -96,7 +96,13 @@ async fn the_pages_of_a_process_are_those_of_a_gateway() {
             false => Err(Rejection::new(Code::Unavailable, "it begins").with("secret", 1)),
         }
     };
-    let routes = process_pages(ready, || "tenure_worker_slots 4\n".to_owned());
+    let metrics = |accepts: Option<&str>| match accepts {
+        Some(it) if it.contains("openmetrics") => {
+            ("application/openmetrics-text", "# EOF\n".to_owned())
+        }
+        _ => ("text/plain", "tenure_worker_slots 4\n".to_owned()),
+    };
+    let routes = process_pages(ready, metrics);
     tokio::spawn(server.serve_routes(routes, Counters::default(), std::future::pending::<()>()));
     assert_eq!(get(address, "/livez", None).await.status, 200);
     let unready = get(address, "/readyz", None).await;

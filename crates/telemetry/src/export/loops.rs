@@ -22,6 +22,7 @@ use super::page::MetricSource;
 use super::reach::CollectorAddress;
 use super::{Queued, SCOPE};
 use crate::counts::Instruments;
+use crate::exposition::ExpositionFormat;
 use crate::health::{ExportError, Health, Signal};
 use crate::logs::{Dropped, ScopedRecord};
 use crate::trace;
@@ -306,7 +307,8 @@ pub(super) async fn metrics(
             () = line.stop(false) => true,
         };
         if from.is_printed {
-            let _ = std::io::stderr().write_all(from.source.text().as_bytes()); // Nobody may read it.
+            let page = from.source.text(ExpositionFormat::Plain);
+            let _ = std::io::stderr().write_all(page.as_bytes()); // Nobody may read it.
         }
         if let Some(AddressedExporter { exporter, .. }) = &to {
             match from.source.read(&mut all) {

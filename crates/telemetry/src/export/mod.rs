@@ -33,6 +33,7 @@ pub use self::page::MetricsPage;
 use self::queue::ExportQueue;
 pub(crate) use self::queue::Queued;
 use crate::counts::Instruments;
+use crate::exemplars::Exemplars;
 use crate::gauges::Gauges;
 use crate::health::Health;
 use crate::logs::{self, JsonLines, Processor};
@@ -93,8 +94,11 @@ impl Telemetry {
             let provider = SdkLoggerProvider::builder().with_resource(resource.clone());
             provider.with_log_processor(processor).build()
         });
+        let exemplars: Arc<Exemplars> = Arc::default();
+        let has_exemplars = settings.served_at.is_some() && settings.traces.is_some();
         let watch = SchedulerWatch {
             counts: counts.clone(),
+            exemplars: has_exemplars.then(|| Arc::clone(&exemplars)),
             traces: settings.traces.is_some().then_some(queue),
             belonging: settings.has_trace_ids().then_some(belonging),
             sampler: settings.sampler,
@@ -106,7 +110,8 @@ impl Telemetry {
         let (begun, served_at) = (Instant::now(), settings.served_at);
         let metrics = meters.map(|provider| {
             let (gauges, reading) = (Arc::clone(&gauges), Mutex::default());
-            Arc::new(MetricSource { _provider: provider, reader, gauges, begun, reading })
+            let _provider = provider;
+            Arc::new(MetricSource { _provider, reader, gauges, exemplars, begun, reading })
         });
         let sent = metrics.clone().map(|source| MetricLoop {
             source,

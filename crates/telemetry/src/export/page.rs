@@ -10,7 +10,8 @@ use opentelemetry_sdk::metrics::reader::MetricReader as _;
 use parking_lot::Mutex;
 
 use super::loops::SharedReader;
-use crate::exposition::exposition;
+use crate::exemplars::Exemplars;
+use crate::exposition::{ExpositionFormat, exposition};
 use crate::gauges::Gauges;
 
 /// All metrics of this process.
@@ -20,6 +21,7 @@ pub(crate) struct MetricSource {
     pub(super) _provider: SdkMeterProvider,
     pub(super) reader: SharedReader,
     pub(super) gauges: Arc<Gauges>,
+    pub(super) exemplars: Arc<Exemplars>,
     pub(super) begun: Instant,
     /// Held while they are read: the numbers of one moment belong together.
     pub(super) reading: Mutex<()>,
@@ -34,10 +36,10 @@ impl MetricSource {
     }
 
     /// The text of a page.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, format: ExpositionFormat) -> String {
         let mut all = ResourceMetrics::default();
         match self.read(&mut all) {
-            Ok(()) => exposition(&all),
+            Ok(()) => exposition(&all, &self.exemplars, format),
             Err(error) => {
                 tracing::debug!(%error, "metrics could not be read");
                 String::new()
@@ -51,8 +53,10 @@ impl MetricSource {
 pub struct MetricsPage(pub(super) Arc<MetricSource>);
 
 impl MetricsPage {
-    /// The page as it is now.
-    pub fn text(&self) -> String {
-        self.0.text()
+    /// The page as it is now, and its media type, for a reader who accepts these types: who accepts OpenMetrics gets
+    /// exemplars.
+    pub fn answer(&self, accepts: Option<&str>) -> (&'static str, String) {
+        let format = ExpositionFormat::accepted(accepts);
+        (format.media_type(), self.0.text(format))
     }
 }
