@@ -1,6 +1,7 @@
 """Paints a panel of Grafana's as HTML: a stat, lines or bars over time, or a table."""
 import html
 import math
+import re
 import time
 
 GREY, PAPER = "#8e8e99", "#181b1f"
@@ -184,8 +185,9 @@ def timeseries(panel, lines, width, height, begin, end, step):
     style, fill = custom.get("drawStyle", "line"), custom.get("fillOpacity", 0) / 100
     for number, (line, points) in enumerate(drawn):
         colour = coloured(line, number, overrides)
-        dash = any(rule["matcher"]["id"] == "byRegexp" and line["name"].endswith(rule["matcher"]["options"].strip("/$"))
-                   for rule in overrides)
+        dash = any(rule["matcher"]["id"] == "byRegexp"
+                   and re.search(rule["matcher"]["options"].strip("/"), line["name"])
+                   and any(it["id"] == "custom.lineStyle" for it in rule["properties"]) for rule in overrides)
         for run in runs(points, step):
             if style == "bars":
                 wide = max(step / (end - begin) * w * 0.7, 2)

@@ -1,6 +1,7 @@
 """Paints the dashboards of deploy/grafana as pictures, without Grafana: one PNG each, with Chromium.
 
-render.py PROMETHEUS FOLDER [--at SECONDS] [--minutes N] [--spans FILE] [--logs FILE] [--trace ID] [--only NAME]...
+render.py PROMETHEUS FOLDER [--at SECONDS] [--minutes N] [--spans FILE] [--logs FILE]
+          [--trace ID] [--task ID] [--only NAME]...
 
 Queries go to the Prometheus at that address. Spans and records of logs are read from files, one as JSON on each line.
 """

@@ -1,4 +1,8 @@
-"""What a dashboard asks of Tempo and of Loki, answered from files: a span, or a record of a log, on each line."""
+"""What a dashboard asks of Tempo and of Loki, answered from files: a span, or a record of a log, on each line.
+
+A span has `span`, `parent`, `trace`, `name`, `start`, `end` (in ns), `status` (2: error), `attributes`, `resource` and
+`events` (each with `name` and `at`). A record has `at` (in ns), `severity_text`, `body`, `attributes`, and its labels.
+"""
 import json
 import re
 import time
@@ -31,7 +35,6 @@ def found(query, spans):
 
 def logs(panel, query, records, width, height):
     """Records of `{label} | label = "value" | …`, newest first."""
-    conditions = [it for part in query.split("|", 1) for it in re.sub(r"[{}]", "", part).split(" | ")]
     conditions = re.findall(r'[\w.]+\s*(?:=~|!=|=)\s*"[^"]*"', query)
     those = [it for it in records if all(holds(c, it) for c in conditions)]
     lines = ""

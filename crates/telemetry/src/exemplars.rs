@@ -11,7 +11,7 @@ use tenure_core::id::Millis;
 use crate::counts::SECONDS;
 use crate::names::Metric;
 
-/// How many series have exemplars: as many as the SDK takes of one instrument.
+/// How many series of all histograms have exemplars. The SDK takes as many of one instrument.
 const SERIES_MAX: usize = 2_000;
 
 /// The last value of a bucket whose trace is sent.
@@ -33,7 +33,7 @@ pub(crate) type BucketExemplars = [Option<Exemplar>; SECONDS.len() + 1];
 pub(crate) struct Exemplars(Mutex<HashMap<(String, String), BucketExemplars>>);
 
 impl Exemplars {
-    /// Takes the place of the older one in its bucket.
+    /// Takes the place of an older one in its bucket.
     pub(crate) fn note(&self, metric: Metric, attributes: &[KeyValue], exemplar: Exemplar) {
         let series = (metric.name.to_owned(), series_of(attributes.iter()));
         let mut all = self.0.lock();
@@ -42,7 +42,9 @@ impl Exemplars {
         }
         let bucket = SECONDS.partition_point(|bound| *bound < exemplar.value);
         let buckets = all.entry(series).or_insert_with(|| [None; SECONDS.len() + 1]);
-        if let Some(place) = buckets.get_mut(bucket) {
+        if let Some(place) = buckets.get_mut(bucket)
+            && place.is_none_or(|it| it.at <= exemplar.at)
+        {
             *place = Some(exemplar);
         }
     }

@@ -20,7 +20,7 @@ pub(crate) enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// The format for a reader who accepts these media types.
+    /// The format for a reader who accepts these media types: whoever names OpenMetrics gets it, with any weight.
     pub(crate) fn accepted(types: Option<&str>) -> Self {
         let is_open = types.is_some_and(|it| it.contains("application/openmetrics-text"));
         if is_open { Self::Open } else { Self::Plain }
@@ -159,9 +159,9 @@ impl ExpositionText<'_> {
 
     #[allow(clippy::cast_precision_loss)] // Seconds since 1970.
     fn exemplar(&mut self, it: Exemplar) {
-        let (Exemplar { trace, span, value, .. }, at) = (it, it.at as f64 / 1e3);
+        let Exemplar { trace, span, value, at } = it;
         let labels = format_args!("trace_id=\"{trace}\",span_id=\"{span}\"");
-        let _ = write!(self.out, " # {{{labels}}} {value} {at:.3}"); // As above.
+        let _ = write!(self.out, " # {{{labels}}} {value} {:.3}", at as f64 / 1e3); // As above.
     }
 }
 

@@ -1,6 +1,7 @@
 //! The observer: it counts what a scheduler and a worker do, and puts ended Tasks into the queue
 //! for traces.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -49,9 +50,10 @@ impl Observer for SchedulerWatch {
         }
         if let Some(counts) = &self.counts {
             let exemplars = self.exemplars.as_deref();
-            let taken = exemplars.and_then(|all| Some((all, self.traced(task)?)));
+            let place = OnceCell::new(); // Ids are digests: most commits measure nothing.
+            let traced = || *place.get_or_init(|| self.traced(task));
             for commit in commits {
-                count(counts, task, commit, taken);
+                count(counts, task, commit, exemplars.map(|all| (all, &traced as _)));
             }
         }
         self.note(task, commits);
@@ -212,10 +214,7 @@ impl SchedulerWatch {
     /// Has the trace of an ended Task made and sent, if it is sampled.
     fn trace(&self, task: &Task) {
         let Some(queue) = &self.traces else { return };
-        let spec = &task.head().spec;
-        let parent = task.head().trace.as_deref().and_then(ParentSpan::parse);
-        let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
-        if self.sampler.takes(trace, parent)
+        if self.traced(task).is_some()
             && let Some(capacity) = queue.capacity_for(task.durable().attempts_len())
             && let Some(ended) = EndedTask::of(task, &self.notes)
         {
@@ -224,15 +223,16 @@ impl SchedulerWatch {
     }
 }
 
-/// Counts what a commit says. If the Task becomes a trace, its place is at hand, and what is measured leads to it.
+/// Counts what a commit says. `traced` says where the trace of the Task is, if it is sent: exemplars name it then.
 fn count(
     counts: &Instruments,
     task: &Task,
     commit: &Commit,
-    traced: Option<(&Exemplars, SpanPlace)>,
+    traced: Option<(&Exemplars, &dyn Fn() -> Option<SpanPlace>)>,
 ) {
     let exemplar = |metric: Metric, attributes: &[KeyValue], value: f64, of: Option<AttemptId>| {
-        let Some((all, (trace, root))) = traced else { return };
+        let Some((all, place)) = traced else { return };
+        let Some((trace, root)) = place() else { return };
         let span = of.map_or(root, trace::attempt_span);
         all.note(metric, attributes, Exemplar { trace, span, value, at: commit.created_at });
     };
