@@ -37,7 +37,7 @@ async fn a_span_that_a_handler_makes_is_below_its_attempt() {
     let told: HashMap<_, _> = receiver.environment().into_iter().collect();
     let (settings, bad) = ExportSettings::read("test", "1", |name| told.get(name).cloned());
     assert!(bad.is_empty(), "{bad:?}");
-    let telemetry = Telemetry::start(settings).unwrap().unwrap();
+    let telemetry = Telemetry::start(settings, |_| {}).unwrap().unwrap();
     let mut config = Embedded::config().unwrap();
     config.observer = Some(telemetry.observer());
     let dir = tempfile::tempdir().unwrap();

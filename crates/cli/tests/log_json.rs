@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::Value;
-use support::Place;
+use support::{Place, Running};
 
 /// The lines of stderr, each of which is an object with a time, a level and a message.
 fn lines(stderr: &str) -> Vec<Value> {
@@ -29,6 +29,18 @@ fn the_error_that_ends_a_process_with_a_log_of_json_is_a_line_of_it() {
     assert_eq!(last["level"], "ERROR");
     assert!(last["message"].as_str().unwrap().contains("taken/below"), "{last}");
     assert!(last["help"].as_str().unwrap().contains("--files"), "{last}");
+}
+
+#[test]
+fn metrics_on_the_console_are_a_line_of_a_log_of_json() {
+    let place = Place::new();
+    place.file("taken", "no directory");
+    let mut command = place.command(&["worker", "--files", "taken/below", "--log-format", "json"]);
+    command.env("OTEL_METRICS_EXPORTER", "console");
+    let ended = Running::run_to_end(&mut command).with(2);
+    let lines = lines(&ended.stderr);
+    let page = lines.iter().find(|line| line["message"] == "metrics").unwrap();
+    assert!(page["page"].as_str().unwrap().contains("\ntenure_build_info{"), "{page}");
 }
 
 #[test]

@@ -159,6 +159,18 @@ pub struct WorkerSample {
     pub running: u64,
     /// Attempts and Runs in hand: those that run, and those that wait for a slot.
     pub held: u64,
+    /// What is below the directory where its commands write; none: there is no such directory, or nobody has
+    /// counted it yet.
+    pub files: Option<FileTotals>,
+}
+
+/// How many files there are, and how long they are together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileTotals {
+    /// How many there are.
+    pub files: u64,
+    /// The bytes of all of them.
+    pub bytes: u64,
 }
 
 /// What the live Tasks of a scheduler take at one moment, and the most that they may.

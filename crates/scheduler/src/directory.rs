@@ -71,13 +71,12 @@ impl Directory {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Removes a Task whose actor has failed. Answers whether that actor was busy with it.
-    pub(crate) fn remove_failed(&self, key: &TaskKey, actor: ActorId) -> bool {
-        let Some(address) = self.get(key).filter(|address| address.is_with(actor)) else {
-            return false;
-        };
+    /// Closes the address of a Task whose actor has failed, if that actor was busy with the Task. It is still here, so
+    /// that nobody makes another.
+    pub(crate) fn close_failed(&self, key: &TaskKey, actor: ActorId) -> Option<Address> {
+        let address = self.get(key).filter(|address| address.is_with(actor))?;
         address.close();
-        self.remove(key, &address)
+        Some(address)
     }
 
     /// The Task with which an actor is busy.

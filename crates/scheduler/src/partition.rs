@@ -63,10 +63,12 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
         let failed = error.downcast_ref::<ActorFailure>().map(|failed| failed.task.clone());
         let key = failed.or_else(|| node.directory.of_actor(who.get_id()));
         if let Some(key) = key
-            && node.directory.remove_failed(&key, who.get_id())
+            && let Some(address) = node.directory.close_failed(&key, who.get_id())
         {
             tracing::error!(task = %key, %error, "the task's actor failed; its log is read again");
             node.journal.release(&key);
+            node.withdraw(&key, &address);
+            node.directory.remove(&key, &address);
             // If another node owns the Task now, that one reads it.
             if let Ok(actor) = node.task(&key, Begin::Open) {
                 let nudge: ReadFn = Box::new(|_| {});

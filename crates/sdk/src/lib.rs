@@ -32,6 +32,7 @@ pub mod nats;
 mod pages;
 mod patience;
 mod pauses;
+mod regular;
 mod roll;
 pub mod secrets;
 pub mod worker;

@@ -1,7 +1,7 @@
 //! The values that are read when metrics are sent, once for all of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
@@ -11,6 +11,7 @@ use tenure_ports::observer::{
 };
 
 use crate::names::{self, Kind, Metric};
+use crate::pools::{PoolSeries, empty, with_closed_pools};
 use crate::process::ProcessStats;
 
 /// The function that gives a scheduler's numbers.
@@ -22,17 +23,12 @@ type WorkerSource = Box<dyn Fn() -> Option<WorkerSample> + Send + Sync>;
 /// A callback that reports values.
 type Report = Box<dyn Fn(&dyn AsyncInstrument<u64>) + Send + Sync>;
 
-/// How many pools are told apart: a pool can be named by whoever may create a Task.
-const POOLS_MAX: usize = 240;
-
-/// The name for all other pools.
-const OTHER: &str = "other";
-
 /// The numbers that are read when metrics are sent.
 #[derive(Default)]
 pub(crate) struct Gauges {
     source: Mutex<Option<SampleSource>>,
     worker: Mutex<Option<WorkerSource>>,
+    pools: Mutex<PoolSeries>,
     now: Mutex<Numbers>,
 }
 
@@ -40,6 +36,8 @@ pub(crate) struct Gauges {
 #[derive(Debug, Default)]
 struct Numbers {
     sample: Option<Sample>,
+    /// Whether the scheduler of the sample runs.
+    is_running: bool,
     worker: Option<WorkerSample>,
     process: ProcessStats,
 }
@@ -63,7 +61,9 @@ impl Gauges {
 
     /// Reads all numbers anew.
     pub(crate) fn refresh(&self, begun: Instant) {
-        let sample = self.source.lock().as_ref().map(|source| source()).map(bounded);
+        let sample = self.source.lock().as_ref().map(|source| source());
+        let sample = sample.map(|sample| self.pools.lock().bound(sample));
+        let is_running = sample.is_some();
         let worker = self.worker.lock().as_ref().and_then(|worker| worker());
         let mut now = self.now.lock();
         let before = now.sample.take();
@@ -73,7 +73,7 @@ impl Gauges {
             (None, before) => before.map(gone),
         };
         let worker = worker.or_else(|| now.worker.take().map(idle));
-        *now = Numbers { sample, worker, process: ProcessStats::now(begun) };
+        *now = Numbers { sample, is_running, worker, process: ProcessStats::now(begun) };
     }
 
     pub(crate) fn register(self: &Arc<Self>, meter: &Meter) {
@@ -85,9 +85,11 @@ impl Gauges {
         self.pools(meter, names::WORKERS, |pool| pool.workers);
         self.pools(meter, names::LEAVING, |pool| pool.leaving);
         self.pools(meter, names::SUSPENDED, |pool| pool.suspended);
-        self.worker(meter, names::WORKER_SLOTS, |worker| worker.slots);
-        self.worker(meter, names::WORKER_RUNNING, |worker| worker.running);
-        self.worker(meter, names::WORKER_HELD, |worker| worker.held);
+        self.worker(meter, names::WORKER_SLOTS, |worker| Some(worker.slots));
+        self.worker(meter, names::WORKER_RUNNING, |worker| Some(worker.running));
+        self.worker(meter, names::WORKER_HELD, |worker| Some(worker.held));
+        self.worker(meter, names::WORKER_FILES, |worker| Some(worker.files?.files));
+        self.worker(meter, names::WORKER_FILES_SIZE, |worker| Some(worker.files?.bytes));
         self.waits(meter);
         self.value(meter, names::TASKS, |sample| Some(sample.tasks));
         self.value(meter, names::LIVE_TASKS, |sample| Some(sample.live.tasks));
@@ -107,6 +109,7 @@ impl Gauges {
         self.value(meter, names::LOG_LIMIT, |sample| Some(sample.log?.tightest?.limit));
         self.value(meter, names::LOG_ROOM, |sample| Some(sample.log?.tightest?.free));
         self.partitions(meter);
+        self.running(meter);
         self.process(meter, names::MEMORY, |process| process.memory);
         self.process(meter, names::THREADS, |process| process.threads);
         self.process(meter, names::FILES, |process| process.files);
@@ -172,6 +175,18 @@ impl Gauges {
         report(meter, names::PARTITION_SERVED, Box::new(each));
     }
 
+    /// Whether the scheduler runs; one that has no cluster does not say so.
+    fn running(self: &Arc<Self>, meter: &Meter) {
+        let this = Arc::clone(self);
+        let one = move |to: &dyn AsyncInstrument<u64>| {
+            let now = this.now.lock();
+            if now.sample.as_ref().is_some_and(|sample| sample.partitions.is_some()) {
+                to.observe(now.is_running.into(), &[]);
+            }
+        };
+        report(meter, names::SCHEDULER_RUNNING, Box::new(one));
+    }
+
     fn value(
         self: &Arc<Self>,
         meter: &Meter,
@@ -195,11 +210,18 @@ impl Gauges {
         report(meter, metric, Box::new(one));
     }
 
-    fn worker(self: &Arc<Self>, meter: &Meter, metric: Metric, value: fn(&WorkerSample) -> u64) {
+    fn worker(
+        self: &Arc<Self>,
+        meter: &Meter,
+        metric: Metric,
+        value: fn(&WorkerSample) -> Option<u64>,
+    ) {
         let this = Arc::clone(self);
         let one = move |to: &dyn AsyncInstrument<u64>| {
-            if let Some(worker) = &this.now.lock().worker {
-                to.observe(value(worker), &[KeyValue::new(names::POOL, worker.pool.to_string())]);
+            let now = this.now.lock();
+            if let Some((worker, value)) = now.worker.as_ref().and_then(|it| Some((it, value(it)?)))
+            {
+                to.observe(value, &[KeyValue::new(names::POOL, worker.pool.to_string())]);
             }
         };
         report(meter, metric, Box::new(one));
@@ -250,57 +272,6 @@ impl AsyncInstrument<u64> for SignedInstrument<'_> {
     }
 }
 
-/// The pools beyond [`POOLS_MAX`] as one.
-fn bounded(mut sample: Sample) -> Sample {
-    if sample.pools.len() <= POOLS_MAX {
-        return sample;
-    }
-    sample.pools.sort_unstable_by(|one, other| one.pool.cmp(&other.pool));
-    let mut others = sample.pools.split_off(POOLS_MAX).into_iter();
-    if let Some(mut all) = others.next() {
-        all.pool = OTHER.parse().unwrap_or(all.pool);
-        for pool in others {
-            all.waiting += pool.waiting;
-            all.ready += pool.ready;
-            all.running += pool.running;
-            all.free += pool.free;
-            all.workers += pool.workers;
-            all.leaving += pool.leaving;
-            all.suspended += pool.suspended;
-            all.oldest = all.oldest.max(pool.oldest);
-        }
-        sample.pools.push(all);
-    }
-    sample
-}
-
-/// The sample with zeros for pools that have closed since the one before: nobody is to take their last numbers for
-/// the present.
-fn with_closed_pools(mut sample: Sample, before: Sample) -> Sample {
-    let is_there = |pool: &PoolSample| sample.pools.iter().any(|it| it.pool == pool.pool);
-    let is_empty = |pool: &PoolSample| *pool == empty(pool.clone());
-    let closed = before.pools.into_iter().filter(|pool| !is_empty(pool) && !is_there(pool));
-    let closed: Vec<_> = closed.map(empty).collect();
-    sample.pools.extend(closed);
-    sample
-}
-
-/// A pool without anything.
-fn empty(pool: PoolSample) -> PoolSample {
-    PoolSample {
-        workers: 0,
-        leaving: 0,
-        suspended: 0,
-        free: 0,
-        waiting: 0,
-        ready: 0,
-        waits: Vec::new(),
-        oldest: Duration::ZERO,
-        running: 0,
-        ..pool
-    }
-}
-
 /// A worker that has ended.
 fn idle(last: WorkerSample) -> WorkerSample {
     WorkerSample { slots: 0, running: 0, held: 0, ..last }
@@ -326,8 +297,10 @@ fn gone(last: Sample) -> Sample {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tenure_core::eligibility::Obstacle;
-    use tenure_ports::observer::{LogCapacity, ServerSample};
+    use tenure_ports::observer::{FileTotals, LogCapacity, ServerSample};
 
     use super::*;
 
@@ -366,11 +339,13 @@ mod tests {
         gauges.set_source(Some(Box::new(move || there.clone())));
         gauges.refresh(Instant::now());
         assert_eq!(now(), Some(sample.clone()));
+        assert!(gauges.now.lock().is_running);
         gauges.set_source(None);
         gauges.refresh(Instant::now());
         let left = now().unwrap();
         let none = PartitionSample { total: 8, served: [].into() };
         assert_eq!((left.tasks, left.partitions, left.counts), (0, Some(none), sample.counts));
+        assert!(!gauges.now.lock().is_running, "otherwise it would be missed");
         assert_eq!(left.servers, None, "nobody tries to reach them any more");
         assert_eq!(left.live, LiveSample { over_rate: 3, ..LiveSample::default() });
         assert_eq!(left.log.map(|log| log.bytes), Some(0), "the next owner counts them");
@@ -435,17 +410,6 @@ mod tests {
     }
 
     #[test]
-    fn pools_over_the_limit_count_together() {
-        let pools = (0..POOLS_MAX as u64 + 3).map(|n| pool(&format!("p{n:04}"), n)).collect();
-        let Sample { pools, .. } = bounded(sample(pools));
-        assert_eq!(pools.len(), POOLS_MAX + 1);
-        let (other, last) = (&pools[POOLS_MAX], POOLS_MAX as u64 + 2);
-        assert_eq!((other.pool.as_str(), other.waiting), ("other", 3 * last - 3));
-        assert_eq!((other.workers, other.free, other.running), (3, 6, 9));
-        assert_eq!(other.oldest, Duration::from_secs(last), "the oldest is no sum");
-    }
-
-    #[test]
     fn a_worker_that_has_ended_has_no_slots() {
         let gauges = Gauges::default();
         let told: Arc<Mutex<Option<WorkerSample>>> = Arc::default();
@@ -456,7 +420,9 @@ mod tests {
             gauges.now.lock().worker.clone()
         };
         assert_eq!(now(), None);
-        let worker = WorkerSample { pool: "p".parse().unwrap(), slots: 4, running: 2, held: 3 };
+        let files = Some(FileTotals { files: 5, bytes: 6 });
+        let pool = "p".parse().unwrap();
+        let worker = WorkerSample { pool, slots: 4, running: 2, held: 3, files };
         *told.lock() = Some(worker.clone());
         assert_eq!(now(), Some(worker.clone()));
         *told.lock() = None;

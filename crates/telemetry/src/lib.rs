@@ -24,6 +24,7 @@ mod health;
 mod logs;
 pub mod names;
 mod pairs;
+mod pools;
 mod process;
 mod settings;
 mod tally;

@@ -202,6 +202,10 @@ metrics! {
         "How many of these are in use?";
     WORKER_HELD = "tenure.worker.held", UpDownCounter, "{attempt}", [POOL],
         "How many attempts and runs has it in hand, with those that wait for a slot?";
+    WORKER_FILES = "tenure.worker.files", Gauge, "{file}", [POOL],
+        "How many files are below the directory where this worker's commands write?";
+    WORKER_FILES_SIZE = "tenure.worker.files.size", Gauge, "By", [POOL],
+        "How long are these together?";
     STEPS_WAITING = "tenure.steps.waiting", UpDownCounter, "{step}", [REASON],
         "How many steps of live tasks wait, and for what?";
     TASKS = "tenure.tasks.in_memory", UpDownCounter, "{task}", [],
@@ -222,6 +226,8 @@ metrics! {
         "How many partitions has the cluster, each of which needs a scheduler?";
     PARTITION_SERVED = "tenure.partition.served", Gauge, "{partition}", [PARTITION],
         "Does this scheduler serve the partition (1) or not (0)?";
+    SCHEDULER_RUNNING = "tenure.scheduler.running", UpDownCounter, "{scheduler}", [],
+        "Does this scheduler run (1), or has it ended by itself (0)?";
     NATS_CONNECTED = "tenure.nats.connected", Gauge, "{connection}", [],
         "Does this scheduler reach NATS (1) or not (0)?";
     REDIS_CONNECTED = "tenure.redis.connected", Gauge, "{connection}", [],

@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::pairs;
 use crate::trace::Sampler;
 
+mod unused;
+
 /// The protocol to a collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -139,6 +141,9 @@ impl ExportSettings {
         settings.delay = reader.millis("OTEL_BSP_SCHEDULE_DELAY").unwrap_or(DELAY);
         settings.interval = reader.millis("OTEL_METRIC_EXPORT_INTERVAL").unwrap_or(INTERVAL);
         settings.sampler = reader.sampler();
+        if !settings.is_off() {
+            reader.check_unused();
+        }
         (settings, reader.bad)
     }
 
@@ -259,9 +264,13 @@ impl SettingsReader<'_> {
         let certificate = self.of_signal(signal, "CERTIFICATE", |file| Some(file.into()));
         let timeout = self.of_signal(signal, "TIMEOUT", millis).unwrap_or(TIMEOUT);
         let is_compressed = self.of_signal(signal, "COMPRESSION", compression).unwrap_or(false);
+        let is_insecure = self.of_signal(signal, "INSECURE", boolean).unwrap_or(false);
         let endpoint = match protocol {
             Protocol::Http if !is_own => {
                 format!("{}/v1/{}", endpoint.trim_end_matches('/'), signal.to_lowercase())
+            }
+            Protocol::Grpc if is_insecure && !endpoint.contains("://") => {
+                format!("http://{endpoint}")
             }
             _ => endpoint,
         };
@@ -281,6 +290,10 @@ impl SettingsReader<'_> {
 
 fn millis(value: &str) -> Option<Duration> {
     value.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+}
+
+fn boolean(value: &str) -> Option<bool> {
+    value.to_ascii_lowercase().parse().ok()
 }
 
 fn compression(name: &str) -> Option<bool> {

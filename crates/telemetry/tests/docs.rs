@@ -129,9 +129,8 @@ fn sources(dir: &Path, into: &mut String) {
     }
 }
 
-#[test]
-fn the_table_of_log_lines_has_messages_and_fields_of_the_code() {
-    let page = page();
+/// The same for all crates of the workspace.
+fn code() -> String {
     let mut code = String::new();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for each in std::fs::read_dir(crates).unwrap() {
@@ -140,6 +139,13 @@ fn the_table_of_log_lines_has_messages_and_fields_of_the_code() {
             sources(&dir, &mut code); // What others have made is below another name.
         }
     }
+    code
+}
+
+#[test]
+fn the_table_of_log_lines_has_messages_and_fields_of_the_code() {
+    let page = page();
+    let code = code();
     let is_line = |row: &&str| {
         ["INFO", "WARN", "ERROR"].iter().any(|it| row.starts_with(&format!("| `{it}`")))
     };
@@ -151,4 +157,38 @@ fn the_table_of_log_lines_has_messages_and_fields_of_the_code() {
         let begin = format!("\"{begin}");
         assert!(code.contains(&begin), "no line begins with {begin}");
     }
+}
+
+/// What stands between the brackets that a text begins behind.
+fn arguments(text: &str) -> &str {
+    let (mut depth, mut is_text, mut before) = (1, false, ' ');
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '"' if before != '\\' => is_text = !is_text,
+            '(' if !is_text => depth += 1,
+            ')' if !is_text => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[..at];
+        }
+        before = letter;
+    }
+    text
+}
+
+/// Names are in logs as they are everywhere, and not as the code has them.
+#[test]
+fn no_line_of_the_log_shows_a_value_as_the_code_has_it() {
+    let code = code();
+    let mut lines = 0;
+    for begin in ["tracing::info!(", "tracing::warn!(", "tracing::error!("] {
+        for after in code.split(begin).skip(1) {
+            let all = arguments(after);
+            let is_debug = |part: &str| part.trim_start().starts_with('?') || part.contains("= ?");
+            assert!(!all.contains(":?}") && !all.split(',').any(is_debug), "{begin}{all})");
+            lines += 1;
+        }
+    }
+    assert!(lines > 100, "{lines} lines are read");
 }

@@ -5,8 +5,9 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
 use tenure_tests::binary::tenure;
-use tenure_tests::cluster::tasks::{noop, sleep, task};
+use tenure_tests::cluster::tasks::{exec, noop, sleep, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
 use tenure_tests::otlp::{Protocol, Receiver, Span};
 
@@ -21,17 +22,24 @@ fn address_of(cluster: &Cluster, process: &str) -> Result<String> {
 
 /// The status and the body of a page.
 fn page(address: &str, path: &str) -> Result<(u16, String)> {
-    page_as(address, path, "*/*")
+    page_with("", address, path)
+}
+
+/// The same for who has a token.
+fn page_for(token: &str, address: &str, path: &str) -> Result<(u16, String)> {
+    page_with(&format!("authorization: Bearer {token}\r\n"), address, path)
 }
 
 /// The same for a reader who accepts a media type.
 fn page_as(address: &str, path: &str, accepts: &str) -> Result<(u16, String)> {
+    page_with(&format!("accept: {accepts}\r\n"), address, path)
+}
+
+/// The same with a further line of the head.
+fn page_with(line: &str, address: &str, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: {accepts}\r\nconnection: close\r\n\r\n"
-    )?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\n{line}connection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let status = answer.split(' ').nth(1).context("no status")?.parse()?;
@@ -51,7 +59,7 @@ fn schedulers_and_workers_serve_their_metrics_and_say_whether_they_work() -> Res
     let plan = Plan { schedulers: 1, workers: 1, environment, ..Plan::default() };
     on_cluster(plan, |cluster| {
         let client = cluster.client("c")?;
-        client.create(&task("done", &[noop("a", &[])]))?;
+        client.create(&task("done", &[noop("a", &[]), exec("b", &[], "echo kept")]))?;
         until("done", PATIENCE, || Ok(client.log("done", PATIENCE)?.has_ended()))?;
         client.create(&task("runs", &[sleep("a", &[], 60_000)]))?;
         let (node, worker) = (address_of(cluster, "n0")?, address_of(cluster, "w0")?);
@@ -67,12 +75,19 @@ fn schedulers_and_workers_serve_their_metrics_and_say_whether_they_work() -> Res
         ensure!(status == 200);
         let slots = value(&of_worker, "tenure_worker_slots{tenure_pool=\"default\"}");
         ensure!(slots == Some(cluster.plan.concurrency as f64), "{slots:?}");
+        until("the files of commands are counted", PATIENCE, || {
+            let (_, text) = page(&worker, "/metrics")?;
+            let files = value(&text, "tenure_worker_files{tenure_pool=\"default\"}");
+            let bytes = value(&text, "tenure_worker_files_size_bytes{tenure_pool=\"default\"}");
+            Ok(files >= Some(1.0) && bytes >= Some("kept\n".len() as f64))
+        })?;
         let (_, of_node) = page(&node, "/metrics")?;
         for (sample, least) in [
             ("tenure_pool_running{tenure_pool=\"default\"}", 1.0),
             ("tenure_pool_desired{tenure_pool=\"default\"}", 1.0),
             ("tenure_tasks_created_total", 2.0),
             ("tenure_nats_connected", 1.0),
+            ("tenure_scheduler_running", 1.0),
             ("tenure_journal_append_duration_seconds_count", 1.0),
             ("process_cpu_time_seconds_total{cpu_mode=\"user\"}", 0.0),
             ("tenure_build_info{service_version=", 1.0),
@@ -93,6 +108,51 @@ fn schedulers_and_workers_serve_their_metrics_and_say_whether_they_work() -> Res
         until("the scheduler is ready again", PATIENCE, || Ok(page(&node, "/readyz")?.0 == 200))?;
         until("the worker is ready again", PATIENCE, || Ok(page(&worker, "/readyz")?.0 == 200))?;
         client.cancel("runs")
+    })
+}
+
+/// Tokens, and their digests.
+const ONE: (&str, &str) =
+    ("t0ken-one", "737731f3dd426ab315d58aff3992f115f4bd82733478cde1a0bae3ffa9067315");
+const TWO: (&str, &str) =
+    ("t0ken-two", "22a2d25f2d230749b3f7e00dc671115736779079bcae756d0f6abddd5d103f65");
+
+/// Who may read metrics is read again on SIGHUP, as with any file of callers; without that signal processes go on.
+#[test]
+fn callers_of_metrics_are_read_again() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("callers.toml");
+    let let_in = |(_, digest): (&str, &str)| {
+        std::fs::write(
+            &file,
+            format!(
+                "[[tokens]]\nsha256 = \"{digest}\"\nprincipal = \"prometheus\"\nrole = \"observer\"\n"
+            ),
+        )
+    };
+    let_in(ONE)?;
+    let environment = vec![
+        ("TENURE_METRICS", "127.0.0.1:0".into()),
+        ("TENURE_METRICS_CALLERS", file.display().to_string()),
+    ];
+    let plan = Plan { schedulers: 1, workers: 1, environment, ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let pages = [address_of(cluster, "n0")?, address_of(cluster, "w0")?];
+        let status = |(token, _): (&str, &str), page| {
+            Ok::<_, anyhow::Error>(page_for(token, page, "/metrics")?.0)
+        };
+        for address in &pages {
+            ensure!(page(address, "/livez")?.0 == 200 && page(address, "/metrics")?.0 == 401);
+            ensure!(status(ONE, address)? == 200 && status(TWO, address)? == 401);
+        }
+        let_in(TWO)?;
+        cluster.schedulers[0].signal(Signal::SIGHUP)?;
+        cluster.workers[0].signal(Signal::SIGHUP)?;
+        for address in &pages {
+            until("the new one counts", PATIENCE, || Ok(status(TWO, address)? == 200))?;
+            ensure!(status(ONE, address)? == 401, "{address}");
+        }
+        Ok(())
     })
 }
 

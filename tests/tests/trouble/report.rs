@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::alerts::Fired;
-use crate::rules::FACTOR;
-use crate::troubles::Trouble;
+use crate::rules::{FACTOR, names};
+use crate::troubles::{TROUBLES, Trouble};
 
 /// The head of the table.
 const HEAD: &str = "| Trouble | Alerts, and after how long | `tenure doctor`: exit code, and what is bad \
@@ -85,19 +85,29 @@ impl Row {
             .iter()
             .map(|(name, after)| format!("`{name}` ({})", minutes(after.as_millis())));
         let (bad, code) = &self.told.doctor;
-        let bad = bad.iter().map(|check| format!("`{check}`"));
-        let listed =
-            |all: Vec<String>| if all.is_empty() { "–".to_owned() } else { all.join(", ") };
-        let said = |it: &Option<String>| it.clone().unwrap_or_else(|| "nobody answers".to_owned());
-        format!(
-            "| {} | {} | {code}: {} | {} | {} |",
-            self.name,
-            listed(alerts.collect()),
-            listed(bad.collect()),
-            said(&self.told.waits),
-            said(&self.told.explain),
-        )
+        let bad: Vec<&str> = bad.iter().map(String::as_str).collect();
+        let told = (self.told.waits.as_deref(), self.told.explain.as_deref());
+        line_of(self.name, alerts.collect(), (&bad, *code), told)
     }
+}
+
+fn line_of(
+    name: &str,
+    alerts: Vec<String>,
+    (bad, code): (&[&str], i32),
+    (waits, explain): (Option<&str>, Option<&str>),
+) -> String {
+    let bad = bad.iter().map(|check| format!("`{check}`"));
+    let listed = |all: Vec<String>| if all.is_empty() { "–".to_owned() } else { all.join(", ") };
+    let (alerts, bad) = (listed(alerts), listed(bad.collect()));
+    let [waits, explain] = [waits, explain].map(|it| it.unwrap_or("nobody answers"));
+    format!("| {name} | {alerts} | {code}: {bad} | {waits} | {explain} |")
+}
+
+/// The line of a trouble of which all is told that must be, without times.
+fn due_line(trouble: &Trouble) -> String {
+    let alerts = trouble.alerts.iter().map(|name| format!("`{name}`"));
+    line_of(trouble.name, alerts.collect(), trouble.doctor, (trouble.waits, trouble.explain))
 }
 
 /// A line without the times, which are others each time.
@@ -107,6 +117,14 @@ fn timeless(line: &str) -> String {
     parts.fold(first, |line, part| line + part.split_once(')').map_or(part, |(_, rest)| rest))
 }
 
+/// What stands before the lines of the table, these lines, and what stands behind its head.
+fn table(text: &str) -> Result<(&str, Vec<&str>, &str)> {
+    let (before, rest) =
+        text.split_once(HEAD).context("docs/observability.md has no table of troubles")?;
+    let lines = rest.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    Ok((before, lines, rest))
+}
+
 /// Holds these lines against the table, or writes them there.
 pub(crate) fn is_documented(rows: &[Row]) -> Result<()> {
     if rows.is_empty() {
@@ -114,9 +132,7 @@ pub(crate) fn is_documented(rows: &[Row]) -> Result<()> {
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
     let text = std::fs::read_to_string(&path)?;
-    let (before, rest) =
-        text.split_once(HEAD).context("docs/observability.md has no table of troubles")?;
-    let old: Vec<&str> = rest.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    let (before, old, rest) = table(&text)?;
     let name = |line: &str| line.split('|').nth(1).unwrap_or_default().trim().to_owned();
     let known: BTreeMap<String, &str> = old.iter().map(|line| (name(line), *line)).collect();
     let is_same = |row: &Row| {
@@ -142,6 +158,22 @@ pub(crate) fn is_documented(rows: &[Row]) -> Result<()> {
     let after: Vec<&str> = rest.lines().skip(2 + old.len()).collect();
     let table = format!("{HEAD}\n|---|---|---|---|---|\n{}", lines.join("\n"));
     Ok(std::fs::write(&path, format!("{before}{table}\n{}\n", after.join("\n")))?)
+}
+
+/// The suite is run by hand; this holds always what it would hold the table against.
+#[test]
+fn the_documentation_has_each_trouble_as_the_suite_wants_it_told() -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+    let text = std::fs::read_to_string(path)?;
+    let (_, lines, _) = table(&text)?;
+    let lines: Vec<String> = lines.into_iter().map(timeless).collect();
+    let due: Vec<String> = TROUBLES.iter().map(due_line).collect();
+    assert_eq!(lines, due);
+    let there = names()?;
+    for name in TROUBLES.iter().flat_map(|trouble| trouble.alerts) {
+        ensure!(there.contains(name), "there is no alert {name}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -80,7 +80,8 @@ pub(crate) const TROUBLES: &[Trouble] = &[
     Trouble {
         name: "the log is full",
         breaks: Scene::fill_log,
-        alerts: &["TenureAppendsFail"],
+        // The one says that work stands still, the other which place is full.
+        alerts: &["TenureAppendsFail", "TenureLogRoomShort"],
         doctor: (&["log.room", "steps.waiting"], 1),
         explain: Some("log_unavailable"),
         waits: Some("1 log_unavailable"),

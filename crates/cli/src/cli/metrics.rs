@@ -1,5 +1,7 @@
 //! The pages of a process for Prometheus and for probes: `/metrics`, `/livez` and `/readyz`, on a thread of their own.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -8,13 +10,15 @@ use std::thread;
 use clap::Args;
 use tenure_core::{Code, Rejection};
 use tenure_gateway::process_pages;
-use tenure_gateway::server::{HttpServer, ServerError, ServerLimits, ServerSettings};
+use tenure_gateway::server::{HttpServer, ServerError, ServerFiles, ServerLimits, ServerSettings};
 use tenure_ports::supervise::guard;
 use tenure_telemetry::Telemetry;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::gateway::say_if_wrong;
 use crate::cli::runtime::one_thread;
 
 /// How many connections there may be: scrapers and probes are few.
@@ -105,6 +109,7 @@ impl MetricsHost {
                 Err(failure) => return drop(tell.send(Err(failure))), // Who asked may have gone.
             };
             runtime.block_on(async {
+                let has_file = settings.identities.is_some();
                 let server = match HttpServer::bind(settings).await {
                     Ok(server) => server,
                     Err(error) => return drop(tell.send(Err(not_served(&error)))),
@@ -112,8 +117,12 @@ impl MetricsHost {
                 let _ = tell.send(Ok(server.addresses()));
                 let routes = process_pages(move || ready.now(), metrics);
                 let counters = tenure_gateway::Counters::default();
-                guard("the pages of metrics", server.serve_routes(routes, counters, shutdown))
-                    .await;
+                let files = has_file.then(|| server.files());
+                let serve = server.serve_routes(routes, counters, shutdown);
+                tokio::select! {
+                    () = guard("the pages of metrics", serve) => {}
+                    never = read_again(files) => match never {},
+                }
             });
         };
         let thread = thread::Builder::new().name("metrics".into()).spawn(serve);
@@ -124,6 +133,22 @@ impl MetricsHost {
         }
         Ok(Self { _stop: stop.drop_guard() })
     }
+}
+
+/// Reads the file of callers again at each SIGHUP. Without one SIGHUP ends the process, unless that reads other files.
+async fn read_again(files: Option<ServerFiles>) -> Infallible {
+    let Some(files) = files else { return pending().await };
+    match signal(SignalKind::hangup()) {
+        Ok(mut again) => {
+            while again.recv().await.is_some() {
+                say_if_wrong("callers of metrics", files.reload().map_err(|it| not_served(&it)));
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "SIGHUP is not heard: callers of metrics are read once")
+        }
+    }
+    pending().await
 }
 
 fn not_served(error: &ServerError) -> Failure {

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
+use serde_json::json;
 use smol_str::SmolStr;
 use tenure_sdk::client::WAITS;
 use tenure_sdk::worker::SHORTAGE;
@@ -24,7 +26,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 use uuid::Uuid;
 
-use crate::cli::answer::log_line::{self, LogForm};
+use crate::cli::answer::log_line::{self, LogForm, Weight};
 use crate::cli::answer::output;
 use crate::cli::instance::InstanceName;
 use crate::cli::line_limit::LineLimit;
@@ -102,7 +104,7 @@ impl Telling {
 /// Starts the log and the telemetry of a command.
 pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
-    let asked = asked.map(without_mcp);
+    let asked = asked.map(with_quiet_libraries);
     let (is_logged, format) = (asked.is_some(), told.format);
     let (shows_silences, serves) = (told.shows_silences, told.serves);
     if serves && is_logged {
@@ -113,8 +115,9 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     }
     let (telemetry, instance) = connect(told);
     let outside = telemetry.as_ref();
-    let outside = outside
-        .and_then(|it| it.log_layer(asked.as_deref().unwrap_or(&without_mcp("info".into()))));
+    let outside = outside.and_then(|it| {
+        it.log_layer(asked.as_deref().unwrap_or(&with_quiet_libraries("info".into())))
+    });
     let lines = LineLimit::default();
     let stderr = asked.map(|filter| {
         lines.summarize_forever();
@@ -140,14 +143,17 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     Telling { telemetry, is_logged, lines, _instance: instance }
 }
 
-/// A filter of the log that hides what the library of MCP says of each request, which may be what a tool has answered,
-/// unless the filter names that library.
-fn without_mcp(filter: String) -> String {
-    match filter.trim() {
-        "" | "off" => filter,
-        named if named.contains("rmcp") => filter,
-        other => format!("{other},rmcp=error"),
-    }
+/// Libraries of which less is logged than of everything else: that of MCP says of each request what a tool may have
+/// answered, and that of NATS says five times a second that a server is away, which this program says once.
+const QUIET: [(&str, &str); 2] = [("rmcp", "error"), ("async_nats", "warn")];
+
+/// A filter of the log that hides what [`QUIET`] libraries say, but for those that the filter names.
+fn with_quiet_libraries(filter: String) -> String {
+    let is_off = matches!(filter.trim(), "" | "off");
+    let quiet = QUIET.iter().filter(|(library, _)| !is_off && !filter.contains(library));
+    quiet.fold(filter.trim().to_owned(), |filter, (library, level)| {
+        format!("{filter},{library}={level}")
+    })
 }
 
 /// A wait that begins so soon after another was given up waits through the same silence.
@@ -270,15 +276,28 @@ fn connect(told: TelemetryArgs) -> (Option<Telemetry>, Option<InstanceName>) {
         let (served_at, boot) = (Some(at), settings.boot.clone());
         ExportSettings { served_at, boot, ..ExportSettings::none(service, &settings.instance) }
     });
-    let started = Telemetry::start(settings).or_else(|error| {
+    let start = |settings| Telemetry::start(settings, print_metrics);
+    let started = start(settings).or_else(|error| {
         output::warn(error);
-        page_alone.map_or(Ok(None), Telemetry::start)
+        page_alone.map_or(Ok(None), start)
     });
     let started = started.unwrap_or_else(|error| {
         output::warn(error);
         None
     });
     (started, instance)
+}
+
+/// Prints the page of metrics: where the log is JSON, in a line of it.
+fn print_metrics(page: &str) {
+    match log_line::form() {
+        Some(form @ LogForm::Json) => {
+            output::say_as(form, Weight::Info, "metrics", json!({"page": page}));
+        }
+        _ => {
+            let _ = io::stderr().write_all(page.as_bytes()); // Nobody may read it.
+        }
+    }
 }
 
 #[cfg(test)]
@@ -331,15 +350,16 @@ mod tests {
     }
 
     #[test]
-    fn the_library_of_mcp_is_quiet_unless_it_is_named() {
+    fn libraries_are_quiet_unless_they_are_named() {
         for (asked, filter) in [
-            ("info", "info,rmcp=error"),
-            ("warn,tenure=debug", "warn,tenure=debug,rmcp=error"),
-            ("info,rmcp=debug", "info,rmcp=debug"),
+            ("info", "info,rmcp=error,async_nats=warn"),
+            ("warn,tenure=debug", "warn,tenure=debug,rmcp=error,async_nats=warn"),
+            ("info,rmcp=debug", "info,rmcp=debug,async_nats=warn"),
+            ("info,async_nats=debug", "info,async_nats=debug,rmcp=error"),
             ("off", "off"),
             ("", ""),
         ] {
-            assert_eq!(without_mcp(asked.into()), filter);
+            assert_eq!(with_quiet_libraries(asked.into()), filter);
         }
     }
 

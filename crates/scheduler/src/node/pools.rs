@@ -5,11 +5,13 @@ use std::sync::Arc;
 use ractor::ActorRuntime;
 use tenure_core::Rejection;
 use tenure_core::id::{Millis, PoolId};
+use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 use tokio::time::Instant;
 
 use super::{NodeShared, stopped};
-use crate::pool::{Msg as PoolMsg, Pool, PoolActor};
+use crate::pool::{Left, Msg as PoolMsg, Pool, PoolActor};
+use crate::task::address::Address;
 
 impl<J, L> NodeShared<J, L> {
     pub(crate) fn pool_if_open(&self, id: &PoolId) -> Option<Arc<Pool>> {
@@ -75,6 +77,14 @@ impl<J, L> NodeShared<J, L> {
     pub(crate) fn sample_pools(&self, now: Millis) -> Vec<PoolSample> {
         let pools = self.pools.read();
         pools.values().map(|pool| pool.sample(now)).collect()
+    }
+
+    /// Has pools take back what the failed actor of a Task has left for them: only that knew for which. What the Task
+    /// has now they are told by whoever reads its log.
+    pub(crate) fn withdraw(&self, key: &TaskKey, at: &Address) {
+        for pool in self.pools.read().values().filter(|pool| pool.may_have(key)) {
+            pool.tell(PoolMsg::Ready(key.clone(), Left::nothing(at)));
+        }
     }
 
     /// Sends a message to a pool, which is opened if need be.

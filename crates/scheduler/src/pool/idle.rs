@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tenure_ports::journal::TaskKey;
 use tokio::time::Instant;
 
 use super::{Pool, PoolState};
@@ -40,6 +41,11 @@ impl Pool {
             && members.count() == 0
             && !members.bounds_some()
             && records.is_empty()
+    }
+
+    /// Whether the pool knows of a Task, or may be told of it by a message that it has not taken yet.
+    pub(crate) fn may_have(&self, key: &TaskKey) -> bool {
+        self.untaken.load(Ordering::Acquire) > 0 || self.state.lock().turns.has(key)
     }
 
     /// Ends the actor of a pool that is no longer in the table.

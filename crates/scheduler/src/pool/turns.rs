@@ -107,6 +107,11 @@ impl Turns {
         self.lanes.values().flatten().map(|(key, line)| (key.groups, line))
     }
 
+    /// Whether anything is known of a Task.
+    pub(super) fn has(&self, key: &TaskKey) -> bool {
+        self.entries.contains_key(key) || self.withheld.has(key)
+    }
+
     /// How many Steps and Runs are ready, in all Tasks that wait.
     pub(super) fn waiting(&self) -> u64 {
         self.lines().map(|(_, line)| line.ready).sum::<u64>() + self.withheld.ready()

@@ -15,6 +15,7 @@ mod capacity;
 mod clocks;
 mod counts;
 mod creation;
+mod defects;
 mod durable;
 mod family;
 mod history;

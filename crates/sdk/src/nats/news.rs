@@ -54,7 +54,11 @@ impl Trouble {
             Event::ServerError(ServerError::AuthorizationViolation) => true,
             // The client library gives the reason of a refused connection only as text.
             Event::ClientError(ClientError::Other(why)) => {
-                denials.iter().any(|kind| *why == kind.to_string())
+                let begins_so = |kind: &ConnectErrorKind| {
+                    let rest = why.strip_prefix(&kind.to_string());
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+                };
+                denials.iter().any(begins_so)
             }
             _ => false,
         };
@@ -66,10 +70,13 @@ impl News {
     pub(super) fn take(&self, event: &Event) {
         match event {
             Event::Connected => {
-                tracing::debug!("connected");
                 self.denials.clear();
                 *self.last_error.lock() = None;
-                *self.told.lock() = Notified { is_connected: true, ..Notified::default() };
+                let connected = Notified { is_connected: true, ..Notified::default() };
+                match std::mem::replace(&mut *self.told.lock(), connected).texts.is_empty() {
+                    true => tracing::debug!("connected"),
+                    false => tracing::info!("NATS is connected again"), // It was told that it is not.
+                }
                 self.connects.send_modify(|count| *count += 1);
             }
             Event::ServerError(_) | Event::ClientError(_) => {
@@ -217,6 +224,11 @@ mod tests {
         assert_eq!(code(), Code::Unauthenticated);
         news.take(&Event::ClientError(ClientError::Other("connection refused".into())));
         assert_eq!(code(), Code::Unavailable, "that was another server, or the same one later");
+        let why = |why: &str| Event::ClientError(ClientError::Other(why.into()));
+        news.take(&why("authorization violation: closed by the server"));
+        assert_eq!(code(), Code::Unauthenticated, "the library says why with the kind of error");
+        news.take(&why("authorization violations are rare"));
+        assert_eq!(code(), Code::Unavailable);
         news.take(&Event::ServerError(denied));
         news.take(&Event::Connected);
         assert_eq!(code(), Code::Unavailable);

@@ -10,8 +10,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use serde_json::Value as Json;
 use tokio::time::sleep;
+
+use crate::regular::open_regular;
 
 /// What stands for a secret in a text.
 const MASKED: &str = "***";
@@ -24,6 +27,13 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// How much of a file is looked through at a time.
 const CHUNK: usize = 256 << 10;
+
+/// How much of its begin a file is known by.
+const HEAD: usize = 64;
+
+/// Whoever empties a log holds this for writing, and whoever masks a part of one for reading: so stars come to where
+/// the secret is that was read, and to no other text.
+pub(crate) static CUTS: RwLock<()> = RwLock::new(());
 
 /// What masks the secrets of a Step.
 #[derive(Clone, Default)]
@@ -97,7 +107,7 @@ impl SecretMask {
             return work.await;
         }
         let mut masked = MaskedFiles {
-            files: files.iter().map(|path| (path.to_path_buf(), 0)).collect(),
+            files: files.iter().map(|path| MaskedFile::new(path)).collect(),
             mask: self,
         };
         let mut work = std::pin::pin!(work);
@@ -156,17 +166,29 @@ fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Files that a command writes, and how far each is masked. Dropping this masks what has come since.
+/// Files that a command writes. Dropping this masks what has come since.
 struct MaskedFiles {
     mask: SecretMask,
-    files: Vec<(PathBuf, u64)>,
+    files: Vec<MaskedFile>,
+}
+
+/// A file, and how far it is masked.
+struct MaskedFile {
+    path: PathBuf,
+    from: u64,
+    /// How it began when it was masked last.
+    head: Vec<u8>,
+    /// The log has that it cannot be masked.
+    is_told: bool,
 }
 
 impl MaskedFiles {
     fn sweep(&mut self) {
-        for (path, from) in &mut self.files {
-            if let Err(error) = mask_file(&self.mask, path, from) {
-                tracing::warn!(file = %path.display(), %error, "what a command wrote cannot be masked");
+        for file in &mut self.files {
+            let Err(error) = file.mask(&self.mask) else { continue };
+            if !std::mem::replace(&mut file.is_told, true) {
+                let path = file.path.display();
+                tracing::warn!(file = %path, %error, "what a command wrote cannot be masked");
             }
         }
     }
@@ -178,29 +200,45 @@ impl Drop for MaskedFiles {
     }
 }
 
-/// Masks a file from a place on, in place: whoever appends to it is not disturbed. The next time begins so far before
-/// its end that a secret is found whose end has not come yet. A file that has become shorter was emptied meanwhile, as
-/// it was too long: all that is in it is new.
-fn mask_file(mask: &SecretMask, path: &Path, from: &mut u64) -> io::Result<()> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        opened => opened?,
-    };
-    let overlap = mask.texts.first().map_or(0, |longest| longest.len() - 1);
-    let mut bytes = vec![0; CHUNK.max(2 * overlap)];
-    loop {
-        if file.metadata()?.len() < *from {
-            *from = 0;
-        }
-        let read = read_at(&file, &mut bytes, *from)?;
-        for range in mask.stars(&mut bytes[..read]) {
-            file.write_all_at(&bytes[range.clone()], *from + range.start as u64)?;
-        }
-        *from += read.saturating_sub(overlap) as u64;
-        if read < bytes.len() {
-            return Ok(());
+impl MaskedFile {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), from: 0, head: Vec::new(), is_told: false }
+    }
+
+    /// Masks what has come, in place: whoever appends is not disturbed. The next time begins so far before the end
+    /// that a secret is found whose end has not come yet. A file that is shorter than before, or begins otherwise,
+    /// was emptied meanwhile, as it was too long: all that is in it is new.
+    fn mask(&mut self, mask: &SecretMask) -> io::Result<()> {
+        let file = match open_regular(&self.path, OpenOptions::new().read(true).write(true)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        let overlap = mask.texts.first().map_or(0, |longest| longest.len() - 1);
+        let mut bytes = vec![0; CHUNK.max(2 * overlap)];
+        loop {
+            let _nobody_empties_it = CUTS.read();
+            if file.metadata()?.len() < self.from || !head_of(&file)?.starts_with(&self.head) {
+                self.from = 0;
+            }
+            let read = read_at(&file, &mut bytes, self.from)?;
+            for range in mask.stars(&mut bytes[..read]) {
+                file.write_all_at(&bytes[range.clone()], self.from + range.start as u64)?;
+            }
+            self.from += read.saturating_sub(overlap) as u64;
+            self.head = head_of(&file)?;
+            if read < bytes.len() {
+                return Ok(());
+            }
         }
     }
+}
+
+/// How a file begins.
+fn head_of(file: &File) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD];
+    let read = read_at(file, &mut head, 0)?;
+    head.truncate(read);
+    Ok(head)
 }
 
 /// As many bytes as there are.
@@ -285,17 +323,46 @@ mod tests {
         let mask = mask(&["s3cret-value"]);
         let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
         file.write_all(&vec![b'.'; 3 * CHUNK]).unwrap();
-        let mut from = 0;
-        mask_file(&mask, &path, &mut from).unwrap();
-        assert!(from > 2 * CHUNK as u64, "{from}");
+        let mut masked = MaskedFile::new(&path);
+        masked.mask(&mask).unwrap();
+        assert!(masked.from > 2 * CHUNK as u64, "{}", masked.from);
         file.set_len(0).unwrap();
-        for (more, masked) in [
+        for (more, text) in [
             ("token: s3cret-va", "token: s3cret-va"),
             ("lue, s3cret-value.", "token: ************, ************."),
         ] {
             file.write_all(more.as_bytes()).unwrap();
-            mask_file(&mask, &path, &mut from).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), masked);
+            masked.mask(&mask).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
+    }
+    /// The command writes faster than somebody looks: the log is as long as before, and holds other text.
+    #[test]
+    fn a_file_that_was_emptied_and_has_grown_again_is_masked_from_its_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout.log");
+        let mask = mask(&["s3cret-value"]);
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        file.write_all(&[b'.'; 4 * HEAD]).unwrap();
+        let mut masked = MaskedFile::new(&path);
+        masked.mask(&mask).unwrap();
+        file.set_len(0).unwrap();
+        file.write_all(b"[tenure: 256 bytes before this line were dropped]\ns3cret-value\n")
+            .unwrap();
+        file.write_all(&[b'.'; 8 * HEAD]).unwrap();
+        masked.mask(&mask).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("\n************\n") && !text.contains("s3cret"), "{text}");
+    }
+
+    /// A command can replace its log by a link to a file that nobody is to write stars into.
+    #[test]
+    fn a_file_to_which_a_log_is_a_link_is_not_masked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, other) = (dir.path().join("stdout.log"), dir.path().join("other"));
+        std::fs::write(&other, "s3cret-value").unwrap();
+        std::os::unix::fs::symlink(&other, &log).unwrap();
+        assert!(MaskedFile::new(&log).mask(&mask(&["s3cret-value"])).is_err());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "s3cret-value");
     }
 }

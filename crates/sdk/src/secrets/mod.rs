@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 use tenure_core::id::BadId;
 
-pub(crate) use self::mask::SecretMask;
+pub(crate) use self::mask::{CUTS, SecretMask};
 pub use self::source::{SecretSource, SecretSources};
 
 /// The longest name of a secret.

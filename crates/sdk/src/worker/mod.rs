@@ -34,6 +34,7 @@ mod surplus;
 pub mod tool;
 mod values;
 mod words;
+mod written_files;
 
 pub use attempt_files::AttemptDir;
 pub use builtin::ExecSettings;

@@ -2,11 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use nix::fcntl::OFlag;
 use tenure_ports::bus::WorkerPort;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::V;
@@ -17,6 +15,7 @@ use tenure_wire::bus::request::RawBytes;
 
 use super::attempt_files::AttemptDir;
 use super::pool::PoolShared;
+use crate::regular::open_regular;
 
 /// The page when there is no such file.
 const NO_FILE: OutputPage = OutputPage { data: RawBytes(Vec::new()), size_bytes: None };
@@ -86,14 +85,9 @@ pub fn read_output_page(
 /// # Errors
 /// The system refuses, or it is no regular file.
 pub fn open_log(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = match File::options().read(true).custom_flags(flags.bits()).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    match file.metadata()?.is_file() {
-        true => Ok(Some(file)),
-        false => Err(io::Error::other("it is no regular file")),
+    match open_regular(path, File::options().read(true)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
     }
 }
 

@@ -7,6 +7,7 @@ use tenure_ports::bus::WorkerPort;
 use tenure_ports::observer::WorkerSample;
 
 use super::pool::WorkerPool;
+use super::written_files::WrittenFiles;
 
 impl<P: WorkerPort> WorkerPool<P> {
     /// A function that gives the numbers of this worker at the moment of the call; `None` once it has ended. The
@@ -16,6 +17,7 @@ impl<P: WorkerPort> WorkerPool<P> {
         pool: PoolId,
     ) -> impl Fn() -> Option<WorkerSample> + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);
+        let kept = self.shared.options.files.clone().map(WrittenFiles::new);
         move || {
             let shared = shared.upgrade()?;
             let (slots, held) = {
@@ -24,7 +26,8 @@ impl<P: WorkerPort> WorkerPool<P> {
             };
             let running = slots.saturating_sub(shared.slots.available_permits());
             let (slots, running, held) = (slots as u64, running as u64, held as u64);
-            Some(WorkerSample { pool: pool.clone(), slots, running, held })
+            let files = kept.as_ref().and_then(WrittenFiles::now);
+            Some(WorkerSample { pool: pool.clone(), slots, running, held, files })
         }
     }
 }

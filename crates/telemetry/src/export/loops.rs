@@ -1,6 +1,5 @@
 //! The loops on the thread of telemetry: one for each signal.
 
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -286,8 +285,8 @@ impl LogLoop {
 pub(super) struct MetricLoop {
     pub(super) source: Arc<MetricSource>,
     pub(super) interval: Duration,
-    /// Whether they are written to stderr.
-    pub(super) is_printed: bool,
+    /// Shows them as a page, if they are to be shown.
+    pub(super) print: Option<fn(&str)>,
 }
 
 /// Sends metrics at every interval, and when telemetry ends.
@@ -297,7 +296,7 @@ pub(super) async fn metrics(
     line: LoopShared,
 ) {
     let (Some(from), mut line) = (from, line) else { return };
-    if to.is_none() && !from.is_printed {
+    if to.is_none() && from.print.is_none() {
         return;
     }
     let mut all = ResourceMetrics::default();
@@ -306,9 +305,8 @@ pub(super) async fn metrics(
             () = tokio::time::sleep(from.interval) => false,
             () = line.stop(false) => true,
         };
-        if from.is_printed {
-            let page = from.source.text(ExpositionFormat::Plain);
-            let _ = std::io::stderr().write_all(page.as_bytes()); // Nobody may read it.
+        if let Some(print) = from.print {
+            print(&from.source.text(ExpositionFormat::Plain));
         }
         if let Some(AddressedExporter { exporter, .. }) = &to {
             match from.source.read(&mut all) {

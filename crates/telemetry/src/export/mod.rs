@@ -66,11 +66,12 @@ pub struct Telemetry {
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 impl Telemetry {
-    /// Starts to export as the settings say; none if they name no endpoint.
+    /// Starts to export as the settings say; none if they name no endpoint. `print` shows the page of metrics where
+    /// the settings ask for that.
     ///
     /// # Errors
     /// An endpoint is not a valid URL, or no thread could be started.
-    pub fn start(settings: ExportSettings) -> Result<Option<Self>, ExportError> {
+    pub fn start(settings: ExportSettings, print: fn(&str)) -> Result<Option<Self>, ExportError> {
         if settings.is_off() {
             return Ok(None);
         }
@@ -116,7 +117,7 @@ impl Telemetry {
         let sent = metrics.clone().map(|source| MetricLoop {
             source,
             interval: settings.interval,
-            is_printed: settings.is_printed,
+            print: settings.is_printed.then_some(print),
         });
         let traces = TraceLoop { tasks, lost, delay: settings.delay };
         let records = LogLoop { records, dropped, delay: settings.delay };

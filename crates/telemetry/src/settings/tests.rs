@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(variables: &[(&str, &str)]) -> (ExportSettings, Vec<BadSetting>) {
+pub(super) fn read(variables: &[(&str, &str)]) -> (ExportSettings, Vec<BadSetting>) {
     let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
     ExportSettings::read("tenure", "i", |name| find(name).map(|(_, value)| (*value).to_owned()))
 }
@@ -36,6 +36,22 @@ fn tls_is_spoken_where_the_endpoint_says_so() {
     assert!(is_tls(Protocol::Grpc, "c:4317"), "as everywhere");
     assert!(!is_tls(Protocol::Grpc, "http://c:4317"));
     assert!(!is_tls(Protocol::Http, "http://c/v1/traces"));
+}
+
+/// The scheme of an endpoint goes before what this variable says.
+#[test]
+fn an_endpoint_of_grpc_without_a_scheme_may_be_one_without_tls() {
+    let is_tls = |endpoint, insecure| {
+        let (settings, bad) = read(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_INSECURE", insecure),
+        ]);
+        assert_eq!(bad, []);
+        settings.metrics.unwrap().is_tls()
+    };
+    assert!(!is_tls("c:4317", "True") && is_tls("c:4317", "false"));
+    assert!(is_tls("https://c:4317", "true"));
 }
 
 #[test]

@@ -259,9 +259,9 @@ impl Connector {
                             error,
                         ))
                     }
-                    other => {
+                    _ => {
                         self.events_tx
-                            .try_send(Event::ClientError(ClientError::Other(other.to_string())))
+                            .try_send(Event::ClientError(ClientError::Other(error.to_string())))
                             .ok();
                     }
                 },

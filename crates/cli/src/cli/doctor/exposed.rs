@@ -37,8 +37,9 @@ fn files(settings: &ExposedSettings) -> Finding {
     const ADVICE: &str = "chmod 600, and chown to the user of the service";
     let (mut open, mut shared, mut away, mut good) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let callers = settings.callers.iter().map(|path| ("http-callers", path, WRITE));
+    let of_metrics = settings.metrics_callers.iter().map(|path| ("metrics-callers", path, WRITE));
     let secrets = settings.secrets.iter().map(|(name, path)| (*name, path, WRITE | READ));
-    for (name, path, unwanted) in secrets.chain(callers) {
+    for (name, path, unwanted) in secrets.chain(callers).chain(of_metrics) {
         let shown = |mode: u32| format!("--{name} {} has mode {mode:04o}", path.display());
         match rights(path) {
             None => away.push(format!("--{name} {} cannot be looked at", path.display())),
@@ -178,7 +179,14 @@ mod tests {
         secrets: Vec<(&'static str, PathBuf)>,
         callers: Option<PathBuf>,
     ) -> ExposedSettings {
-        ExposedSettings { secrets, callers, http: None, has_tls: false, trusts_tokens: false }
+        ExposedSettings {
+            secrets,
+            callers,
+            metrics_callers: None,
+            http: None,
+            has_tls: false,
+            trusts_tokens: false,
+        }
     }
 
     #[test]
@@ -199,10 +207,13 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             let secret = files(&settings(vec![("config", path.clone())], None));
             let callers = files(&settings(Vec::new(), Some(path.clone())));
+            let metrics_callers = Some(path.clone());
+            let of_metrics =
+                files(&ExposedSettings { metrics_callers, ..settings(Vec::new(), None) });
             assert_eq!(
-                (secret.verdict, callers.verdict),
-                (as_secret, as_callers),
-                "{mode:o}: {secret:?}"
+                [secret.verdict, callers.verdict, of_metrics.verdict],
+                [as_secret, as_callers, as_callers],
+                "{mode:o}: {secret:?} {of_metrics:?}"
             );
             assert!(!format!("{secret:?}{callers:?}").contains("s3cret"));
         }

@@ -68,7 +68,8 @@ impl HostFiles {
     }
 }
 
-fn say_if_wrong(what: &str, read: Result<(), Failure>) {
+/// Says in the log what became of files that were to be read again.
+pub(crate) fn say_if_wrong(what: &str, read: Result<(), Failure>) {
     match read {
         Ok(()) => tracing::info!("{what} were read again"),
         Err(failure) => {

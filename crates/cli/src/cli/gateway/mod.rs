@@ -18,7 +18,7 @@ use tenure_wire::bus::subject::Token;
 
 pub(crate) use self::args::HttpArgs;
 pub(crate) use self::grpc::{GrpcArgs, SpokenHere};
-pub(crate) use self::host::HttpHost;
+pub(crate) use self::host::{HttpHost, say_if_wrong};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::NatsArgs;
 use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};

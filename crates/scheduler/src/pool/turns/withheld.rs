@@ -36,6 +36,10 @@ impl WithheldTasks {
         self.ready
     }
 
+    pub(super) fn has(&self, key: &TaskKey) -> bool {
+        self.tasks.contains_key(key)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }

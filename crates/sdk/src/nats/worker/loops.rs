@@ -85,7 +85,8 @@ async fn started(
 /// loops would hold leases and do nothing.
 async fn supervise(mut loops: JoinSet<()>) {
     if let Some(ended) = loops.join_next().await {
-        tracing::error!(?ended, "a loop of the worker ended; it gets no more work");
+        let error = ended.err().map(|error| error.to_string());
+        tracing::error!(error, "a loop of the worker ended; it gets no more work");
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::fcntl::OFlag;
 use tokio::time::sleep;
 
 use super::{ExecPaths, blocking};
+use crate::regular::open_regular;
+use crate::secrets::CUTS;
 
 /// How long each of the two files of an Attempt may get. When it is longer, what is in it is dropped, and the
 /// command goes on in the same file.
@@ -47,16 +47,12 @@ async fn look_for_ever(logs: [PathBuf; 2]) -> std::convert::Infallible {
 /// Empties a file that is too long, but for a line that says so. Commands append to it, so they go on behind that.
 /// A command can replace its log by a link to another file, or by a pipe: neither is its log, and stays as it is.
 fn cut(log: &Path, max: u64) -> io::Result<()> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let mut file = OpenOptions::new().append(true).custom_flags(flags.bits()).open(log)?;
-    let found = file.metadata()?;
-    let bytes = found.len();
-    if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
+    let mut file = open_regular(log, OpenOptions::new().append(true))?;
+    let bytes = file.metadata()?.len();
     if bytes <= max {
         return Ok(());
     }
+    let _nobody_masks = CUTS.write();
     file.set_len(0)?;
     writeln!(file, "[tenure: {bytes} bytes before this line were dropped: a log may have {max}]")?;
     tracing::warn!(file = %log.display(), bytes, "the output of a command was too long, and is dropped so far");
@@ -83,6 +79,21 @@ mod tests {
         command.write_all(b"cd").unwrap();
         let text = fs::read_to_string(&log).unwrap();
         assert_eq!(text, "[tenure: 12 bytes before this line were dropped: a log may have 10]\ncd");
+    }
+    /// Otherwise stars might come to a place where another text is by then.
+    #[test]
+    fn no_log_is_emptied_while_a_secret_is_masked() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("stdout.log");
+        fs::write(&log, "0123456789").unwrap();
+        let masks = CUTS.read();
+        let (tell, told) = std::sync::mpsc::channel();
+        let path = log.clone();
+        std::thread::spawn(move || tell.send(cut(&path, 1).is_ok()));
+        assert!(told.recv_timeout(Duration::from_millis(200)).is_err());
+        assert_eq!(fs::read(&log).unwrap(), b"0123456789");
+        drop(masks);
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
     }
     #[test]
     fn a_file_to_which_a_log_is_a_link_stays_as_it_is() {

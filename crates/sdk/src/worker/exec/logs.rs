@@ -1,10 +1,13 @@
 //! The files that receive standard output and standard error, and their last lines for the summary.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
 use super::{ExecError, ExecPaths};
+use crate::regular::open_regular;
 
 /// The summary is for people and goes with every result, so it has at most a screenful of lines.
 const TAIL_LINES_MAX: usize = 20;
@@ -26,9 +29,13 @@ impl OutputFiles {
 /// An empty file in append mode, so that two descriptors on the same file do not overwrite each
 /// other when standard output and standard error share it.
 fn create(path: &Path) -> Result<File, ExecError> {
-    File::create(path)
-        .and_then(|_| OpenOptions::new().append(true).open(path))
-        .map_err(ExecError::file("create the log", path))
+    let make = || {
+        let file = open_regular(path, OpenOptions::new().append(true).create(true))?;
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?; // A command inherits no other flag.
+        file.set_len(0)?;
+        Ok(file)
+    };
+    make().map_err(ExecError::file("create the log", path))
 }
 
 /// The sizes of standard output and standard error.
@@ -37,7 +44,8 @@ pub(super) fn sizes(paths: &ExecPaths) -> Result<(u64, u64), ExecError> {
 }
 
 fn size(path: &Path) -> Result<u64, ExecError> {
-    fs::metadata(path).map(|file| file.len()).map_err(ExecError::left("read the log", path))
+    let found = open_regular(path, OpenOptions::new().read(true)).and_then(|log| log.metadata());
+    found.map(|log| log.len()).map_err(ExecError::left("read the log", path))
 }
 
 /// The last lines of standard output, and then those of standard error, which say more about a
@@ -57,7 +65,7 @@ pub(super) fn tail(paths: &ExecPaths) -> Result<String, ExecError> {
 /// The last part of a file, at least as long as a tail can be.
 fn read_end(path: &Path) -> Result<String, ExecError> {
     let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path, OpenOptions::new().read(true))?;
         let skipped = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX as u64);
         file.seek(SeekFrom::Start(skipped))?;
         let mut bytes = Vec::with_capacity(TAIL_BYTES_MAX);
@@ -93,7 +101,37 @@ fn last_lines(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::Write as _;
+
     use super::*;
+
+    /// A command can replace its log by a link to a file of somebody else, or by a pipe.
+    #[test]
+    fn what_only_bears_the_name_of_a_log_is_neither_emptied_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("other"), "s3cret").unwrap();
+        std::os::unix::fs::symlink("other", at("link")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for no_log in ["link", "pipe"].map(at) {
+            assert!(create(&no_log).is_err() && size(&no_log).is_err(), "{}", no_log.display());
+            assert!(read_end(&no_log).is_err(), "{}", no_log.display());
+        }
+        assert_eq!(fs::read_to_string(at("other")).unwrap(), "s3cret");
+    }
+
+    #[test]
+    fn a_log_is_empty_and_its_writer_waits_for_room_as_any() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, "of an earlier attempt").unwrap();
+        let mut file = create(&path).unwrap();
+        let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL).unwrap());
+        assert!(flags.contains(OFlag::O_APPEND) && !flags.contains(OFlag::O_NONBLOCK), "{flags:?}");
+        file.write_all(b"new").unwrap();
+        assert_eq!((read_end(&path).unwrap().as_str(), size(&path).unwrap()), ("new", 3));
+    }
 
     #[test]
     fn a_short_text_is_its_own_tail() {

@@ -14,6 +14,8 @@ pub(crate) struct ExposedSettings {
     pub(crate) secrets: Vec<(&'static str, PathBuf)>,
     /// The file that says who is let in: whoever may write there lets in anybody.
     pub(crate) callers: Option<PathBuf>,
+    /// The same for the page of metrics.
+    pub(crate) metrics_callers: Option<PathBuf>,
     /// Where the HTTP API is served.
     pub(crate) http: Option<SocketAddr>,
     /// Whether it speaks TLS.
@@ -39,6 +41,7 @@ impl NodeArgs {
         Ok(ExposedSettings {
             secrets,
             callers: given.http_callers,
+            metrics_callers: given.metrics_callers,
             http: given.http,
             has_tls: given.http_cert.is_some(),
             trusts_tokens: given.macp_trust_tokens,
