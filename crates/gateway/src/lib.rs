@@ -38,9 +38,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tenure_core::id::SessionId;
-use tenure_core::{Code, Rejection};
 use tenure_mcp::McpSettings;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use backend::{Backend, EmbeddedBackend, ErasedBackend, NatsBackend, NodeAnswers};
 pub use mcp::McpEndpoint;
@@ -102,8 +100,8 @@ pub struct Gateway<B: Backend = ErasedBackend> {
     pub(crate) settings: GatewaySettings,
     pub(crate) counters: metrics::Counters,
     pub(crate) workers: workers::HttpWorkers<B>,
-    /// The right to fold a log, of which there are few.
-    folds: Semaphore,
+    /// Whose log is folded next.
+    pub(crate) folds: api::FoldTurns,
     pub(crate) live: live::SharedStreams,
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
@@ -121,8 +119,7 @@ impl Gateway {
     }
 
     fn over(backend: ErasedBackend, settings: GatewaySettings) -> Arc<Self> {
-        let (counters, workers, live, followed) = Default::default();
-        let folds = Semaphore::new(api::FOLDS_MAX);
+        let (counters, workers, live, followed, folds) = Default::default();
         let of_models = McpSettings { wait_max: settings.wait_max, ..settings.mcp.clone() };
         let mcp = mcp::McpService::of_tenure(backend.clone(), of_models);
         Arc::new(Self {
@@ -156,14 +153,6 @@ impl Gateway {
         futures::join!(macp::tend(Arc::clone(&self)), macp::run_errands(self));
         #[cfg(not(feature = "grpc"))]
         std::future::pending::<()>().await;
-    }
-}
-
-impl<B: Backend> Gateway<B> {
-    /// Waits until another log may be folded here.
-    pub(crate) async fn turn_to_fold(&self) -> Result<SemaphorePermit<'_>, Rejection> {
-        let ends = |_| Rejection::new(Code::Unavailable, "the gateway ends");
-        self.folds.acquire().await.map_err(ends)
     }
 }
 

@@ -41,7 +41,7 @@ const GATHER: Duration = Duration::from_millis(100);
 const ON_HEELS: Duration = Duration::from_millis(50);
 
 /// How many Tasks may be followed at a time. A follower of another Task reads its events every few
-/// seconds.
+/// seconds. Of these one session has three times as many as are left to others, at most.
 const FOLLOWED_MAX: usize = 4_096;
 
 /// How many commits of a followed Task wait at most while its log is read.
@@ -81,12 +81,20 @@ enum FollowState {
     Known(Box<Follower>),
 }
 
+/// Whether one more Task may be followed, so that there is room for Tasks of other sessions.
+fn has_capacity(followed: &HashMap<TaskKey, Watched>, key: &TaskKey) -> bool {
+    let free = FOLLOWED_MAX.saturating_sub(followed.len());
+    // Where few are taken, the session cannot have too many.
+    followed.len() <= FOLLOWED_MAX / 2
+        || followed.keys().filter(|one| one.session_id == key.session_id).count() < 3 * free
+}
+
 impl Followed {
     /// Follows a Task for a while. Answers whether its state is known.
     pub(crate) fn ask(&self, key: &TaskKey) -> bool {
         let until = Instant::now() + FOLLOWED;
         let mut followed = self.tasks.lock();
-        let has_capacity = followed.len() < FOLLOWED_MAX;
+        let has_capacity = followed.contains_key(key) || has_capacity(&followed, key);
         match followed.entry(key.clone()) {
             Entry::Occupied(mut here) => {
                 let watched = here.get_mut();
@@ -419,5 +427,30 @@ mod tests {
             assert!(followed.is_empty(), "it is over");
             history.commits.pop();
         }
+    }
+
+    /// Mechanisms 15: who follows all Tasks of one session leaves room to followers of others.
+    #[test]
+    fn one_session_leaves_room_to_others() {
+        let followed = Followed::default();
+        let key = |session: &str, task: usize| {
+            let task_id = format!("t{task}").parse().unwrap();
+            TaskKey { session_id: session.parse().unwrap(), task_id }
+        };
+        let follow = |session: &str, tasks: usize| {
+            for task in 0..tasks {
+                followed.ask(&key(session, task));
+            }
+            let all = followed.tasks.lock();
+            all.keys().filter(|one| one.session_id.as_str() == session).count()
+        };
+        assert_eq!(follow("eve", FOLLOWED_MAX), FOLLOWED_MAX * 3 / 4);
+        assert_eq!(follow("bob", 300), 300);
+        assert!(followed.ask(&key("eve", FOLLOWED_MAX)), "it is told nothing of this one");
+        for session in 0..100 {
+            follow(&format!("s{session}"), FOLLOWED_MAX);
+        }
+        assert!(followed.tasks.lock().len() <= FOLLOWED_MAX);
+        assert!(!followed.ask(&key("bob", 7)), "what is followed goes on");
     }
 }

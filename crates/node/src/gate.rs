@@ -9,6 +9,7 @@ mod import;
 mod list;
 mod operate;
 mod outputs;
+mod waits;
 mod workers;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,7 @@ use tokio::time::timeout;
 pub(crate) use self::import::Imports;
 pub(crate) use self::list::Lists;
 pub(crate) use self::outputs::OutputRequests;
+pub(crate) use self::waits::LastWaits;
 use crate::ClusterScheduler;
 use crate::bus::send;
 use crate::events::Followed;
@@ -78,6 +80,8 @@ pub(crate) struct Gate {
     pub(crate) imports: Imports,
     /// Cached lists, for their next pages.
     pub(crate) lists: Lists,
+    /// What waits here, for those who ask for all nodes.
+    pub(crate) waits: LastWaits,
     /// What workers were asked for and have not answered.
     pub(crate) outputs: OutputRequests,
     /// Tasks whose public events are published.
@@ -137,7 +141,7 @@ impl Gate {
             ParsedSubject::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // There is nowhere to send the answer.
                 (ClientVerb::Hello, Some(reply)) => self.welcome(bytes, &reply).await,
-                (ClientVerb::Nodes, Some(reply)) => self.nodes(&name, bytes, &reply).await,
+                (ClientVerb::Nodes, Some(reply)) => self.nodes(name, bytes, reply),
                 (ClientVerb::Drain, Some(reply)) => self.drain(&name, bytes, &reply).await,
                 (ClientVerb::Command(partition), Some(reply)) => {
                     self.call(name, partition, &message, reply);

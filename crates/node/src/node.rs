@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bus::{listen, say};
 use crate::events::Followed;
 use crate::fence::Fence;
-use crate::gate::{Gate, Imports, Lists, OutputRequests};
+use crate::gate::{Gate, Imports, LastWaits, Lists, OutputRequests};
 use crate::intake::WaitingBytes;
 use crate::lanes::{ReadBudgets, ReadLanes};
 use crate::links::Links;
@@ -142,6 +142,7 @@ impl Node {
             served: Mutex::default(),
             imports: Imports::default(),
             lists: Lists::default(),
+            waits: LastWaits::default(),
             outputs: OutputRequests::default(),
             followed: Followed::default(),
             out: PublishedMarks::default(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smol_str::SmolStr;
 use tenure_core::command::blobs::{
     BlobHolder, blob_lost, blob_missing, check_blob, check_blob_size, no_blob_task,
 };
@@ -24,12 +25,17 @@ use tenure_wire::stored::encode;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::fair::principal;
 use crate::handle::Scheduler;
 use crate::node::NodeShared;
 use crate::task::open::unreadable;
 
-/// How many bytes the blobs may have in all that are being put here.
+/// How many bytes the blobs may have in all that are being put here. Of these one principal has three times as many as
+/// are left to others, at most, so that these always find some.
 const TAKEN_BYTES_MAX: u64 = 128 << 20;
+
+/// Each counts as so many at least: what is shorter need not come in parts.
+const TAKEN_BYTES_MIN: u64 = BLOB_PART_MAX as u64;
 
 /// How long the owner waits for the next part of a blob.
 const TAKEN_FOR: Duration = Duration::from_secs(60);
@@ -46,6 +52,8 @@ pub(crate) struct BlobsTaken(Mutex<HashMap<(TaskKey, Blob, AgentId), TakenParts>
 
 #[derive(Debug)]
 struct TakenParts {
+    /// Whose they are, whichever boot of it puts them.
+    principal: SmolStr,
     bytes: Vec<u8>,
     since: Instant,
 }
@@ -55,18 +63,21 @@ impl BlobsTaken {
     fn take(
         &self,
         whose: (TaskKey, Blob, AgentId),
+        principal: &str,
         part: BlobPut,
     ) -> Result<Result<Vec<u8>, u64>, Rejection> {
         let (offset, data, size) = (part.offset, part.data.0, part.size_bytes);
+        let is_whole = offset == 0 && data.len() as u64 == size;
         let mut all = self.0.lock();
         all.retain(|_, taken| taken.since.elapsed() < TAKEN_FOR);
-        let mut taken = match all.remove(&whose) {
+        let before = all.remove(&whose);
+        let has_place = is_whole || before.is_some() || has_room(&all, &whose.1, principal);
+        let mut taken = match before {
             Some(taken) if offset > 0 => taken.bytes,
             _ => Vec::new(),
         };
         let here = taken.len() as u64;
-        let others: u64 = all.keys().map(|(_, blob, _)| blob.size_bytes).sum();
-        if others.saturating_add(size) > TAKEN_BYTES_MAX {
+        if !has_place {
             return Err(crate::handle::overloaded());
         }
         let goes_on = offset == here;
@@ -78,7 +89,8 @@ impl BlobsTaken {
             return Ok(Ok(taken));
         }
         if next > 0 {
-            all.insert(whose, TakenParts { bytes: taken, since: Instant::now() });
+            let principal = principal.into();
+            all.insert(whose, TakenParts { principal, bytes: taken, since: Instant::now() });
         }
         if goes_on {
             return Ok(Err(next));
@@ -86,6 +98,22 @@ impl BlobsTaken {
         let message = format!("{here} bytes are here, and the part begins at byte {offset}");
         Err(Rejection::invalid("offset", message).with(NEXT_OFFSET, here))
     }
+}
+
+/// Whether there is room for one more blob, whose principal must leave some to others.
+fn has_room(
+    all: &HashMap<(TaskKey, Blob, AgentId), TakenParts>,
+    blob: &Blob,
+    principal: &str,
+) -> bool {
+    let bytes = |blob: &Blob| blob.size_bytes.max(TAKEN_BYTES_MIN);
+    let (mut taken, mut own) = (0_u64, 0_u64);
+    for ((_, blob, _), parts) in all {
+        taken += bytes(blob);
+        own += if parts.principal == principal { bytes(blob) } else { 0 };
+    }
+    let left = TAKEN_BYTES_MAX.saturating_sub(taken).checked_sub(bytes(blob));
+    left.is_some_and(|left| own == 0 || own + bytes(blob) <= 3 * left)
 }
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
@@ -160,7 +188,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             return Ok(stored); // What is there, and is whole, need not come again.
         }
         let whose = (key.clone(), blob, caller.agent.clone());
-        match self.node.taken_blobs.take(whose, part)? {
+        match self.node.taken_blobs.take(whose, principal(caller), part)? {
             Err(next) => Ok(BlobTaken { next_offset: Some(next), reference: None }),
             Ok(bytes) => {
                 check_blob(blob, &bytes, limits)?;
@@ -300,4 +328,60 @@ pub async fn named_by_log<J: Journal>(
     journal.read(key, 0, each).await.map_err(|error| unreadable(&error))?;
     let named = std::mem::replace(&mut *named.lock(), Ok(BTreeSet::new()));
     named.map_err(|error| Rejection::new(Code::StorageError, error))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+mod tests {
+    use super::*;
+
+    fn part(data: &[u8], offset: u64, size_bytes: u64) -> BlobPut {
+        BlobPut { data: RawBytes(data.to_vec()), digest: "".into(), offset, size_bytes }
+    }
+
+    fn begun(all: &BlobsTaken, who: &str, size: u64) -> Result<(), Code> {
+        let task_id = format!("t{}", all.0.lock().len()).parse().unwrap();
+        let key = TaskKey { session_id: who.parse().unwrap(), task_id };
+        let blob = Blob { hash: BlobHash([7; 32]), size_bytes: size };
+        let whose = (key, blob, who.parse().unwrap());
+        all.take(whose, who, part(&[1], 0, size))
+            .map(|taken| assert_eq!(taken, Err(1)))
+            .map_err(|no| no.code)
+    }
+
+    /// VALUE-01, mechanisms 15: who begins blobs and goes on with none leaves room to others, and what is short counts
+    /// as much as a part. A blob that comes in one part needs no room.
+    #[test]
+    fn nobody_takes_the_room_of_others_for_blobs() {
+        for size in [16 << 20, 2] {
+            let all = BlobsTaken::default();
+            let most = TAKEN_BYTES_MAX / size.max(TAKEN_BYTES_MIN);
+            let taken = (0..most + 9).filter(|_| begun(&all, "eve", size).is_ok()).count() as u64;
+            assert_eq!(taken, most * 3 / 4);
+            assert_eq!(begun(&all, "eve", size), Err(Code::Unavailable));
+            begun(&all, "bob", 16 << 20).unwrap();
+            assert!(begun(&all, "ann", 8 << 20).is_ok() && begun(&all, "bob", 16 << 20).is_err());
+        }
+    }
+
+    /// A blob that was begun goes on, whatever others begin meanwhile.
+    #[test]
+    fn what_was_begun_goes_on() {
+        let all = BlobsTaken::default();
+        let bytes = [b"ab".repeat(8), b"cd".repeat(8)];
+        let put = |bytes: &[u8], from: usize, to: usize| {
+            let (session_id, task_id) = ("bob".parse().unwrap(), "t".parse().unwrap());
+            let blob = Blob { hash: BlobHash([bytes[0]; 32]), size_bytes: bytes.len() as u64 };
+            let whose = (TaskKey { session_id, task_id }, blob, "bob".parse().unwrap());
+            all.take(whose, "bob", part(&bytes[from..to], from as u64, blob.size_bytes))
+        };
+        bytes.iter().for_each(|bytes| assert_eq!(put(bytes, 0, 3).unwrap(), Err(3)));
+        for who in (0..20).map(|n| format!("p{n}")) {
+            while begun(&all, &who, 16 << 20).is_ok() {}
+            while begun(&all, &who, 2).is_ok() {}
+        }
+        assert_eq!(put(b"more of it", 0, 3).unwrap_err().code, Code::Unavailable);
+        assert_eq!(put(b"at once", 0, 7).unwrap(), Ok(b"at once".to_vec()));
+        bytes.iter().for_each(|bytes| assert_eq!(put(bytes, 3, 16).unwrap(), Ok(bytes.clone())));
+    }
 }

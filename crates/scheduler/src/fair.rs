@@ -64,7 +64,7 @@ impl FairPermits {
 }
 
 /// Who a caller is, whichever boot of it asks.
-fn principal(caller: &Caller) -> &str {
+pub(crate) fn principal(caller: &Caller) -> &str {
     let agent = caller.agent.as_str();
     match caller.role {
         Role::Worker => agent.rsplit_once('.').map_or(agent, |(principal, _)| principal),

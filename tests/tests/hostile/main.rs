@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+mod again;
 mod agents;
 mod bodies;
 mod common;
@@ -16,10 +17,13 @@ mod hosts;
 mod links;
 mod lists;
 mod malformed;
+mod nodes;
 mod pools;
+mod priorities;
 mod reads;
 mod repeats;
 mod reports;
+mod strangers;
 mod streams;
 
 use std::time::Duration;
@@ -44,6 +48,10 @@ const ATTACKS: &[&Attack] = &[
     &pools::ATTACK,
     &agents::ATTACK,
     &hosts::ATTACK,
+    &again::ATTACK,
+    &nodes::ATTACK,
+    &priorities::ATTACK,
+    &strangers::ATTACK,
 ];
 
 /// Mechanisms 15: each attack costs the attacker alone.

@@ -83,7 +83,7 @@ async fn handle<B: Backend>(
     let reply = if let Some(poll) = poll {
         call.changed(request.head, poll).await?
     } else if is_plan {
-        let _turn = gateway.turn_to_fold().await?;
+        let _turn = gateway.folds.take(call.who.principal.as_str()).await?;
         call.plan(request).await?
     } else {
         call.answer(request).await?

@@ -9,9 +9,6 @@ use tenure_core::{Code, Limits, Rejection, RejectionKind, Task};
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
 
-/// How many logs are folded at a time. Each is a Task in memory, and the time of a processor.
-pub(crate) const FOLDS_MAX: usize = 4;
-
 /// A Task as its log says, and what its owner said beside it.
 #[derive(Debug)]
 pub(super) struct LogReplica {

@@ -14,6 +14,7 @@ mod blobs;
 mod call;
 mod etag;
 mod fold;
+mod fold_turns;
 mod header;
 mod pack;
 mod page;
@@ -37,7 +38,7 @@ use serde::Serialize;
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::call::MEDIA_TYPE;
 
-pub(crate) use self::fold::FOLDS_MAX;
+pub(crate) use self::fold_turns::FoldTurns;
 pub(crate) use self::header::idempotency_key;
 pub(crate) use self::page::position_in;
 pub(crate) use self::parts::PAGE_MAX;

@@ -27,6 +27,7 @@ use super::page::{Filter, PAGE_TOKEN};
 use super::read::{Inquiry, Place, check_accept};
 use super::routes::SESSION;
 use crate::described::{DescribedRoute, Parameter, ParameterForm, json_of};
+use crate::identity::Identity;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
 
@@ -195,7 +196,7 @@ async fn attempt<B: Backend>(
     let (place, client) = reach(&gateway, &asked).await?;
     asked.query.end()?;
     let id: AttemptId = named(&place, "attempt_id")?;
-    let task = whole(&gateway, &client, place.task()?).await?;
+    let task = whole(&gateway, &asked.who, &client, place.task()?).await?;
     let found = task.attempts.iter().find(|attempt| attempt.attempt_id == id);
     let absent = || HttpProblem::not_found(format!("attempt {id} does not exist"));
     Ok(json_reply(StatusCode::OK, found.ok_or_else(absent)?))
@@ -208,7 +209,7 @@ async fn attempt_of_step<B: Backend>(
     let (place, client) = reach(&gateway, &asked).await?;
     asked.query.end()?;
     let (step, ordinal): (StepId, u32) = (named(&place, "step_id")?, named(&place, "ordinal")?);
-    let task = whole(&gateway, &client, place.task()?).await?;
+    let task = whole(&gateway, &asked.who, &client, place.task()?).await?;
     let found = task.attempts.iter().find(|it| it.step_id == step && it.ordinal == ordinal);
     let absent = || HttpProblem::not_found(format!("step {step} has no attempt {ordinal}"));
     Ok(json_reply(StatusCode::OK, found.ok_or_else(absent)?))
@@ -229,7 +230,7 @@ async fn run<B: Backend>(
     let (place, client) = reach(&gateway, &asked).await?;
     asked.query.end()?;
     let id: RunId = named(&place, "run_id")?;
-    let task = whole(&gateway, &client, place.task()?).await?;
+    let task = whole(&gateway, &asked.who, &client, place.task()?).await?;
     let absent = || {
         let refused = Rejection::new(Code::RunNotFound, format!("run {id} does not exist"));
         HttpProblem::from(refused.with("run_id", id.to_string()))
@@ -297,7 +298,7 @@ async fn cut_out<B: Backend>(
     let position = token.map(|token| filter.position(&token)).transpose()?.unwrap_or(0);
     let offset = usize::try_from(position).unwrap_or(usize::MAX);
     let cut = PageCut { filter, offset, limit: checked_limit(limit)? };
-    let task = whole(gateway, &client, place.task()?).await?;
+    let task = whole(gateway, &asked.who, &client, place.task()?).await?;
     Ok((cut, task))
 }
 
@@ -331,6 +332,7 @@ fn named<T: FromStr<Err: Display>>(place: &Place, name: &str) -> Result<T, HttpP
 /// The Task with all its lists.
 async fn whole<B: Backend>(
     gateway: &Gateway<B>,
+    who: &Identity,
     client: &Client<B::Client>,
     id: &TaskId,
 ) -> Result<TaskView, HttpProblem> {
@@ -338,7 +340,7 @@ async fn whole<B: Backend>(
     if task.left_out.is_none() {
         return Ok(task);
     }
-    let _turn = gateway.turn_to_fold().await?;
+    let _turn = gateway.folds.take(who.principal.as_str()).await?;
     Ok(LogReplica::read(client, id).await?.view())
 }
 

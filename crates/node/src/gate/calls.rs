@@ -1,5 +1,7 @@
 //! Answers the requests of orchestrators and observers.
 
+mod lane;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -30,11 +32,13 @@ use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
+pub(super) use self::lane::lane_of;
+use self::lane::reads_whole;
 use super::{
     Gate, PartitionCall, READ_MAX, SETTLES, in_time, read_in_time, read_in_turn, say_answer,
     while_asked,
 };
-use crate::lanes::{LaneKey, ReadTurn};
+use crate::lanes::ReadTurn;
 use crate::rates::tasks_of;
 
 /// About how many bytes of commits, views or other parts an answer has.
@@ -234,7 +238,7 @@ impl Call<'_> {
         };
         let done = match task.and_then(|task| Ok((task, context(head)?))) {
             Ok((task, context)) => {
-                let done = Box::pin(self.link.carry_out(&task, context, what));
+                let done = Box::pin(self.carry_out(&task, context, what));
                 if self.asked.may_wait { while_asked(done).await } else { in_time(done).await }
             }
             Err(refused) => Err(refused),
@@ -444,22 +448,6 @@ impl ServeQuery<ReadEvents> for Call<'_> {
             self.gate.followed.know(&key, follower);
         }
         page.within(LOG_BYTES)
-    }
-}
-
-/// The lane of a caller.
-pub(super) fn lane_of(link: &CallLink) -> LaneKey {
-    let caller = link.caller();
-    LaneKey::of(caller.role, caller.agent.as_str())
-}
-
-/// Whether a query reads a whole log, or all Tasks of a partition.
-fn reads_whole(query: &Ask) -> bool {
-    match query {
-        Ask::Inspect(_) | Ask::Replay(_) | Ask::ReadEvents(_) | Ask::Views(_) => true,
-        Ask::Tasks(list) => list.include_terminal,
-        Ask::List(list) => list.include_terminal,
-        _ => false,
     }
 }
 

@@ -26,10 +26,17 @@ use tenure_wire::stored::{Assembler, decode_line};
 use tokio::time::{Instant, sleep};
 
 use super::{Gate, say_answer};
+use crate::rates::tasks_of;
 
-/// How long a log may be, and how many bytes all logs on their way may have. They are held in
-/// memory, and JetStream takes at most a thousand messages of half a mebibyte in one append.
+/// How long a log may be, and how many bytes all logs on their way may have of one principal. They are held
+/// in memory, and JetStream takes at most a thousand messages of half a mebibyte in one append.
 const LOG_MAX: u64 = 384 << 20;
+
+/// How many bytes those of all principals may have.
+const ALL_MAX: u64 = 2 * LOG_MAX;
+
+/// Each counts as so many at least: what is shorter comes in one part.
+const LOG_MIN: u64 = 512 << 10;
 
 /// After so long without a next part the parts are dropped.
 const IDLE: Duration = Duration::from_secs(60);
@@ -78,12 +85,18 @@ impl Imports {
             }
             all.remove(key);
         }
-        let others: u64 = all.iter().filter(|(at, _)| *at != key).map(|(_, one)| one.len).sum();
         if part.len > LOG_MAX || part.len == 0 {
             let message = format!("the log has {} bytes; 1 to {LOG_MAX} are taken in", part.len);
             return Err(Rejection::invalid("len", message));
         }
-        if others + part.len > LOG_MAX {
+        let (mut others, mut own) = (0, 0);
+        for (_, one) in all.iter().filter(|(at, _)| *at != key) {
+            let len = one.len.max(LOG_MIN);
+            others += len;
+            own += if one.by.principal == by.principal { len } else { 0 };
+        }
+        let len = part.len.max(LOG_MIN);
+        if others + len > ALL_MAX || own + len > LOG_MAX {
             return Err(later("this node takes in as many logs as it can hold"));
         }
         let coming = all.entry(key.clone()).or_insert_with(|| Upload {
@@ -137,7 +150,8 @@ impl Gate {
         reply: String,
     ) {
         // The part stays in memory until the index has been asked: there are as many as there are permits to read.
-        let leave = self.leave_to_read();
+        let counted = self.rates.create(name.role, &name.principal, tasks_of(bytes.len(), true));
+        let leave = counted.map_err(Rejection::from).and_then(|()| self.leave_to_read());
         let part = leave.and_then(|leave| Ok((decode::<ImportLog>(bytes)?, leave)));
         let gate = Arc::clone(self);
         tokio::spawn(async move {
@@ -189,6 +203,9 @@ impl Gate {
         });
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
+        if !log.has_ended {
+            self.scheduler.admit_task(&key.session_id)?;
+        }
         check_log(log.commits.iter().map(AsRef::as_ref), |feature| journal.may_hold(key, feature))?;
         let events = log.commits.iter().flat_map(|commit| &commit.events);
         let blobs = events.flat_map(|event| event.body.blobs()).collect();
@@ -214,6 +231,8 @@ impl Gate {
 /// A log that has been checked.
 struct ImportedLog {
     wal_name: WalName,
+    /// It is that of a Task that has ended.
+    has_ended: bool,
     commits: Vec<Arc<Commit>>,
 }
 
@@ -240,13 +259,14 @@ fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedLog, Rejecti
     // The number of an event is that of its line.
     let line_of =
         |illegal: &Illegal| usize::try_from(illegal.wal_seq).map_or(0, |seq| seq.saturating_sub(1));
-    fold_history(&commits).map_err(|illegal| bad(line_of(&illegal), &illegal.why))?;
+    let task = fold_history(&commits).map_err(|illegal| bad(line_of(&illegal), &illegal.why))?;
+    let has_ended = task.durable().status().is_terminal();
     let first = commits.first().and_then(|commit| commit.events.first());
     match first.map(|event| &event.body) {
         Some(Body::TaskCreated(made))
             if made.task.task_id == key.task_id && made.task.session_id == key.session_id =>
         {
-            Ok(ImportedLog { wal_name: made.task.wal_name.clone(), commits })
+            Ok(ImportedLog { wal_name: made.task.wal_name.clone(), has_ended, commits })
         }
         _ => {
             Err(Rejection::invalid("lines", "the log does not begin with the creation of its task"))
@@ -363,16 +383,31 @@ mod tests {
         assert_eq!((failed.code, failed.is_ambiguous()), (Code::StorageError, false));
     }
 
-    /// The bound is for all logs on their way together: the longest comes alone, until it is
-    /// written.
+    fn of_other(imports: &Imports, task: &str, who: &str, len: u64) -> Result<(), Code> {
+        let other = TaskKey { task_id: task.parse().unwrap(), ..key() };
+        imports.take(&other, &by(who), part(len, 0, b"x")).map(drop).map_err(|refused| refused.code)
+    }
+
+    /// Mechanisms 15: what one principal begins and does not end leaves room to another, and what is short counts as
+    /// much as a part.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_takes_the_room_of_others_for_logs() {
+        for len in [LOG_MAX, LOG_MAX / 8, 2] {
+            let imports = Imports::default();
+            let taken =
+                (0..2_000).filter(|n| of_other(&imports, &format!("e{n}"), "eve", len).is_ok());
+            assert_eq!(taken.count() as u64, LOG_MAX / len.max(LOG_MIN));
+            assert_eq!(of_other(&imports, "b", "bob", LOG_MAX), Ok(()));
+            assert_eq!(of_other(&imports, "a", "ann", 2), Err(Code::Unavailable), "all is taken");
+        }
+    }
+
+    /// The bound is for all logs of a principal on their way together: the longest comes alone, until
+    /// it is written.
     #[tokio::test(start_paused = true)]
     async fn the_longest_log_is_taken_in_alone() {
-        let (imports, other) =
-            (Imports::default(), TaskKey { task_id: "u".parse().unwrap(), ..key() });
-        let of_other = || match imports.take(&other, &by("b"), part(1, 0, b"x")) {
-            Ok(_) => Ok(()),
-            Err(refused) => Err(refused.code),
-        };
+        let imports = Imports::default();
+        let of_other = || of_other(&imports, "u", "a", 1);
         assert_eq!(take(&imports, "a", part(LOG_MAX + 1, 0, b"ab")), Err(Code::ValidationError));
         assert_eq!(take(&imports, "a", part(LOG_MAX, 0, b"ab")), Ok((2, false)));
         assert_eq!(of_other(), Err(Code::Unavailable), "there is no room beside it");

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
+use tenure_core::id::{AgentId, AttemptId, Millis, SessionId};
 use tenure_core::status::Role;
 use tenure_core::task::Attempt;
 use tenure_core::view::View;
@@ -22,7 +22,8 @@ use tenure_wire::bus::{Answer, decode};
 use tokio::sync::Semaphore;
 
 use super::calls::first_of;
-use super::{Gate, say_answer};
+use super::{Gate, SETTLES, say_answer};
+use crate::lanes::LaneKey;
 use crate::node::HEARTBEATS_MAX;
 
 /// How many workers an answer has at most.
@@ -35,40 +36,61 @@ const POOLS_MAX: usize = 400;
 const LEASES_MAX: usize = 2_000;
 
 impl Gate {
-    /// Answers what this node knows of workers and of what waits for them. Names only Tasks of the
-    /// caller's session.
-    pub(super) async fn nodes(&self, name: &ClientName, bytes: &[u8], reply: &str) {
-        let facts = match decode::<Nodes>(bytes) {
-            Ok(Nodes { audit: false, after, .. }) => Ok(self.facts(&name.session, false, after)),
-            Ok(Nodes { audit: true, after, .. }) => self.kept().map(|kept| {
-                let facts = self.facts(&name.session, true, after);
-                NodeFacts { kept: Some(kept), ..facts }
-            }),
-            Err(bad) => Err(bad.into()),
-        };
-        say_answer(&self.intake, reply, &Answer::from(facts)).await;
-    }
-
-    /// What this node holds for work that is under way. Counting it is a read, and takes the permit
-    /// of one.
-    fn kept(&self) -> Result<RetainedWork, Rejection> {
-        let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
+    /// Answers what this node knows of workers and of what waits for them, when it is the turn of the caller. Names
+    /// only Tasks of the caller's session.
+    pub(super) fn nodes(self: &Arc<Self>, name: ClientName, bytes: &[u8], reply: String) {
         // Counted before this read takes its own permit.
         let reads = in_use(self.reads_max, &self.reads);
-        let _leave = self.leave_to_read()?;
-        Ok(RetainedWork {
+        let asked = decode::<Nodes>(bytes).map_err(Rejection::from).and_then(|asked| {
+            // To count what the node keeps is a read like any other.
+            let leave = asked.audit.then(|| self.leave_to_read()).transpose()?;
+            Ok((asked, leave))
+        });
+        let gate = Arc::clone(self);
+        self.read_threads.spawn(async move {
+            let facts = match asked {
+                Ok((asked, _leave)) => gate.facts_in_turn(&name, asked, reads).await,
+                Err(refused) => Err(refused),
+            };
+            say_answer(&gate.intake, &reply, &Answer::from(facts)).await;
+        });
+    }
+
+    async fn facts_in_turn(
+        &self,
+        name: &ClientName,
+        Nodes { audit, after, .. }: Nodes,
+        reads: u64,
+    ) -> Result<NodeFacts, Rejection> {
+        let who = LaneKey::of(name.role, name.principal.as_str());
+        let turn = self.parts.turn(who, SETTLES).await?;
+        let read = async {
+            NodeFacts {
+                kept: audit.then(|| self.kept(reads)),
+                ..self.facts(&name.session, audit, after)
+            }
+        };
+        Ok(turn.metered(read).await)
+    }
+
+    /// What this node holds for work that is under way.
+    fn kept(&self, reads: u64) -> RetainedWork {
+        RetainedWork {
             live: self.fence.journal.live_count() as u64,
             leases: self.scheduler.leases().known() as u64,
             reads,
             heartbeats: in_use(HEARTBEATS_MAX, &self.heartbeats),
             ..self.scheduler.kept()
-        })
+        }
     }
 
     fn facts(&self, session: &SessionId, is_audit: bool, after: Option<NodesAfter>) -> NodeFacts {
-        let (sample, now) = (self.scheduler.sample(), self.scheduler.now());
-        let mut longest: BTreeMap<PoolId, WaitingStep> =
-            self.scheduler.longest_waits(session).into_iter().collect();
+        let (sample, mut longest) = self.waits.of(
+            session,
+            || self.scheduler.sample(),
+            || self.scheduler.longest_waits(session),
+        );
+        let now = self.scheduler.now();
         let pools = sample.pools.into_iter().map(|pool| {
             let longest = longest.remove(&pool.pool);
             let longest = longest.map(|step| wait_facts(step, now));
@@ -209,6 +231,11 @@ impl Gate {
         }
         Ok(found)
     }
+}
+
+/// How many of so many permits are taken.
+fn in_use(most: usize, permits: &Semaphore) -> u64 {
+    most.saturating_sub(permits.available_permits()) as u64
 }
 
 /// As many rows as fit, of those behind an Attempt.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_core::features::OUTPUT;
+use tenure_core::id::SessionId;
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
@@ -23,6 +24,9 @@ const OPEN_MAX: usize = 256;
 /// How many of them one worker may have, which reads for one after another.
 const OF_WORKER_MAX: usize = 8;
 
+/// One session has so many times as many as are left to others, at most.
+const SHARE: usize = 3;
+
 /// How often to look whether the worker is still there.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -34,7 +38,14 @@ pub(crate) struct OutputRequests(Mutex<PendingOutputs>);
 struct PendingOutputs {
     /// The number of the last request.
     last: u64,
-    open: HashMap<u64, (WorkerName, oneshot::Sender<OutputPage>)>,
+    open: HashMap<u64, PendingOutput>,
+}
+
+/// A request that a worker has not answered.
+struct PendingOutput {
+    worker: WorkerName,
+    session: SessionId,
+    waiter: oneshot::Sender<OutputPage>,
 }
 
 /// A request that is open until it is dropped.
@@ -51,24 +62,27 @@ impl Drop for OpenOutput<'_> {
 }
 
 impl OutputRequests {
-    /// Opens a request to a worker, unless too many are open.
-    fn open(&self, worker: &WorkerName) -> Result<OpenOutput<'_>, Rejection> {
+    /// Opens a request of a session to a worker, unless too many are open.
+    fn open(&self, session: &SessionId, worker: &WorkerName) -> Result<OpenOutput<'_>, Rejection> {
         let mut all = self.0.lock();
-        let of_worker = all.open.values().filter(|(name, _)| name == worker).count();
-        if all.open.len() >= OPEN_MAX || of_worker >= OF_WORKER_MAX {
+        let of_worker = all.open.values().filter(|one| one.worker == *worker).count();
+        let of_session = all.open.values().filter(|one| one.session == *session).count();
+        let left = OPEN_MAX.saturating_sub(all.open.len());
+        if of_worker >= OF_WORKER_MAX || of_session >= SHARE * left {
             return Err(tenure_scheduler::overloaded());
         }
         all.last += 1;
         let (number, (waiter, page)) = (all.last, oneshot::channel());
-        all.open.insert(number, (worker.clone(), waiter));
+        let (session, worker) = (session.clone(), worker.clone());
+        all.open.insert(number, PendingOutput { worker, session, waiter });
         Ok(OpenOutput { all: self, number, page })
     }
 
     /// Passes an answer to whoever waits for it, if it comes from the worker that was asked.
     fn take(&self, worker: &WorkerName, said: OutputAnswer) {
         let mut all = self.0.lock();
-        if all.open.get(&said.request).is_some_and(|(asked, _)| asked == worker)
-            && let Some((_, waiter)) = all.open.remove(&said.request)
+        if all.open.get(&said.request).is_some_and(|asked| asked.worker == *worker)
+            && let Some(PendingOutput { waiter, .. }) = all.open.remove(&said.request)
         {
             let _ = waiter.send(said.page); // The caller may have gone.
         }
@@ -97,7 +111,7 @@ impl Gate {
         if !link.serves_output() {
             return Err(too_old(attempt));
         }
-        let mut open = self.outputs.open(&name)?;
+        let mut open = self.outputs.open(&task.session_id, &name)?;
         let TaskKey { session_id, task_id } = task;
         let ReadOutput { stream, from, .. } = asked;
         let request = OutputRequest {
@@ -170,27 +184,44 @@ mod tests {
         OutputAnswer { v: V, request, page }
     }
 
+    fn session(name: &str) -> SessionId {
+        name.parse().unwrap()
+    }
+
     /// ART-09: one worker has eight requests at a time, and those of all a bound of their own.
     #[test]
     fn open_requests_are_bounded() {
         let all = OutputRequests::default();
-        let mut open: Vec<_> =
-            (0..OF_WORKER_MAX).map(|_| all.open(&worker("ann")).unwrap()).collect();
-        assert_eq!(all.open(&worker("ann")).err().unwrap().code, Code::Unavailable);
+        let ask = |n: usize, name: &str| all.open(&session(&format!("s{n}")), &worker(name));
+        let mut open: Vec<_> = (0..OF_WORKER_MAX).map(|n| ask(n, "ann").unwrap()).collect();
+        assert_eq!(ask(OF_WORKER_MAX, "ann").err().unwrap().code, Code::Unavailable);
         let others = OF_WORKER_MAX..OPEN_MAX;
-        open.extend(others.map(|n| all.open(&worker(&format!("w{n}"))).unwrap()));
-        assert_eq!(all.open(&worker("bee")).err().unwrap().code, Code::Unavailable);
+        open.extend(others.map(|n| ask(n, &format!("w{n}")).unwrap()));
+        assert_eq!(ask(OPEN_MAX, "bee").err().unwrap().code, Code::Unavailable);
         open.pop();
-        drop(all.open(&worker("bee")).unwrap());
+        drop(ask(OPEN_MAX, "bee").unwrap());
         drop(open);
         assert!(all.0.lock().open.is_empty());
+    }
+
+    /// Mechanisms 15: who reads in one session, of workers that say nothing, leaves room to other sessions.
+    #[test]
+    fn one_session_leaves_room_to_others() {
+        let all = OutputRequests::default();
+        let ask = |name: &str, of: usize| all.open(&session(name), &worker(&format!("w{of}")));
+        let mut open = Vec::new();
+        for of in 0..OPEN_MAX {
+            open.extend(std::iter::from_fn(|| ask("eve", of).ok()));
+        }
+        assert_eq!(open.len(), OPEN_MAX * 3 / 4);
+        drop(ask("bob", OPEN_MAX).unwrap());
     }
 
     /// ART-09: only the worker that was asked answers.
     #[test]
     fn an_answer_of_another_worker_is_passed_over() {
         let all = OutputRequests::default();
-        let mut open = all.open(&worker("ann")).unwrap();
+        let mut open = all.open(&session("s"), &worker("ann")).unwrap();
         all.take(&worker("eve"), answer(open.number));
         all.take(&worker("ann"), answer(open.number + 1));
         assert!(open.page.try_recv().is_err());

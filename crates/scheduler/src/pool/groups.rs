@@ -4,15 +4,25 @@
 //! wait in one line. So whether free workers may take what waits is one comparison of two sets of
 //! groups for a whole line, however many Tasks are in it.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use tenure_core::id::SessionId;
+use tenure_core::id::{PoolId, SessionId};
 use tenure_core::sessions::WorkerSessions;
+use tenure_core::{Code, Rejection};
+use tenure_ports::map::IdMap;
 
 use super::members::Seat;
 
 /// How many different lists of sessions the workers of a pool may have: a set of groups is one word.
 pub(super) const GROUPS_MAX: usize = 64;
+
+/// Of so many sessions a pool remembers which groups serve them.
+const SESSIONS_MAX: usize = 4_096;
+
+/// How long a worker waits that came with one list of sessions too many.
+const FULL_AGAIN_MS: u64 = 2_000;
 
 /// A set of groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +92,9 @@ pub(super) struct Groups {
     manned: GroupSet,
     /// The groups whose workers serve all sessions: one at most.
     unbounded: GroupSet,
+    /// The groups that serve a session, of those for which it was asked. To find that out takes as long as there are
+    /// patterns.
+    serving: RefCell<IdMap<SessionId, GroupSet>>,
 }
 
 /// There are as many different lists of sessions as there may be.
@@ -104,6 +117,11 @@ impl Groups {
         Ok((group, is_new))
     }
 
+    /// Whether workers that serve these sessions have a group.
+    pub(super) fn has(&self, sessions: &WorkerSessions) -> bool {
+        self.all.iter().any(|group| group.sessions == *sessions)
+    }
+
     fn add(&mut self, sessions: &WorkerSessions) -> Result<usize, TooManyGroups> {
         let group = WorkerGroup { sessions: sessions.clone(), ..WorkerGroup::default() };
         let at = match self.all.len() < GROUPS_MAX {
@@ -113,6 +131,12 @@ impl Groups {
         self.unbounded.remove(at);
         if sessions.is_all() {
             self.unbounded.add(at);
+        }
+        for (session, serving) in self.serving.get_mut() {
+            match sessions.admits(session) {
+                true => serving.add(at),
+                false => serving.remove(at),
+            }
         }
         match self.all.get_mut(at) {
             Some(unused) => *unused = group,
@@ -131,6 +155,19 @@ impl Groups {
 
     /// The groups that serve a session, with workers or without.
     pub(super) fn serving(&self, session: &SessionId) -> GroupSet {
+        let mut all = self.serving.borrow_mut();
+        if let Some(known) = all.get(session) {
+            return *known;
+        }
+        let serving = self.found_serving(session);
+        if all.len() >= SESSIONS_MAX {
+            all.clear();
+        }
+        all.insert(session.clone(), serving);
+        serving
+    }
+
+    fn found_serving(&self, session: &SessionId) -> GroupSet {
         let mut serving = GroupSet::default();
         for (group, it) in self.all.iter().enumerate() {
             if it.sessions.admits(session) {
@@ -187,6 +224,29 @@ impl Groups {
     }
 }
 
+/// The refusal of one more list of sessions.
+pub(super) fn too_many_groups(pool: &PoolId) -> Rejection {
+    let message = format!(
+        "the workers of pool {pool} have {GROUPS_MAX} different lists of sessions, and there may be no more: give \
+         workers the same list, or other pools"
+    );
+    refusal(message, FULL_AGAIN_MS)
+}
+
+/// The refusal of a new list so soon after another.
+pub(super) fn too_many_lists(pool: &PoolId, wait: Duration) -> Rejection {
+    let message = format!(
+        "workers of pool {pool} come with one new list of sessions after another, and many tasks wait there: come \
+         again later, or give workers the same list"
+    );
+    refusal(message, u64::try_from(wait.as_millis()).unwrap_or(FULL_AGAIN_MS).max(100))
+}
+
+fn refusal(message: String, again_ms: u64) -> Rejection {
+    let refused = Rejection::new(Code::Unavailable, message);
+    refused.with("field", "sessions").with("retry_after_ms", again_ms)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,7 +271,31 @@ mod tests {
         groups.leave(0);
         assert_eq!(groups.join(&some("more")), Ok((0, true)));
         let serving = groups.serving(&"more".parse().unwrap());
+        assert!(groups.has(&some("more")) && !groups.has(&some("a,b")));
         assert!(serving.has(0) && !groups.serving(&"a".parse().unwrap()).meets(GroupSet::EVERY));
+    }
+
+    /// DISP-20: what is remembered of sessions stays true when a group's number goes to other workers, and is bounded.
+    #[test]
+    fn who_serves_a_session_is_found_out_once() {
+        let mut groups = Groups::default();
+        let name = |n: usize| format!("s{n}").parse().unwrap();
+        for n in 0..GROUPS_MAX {
+            groups.join(&some(&format!("s{n},t*"))).unwrap();
+        }
+        for n in 0..2 * SESSIONS_MAX {
+            assert_eq!(groups.serving(&name(n)), groups.found_serving(&name(n)));
+        }
+        assert!(groups.serving.borrow().len() <= SESSIONS_MAX);
+        let was = groups.serving(&name(7));
+        groups.leave(7);
+        groups.leave(9);
+        groups.join(&some("s7*")).unwrap();
+        groups.join(&WorkerSessions::ALL).unwrap();
+        for session in [name(7), name(9), name(70), "t1".parse().unwrap()] {
+            assert_eq!(groups.serving(&session), groups.found_serving(&session), "{session}");
+        }
+        assert!(was.has(7) && groups.serving(&name(7)).has(7) && groups.serving(&name(7)).has(9));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure_core::eligibility::{Wanted, WorkerCounts, has_handler};
 use tenure_core::id::{AgentId, HandlerName, SessionId};
-use tenure_core::sessions::{SESSION_PATTERNS_MAX, SessionPattern};
+use tenure_core::sessions::{SESSION_PATTERNS_MAX, SessionPattern, WorkerSessions};
 use tenure_ports::bus::Credit;
 use tenure_ports::map::IdMap;
 
@@ -94,6 +94,11 @@ pub(super) struct Members {
 }
 
 impl Members {
+    /// Whether some worker serves or served just these sessions, and its group is still there.
+    pub(super) fn has_group(&self, sessions: &WorkerSessions) -> bool {
+        self.groups.has(sessions)
+    }
+
     /// Adds a link. Answers whether no worker served just its sessions before.
     pub(super) fn join(&mut self, worker: Arc<Worker>) -> Result<bool, TooManyGroups> {
         let (group, is_new) = self.groups.join(&worker.sessions)?;

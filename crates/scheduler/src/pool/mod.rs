@@ -21,19 +21,18 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tenure_core::Rejection;
 use tenure_core::eligibility::{Obstacle, Wanted, WorkerCounts};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_core::record::WorkerOrigin;
 use tenure_core::sessions::WorkerSessions;
 use tenure_core::suspension::AttemptRecords;
-use tenure_core::{Code, Task};
+use tenure_core::{Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 use tokio::time::Instant;
 
-use self::groups::{GROUPS_MAX, GroupSet};
+use self::groups::{GroupSet, too_many_groups, too_many_lists};
 pub(crate) use self::isolation::{IsolationPermit, Reservation};
 use self::members::Members;
 use self::turns::Turns;
@@ -71,9 +70,6 @@ pub struct WaitingStep {
     /// Since when it has been ready.
     pub since: Millis,
 }
-
-/// How long a worker waits that came with one list of sessions too many.
-const FULL_AGAIN_MS: u64 = 2_000;
 
 #[derive(Debug)]
 struct PoolState {
@@ -226,7 +222,11 @@ impl Pool {
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
         let mut state = self.state.lock();
         let id = worker.id.clone();
-        let is_new = state.members.join(worker).map_err(|_| self.too_many_groups())?;
+        let is_known = state.members.has_group(&worker.sessions);
+        if let Some(wait) = state.turns.regroups_after(Instant::now()).filter(|_| !is_known) {
+            return Err(too_many_lists(&self.id, wait));
+        }
+        let is_new = state.members.join(worker).map_err(|_| too_many_groups(&self.id))?;
         state.was_joined = true;
         let PoolState { members, turns, .. } = &mut *state;
         if is_new {
@@ -235,17 +235,6 @@ impl Pool {
         turns.may_fit(&id);
         state.trust_who_is_needed(&self.id);
         Ok(())
-    }
-
-    fn too_many_groups(&self) -> Rejection {
-        let message = format!(
-            "the workers of pool {} have {GROUPS_MAX} different lists of sessions, and there may be no more: give \
-             workers the same list, or other pools",
-            self.id
-        );
-        Rejection::new(Code::Unavailable, message)
-            .with("field", "sessions")
-            .with("retry_after_ms", FULL_AGAIN_MS)
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {

@@ -4,17 +4,19 @@
 //! that is more. So Tasks with long Steps alternate Step by Step, and Tasks with short Steps get
 //! many at once: their reports then share appends, and the next Task waits no longer than a moment.
 //!
-//! Within a priority there is a line for each set of groups of workers that serve the sessions of its
-//! Tasks (DISP-20), and each set of workers that fit none of their ready Steps. The Tasks of all lines that
-//! free workers fit take turns as if they stood in one; a line that no free worker fits is passed over as a
-//! whole, however long it is. So a Task is tried once with each worker.
+//! There is a line for each set of groups of workers that serve the sessions of its Tasks (DISP-20), and
+//! each set of workers that fit none of their ready Steps. The Tasks of one priority in all lines that free
+//! workers fit take turns as if they stood in one; a line that no free worker fits is passed over as a whole,
+//! however long it is, and whatever priorities its Tasks have. So a Task is tried once with each worker.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tenure_core::id::{AgentId, HandlerName, Millis, SessionId, StepId};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::map::IdMap;
+use tokio::time::Instant;
 
 use super::Left;
 use super::groups::GroupSet;
@@ -24,12 +26,20 @@ mod line;
 mod pace;
 mod withheld;
 
-use self::line::{LINES_MAX, LineKey, PriorityLane, UnfitWorkers, WaitingLine, first_of};
+use self::line::{
+    LINES_MAX, Lane, LineKey, Place, UnfitWorkers, WaitingLine, WaitingLines, first_of, lane_below,
+};
 use self::pace::Pace;
 use self::withheld::WithheldTasks;
 
 /// So many Tasks without ready Steps may stand in a line before they are taken out of it.
 const SPENT_MAX: usize = 64;
+
+/// Tasks are put into other lines so rarely that it takes a tenth of the time at most: it takes a microsecond each.
+const REGROUPED_EACH: Duration = Duration::from_micros(10);
+
+/// So few Tasks are put into other lines at any time: a worker cannot come so often that it matters.
+const REGROUPED_AT_ANY_TIME: usize = 100;
 
 /// A Task with a place in a line. A Task without ready Steps stays until its turn comes, so that it
 /// never has two places.
@@ -40,8 +50,8 @@ struct LaneEntry {
     left: usize,
     /// Its line.
     line: LineKey,
-    /// Its place among all lines of its priority. It keeps that in another line too.
-    place: u64,
+    /// Its place among all lines. It keeps that in another line too.
+    place: Place,
 }
 
 /// Where credits for Tasks come from.
@@ -73,7 +83,7 @@ pub(super) trait Supply {
 /// The Tasks that wait for a worker.
 #[derive(Debug)]
 pub(super) struct Turns {
-    lanes: BTreeMap<Reverse<i32>, PriorityLane>,
+    lines: WaitingLines,
     entries: IdMap<TaskKey, LaneEntry>,
     /// Workers that fit none of a Task's ready Steps, until the Task has others. They are stored
     /// apart from the Task's entry, which is removed while all that is known to be ready is lent to
@@ -84,12 +94,15 @@ pub(super) struct Turns {
     pace: Pace,
     /// The place of the next Task that goes to the end of a line.
     next_place: u64,
+    /// When all Tasks were put into other lines last.
+    regrouped: Option<Instant>,
 }
 
 impl Turns {
     pub(super) fn new() -> Self {
         let (entries, unfit, withheld) = Default::default();
-        Self { lanes: BTreeMap::new(), entries, unfit, withheld, pace: Pace::new(), next_place: 0 }
+        let (lines, pace, next_place, regrouped) = (BTreeMap::new(), Pace::new(), 0, None);
+        Self { lines, entries, unfit, withheld, pace, next_place, regrouped }
     }
 
     /// Whether a Task waits that a worker with free credits may fit. Drops lines in which none waits.
@@ -100,11 +113,7 @@ impl Turns {
 
     /// Whether nothing is ready in any Task.
     pub(super) fn is_empty(&self) -> bool {
-        self.withheld.is_empty() && self.lines().all(|(_, line)| line.live == 0)
-    }
-
-    fn lines(&self) -> impl Iterator<Item = (GroupSet, &WaitingLine)> {
-        self.lanes.values().flatten().map(|(key, line)| (key.groups, line))
+        self.withheld.is_empty() && self.lines.values().all(|line| line.live == 0)
     }
 
     /// Whether anything is known of a Task.
@@ -114,13 +123,14 @@ impl Turns {
 
     /// How many Steps and Runs are ready, in all Tasks that wait.
     pub(super) fn waiting(&self) -> u64 {
-        self.lines().map(|(_, line)| line.ready).sum::<u64>() + self.withheld.ready()
+        self.lines.values().map(|line| line.ready).sum::<u64>() + self.withheld.ready()
     }
 
     /// How many Steps and Runs wait for groups that have workers, and none with free credits.
     pub(super) fn waiting_for_credits(&self, manned: GroupSet, open: GroupSet) -> u64 {
         let waits = |groups: GroupSet| groups.meets(manned) && !groups.meets(open);
-        self.lines().filter(|(groups, _)| waits(*groups)).map(|(_, line)| line.ready).sum()
+        let lines = self.lines.iter().filter(|(key, _)| waits(key.groups));
+        lines.map(|(_, line)| line.ready).sum()
     }
 
     /// The ready Steps of all Tasks in lines, by the groups that serve them and by handler. This is an
@@ -210,19 +220,25 @@ impl Turns {
         moved.iter().for_each(|key| self.move_to_its_line(key));
     }
 
+    /// After which time all Tasks may be put into other lines; none: now.
+    pub(super) fn regroups_after(&self, now: Instant) -> Option<Duration> {
+        let tasks = Some(self.entries.len()).filter(|tasks| *tasks > REGROUPED_AT_ANY_TIME)?;
+        let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
+        let from = self.regrouped? + REGROUPED_EACH * tasks;
+        Some(from.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+    }
+
     /// Puts every Task into the line of the groups that serve it now. The cost is that of all Tasks that
     /// wait; it is only due when a worker comes that serves other sessions than any before it.
     pub(super) fn regroup(&mut self, supply: &impl Supply) {
         let keys: Vec<TaskKey> = self.entries.keys().cloned().collect();
-        self.lanes.clear();
+        self.regrouped = Some(Instant::now());
+        self.lines.clear();
         for key in keys {
-            let Some(entry) = self.entries.get(&key) else { continue };
-            let lane = Reverse(entry.has.priority);
-            let line = self.line_of(lane, supply.serving(&key.session_id), &key);
+            let line = self.line_of(supply.serving(&key.session_id), &key);
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             entry.line = line.clone();
-            let lane = self.lanes.entry(lane).or_default();
-            lane.entry(line).or_default().insert(entry.place, key, entry.has.ready);
+            self.lines.entry(line).or_default().insert(entry.place, key, entry.has.ready);
         }
     }
 
@@ -237,15 +253,15 @@ impl Turns {
         };
         if entry.has.priority == has.priority {
             let before = std::mem::replace(&mut entry.has, has).ready;
-            let (lane, after) = (Reverse(entry.has.priority), entry.has.ready);
-            if let Some(line) = self.lanes.get_mut(&lane).and_then(|it| it.get_mut(&entry.line)) {
+            let after = entry.has.ready;
+            if let Some(line) = self.lines.get_mut(&entry.line) {
                 line.count(before, after);
             }
             return self.move_to_its_line(&key);
         }
         let groups = entry.line.groups;
         if let Some(gone) = self.entries.remove(&key)
-            && let Some(line) = self.line(Reverse(gone.has.priority), &gone.line)
+            && let Some(line) = self.lines.get_mut(&gone.line)
         {
             line.remove(gone.place, gone.has.ready);
         }
@@ -256,25 +272,23 @@ impl Turns {
 
     /// A Task goes to the end of its line.
     fn enter(&mut self, key: TaskKey, has: Left, groups: GroupSet) {
-        let (lane, place) = (Reverse(has.priority), self.take_place());
-        let line = self.line_of(lane, groups, &key);
-        let lane = self.lanes.entry(lane).or_default();
-        lane.entry(line.clone()).or_default().insert(place, key.clone(), has.ready);
+        let place = (Reverse(has.priority), self.take_number());
+        let line = self.line_of(groups, &key);
+        self.lines.entry(line.clone()).or_default().insert(place, key.clone(), has.ready);
         self.entries.insert(key, LaneEntry { has, left: 0, line, place });
     }
 
     /// The line for a Task, whose session these groups serve.
-    fn line_of(&mut self, lane: Reverse<i32>, groups: GroupSet, key: &TaskKey) -> LineKey {
+    fn line_of(&mut self, groups: GroupSet, key: &TaskKey) -> LineKey {
         let Some(unfit) = self.unfit.get_mut(key) else {
             return LineKey { groups, unfit: UnfitWorkers::default() };
         };
         let wanted = LineKey { groups, unfit: unfit.clone() };
-        let Some(lines) = self.lanes.get(&lane) else { return wanted };
-        if let Some((known, _)) = lines.get_key_value(&wanted) {
+        if let Some((known, _)) = self.lines.get_key_value(&wanted) {
             *unfit = known.unfit.clone(); // One list for all.
             return known.clone();
         }
-        match lines.len() < LINES_MAX {
+        match self.lines.len() < LINES_MAX {
             true => wanted,
             false => LineKey { unfit: UnfitWorkers::default(), ..wanted },
         }
@@ -283,46 +297,34 @@ impl Turns {
     /// A Task that other workers may fit than before goes to another line. It keeps its place.
     fn move_to_its_line(&mut self, key: &TaskKey) {
         let Some(entry) = self.entries.get(key) else { return };
-        let (lane, groups) = (Reverse(entry.has.priority), entry.line.groups);
-        let line = self.line_of(lane, groups, key);
+        let groups = entry.line.groups;
+        let line = self.line_of(groups, key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let (place, ready) = (entry.place, entry.has.ready);
         let old = std::mem::replace(&mut entry.line, line.clone());
         if old != line
-            && let Some(key) = self.line(lane, &old).and_then(|it| it.remove(place, ready))
+            && let Some(key) = self.lines.get_mut(&old).and_then(|it| it.remove(place, ready))
         {
-            let lane = self.lanes.entry(lane).or_default();
-            lane.entry(line).or_default().insert(place, key, ready);
+            self.lines.entry(line).or_default().insert(place, key, ready);
         }
-        self.sweep(lane, &old);
+        self.sweep(&old);
     }
 
-    fn take_place(&mut self) -> u64 {
+    fn take_number(&mut self) -> u64 {
         self.next_place += 1;
         self.next_place
     }
 
-    fn line(&mut self, lane: Reverse<i32>, key: &LineKey) -> Option<&mut WaitingLine> {
-        self.lanes.get_mut(&lane)?.get_mut(key)
-    }
-
     /// Takes Tasks without ready Steps out of a line in which most have none: where no worker comes, no
     /// turn would. The cost is shared by the Tasks that came to have none.
-    fn sweep(&mut self, lane: Reverse<i32>, key: &LineKey) {
-        let Some(lines) = self.lanes.get_mut(&lane) else { return };
-        let Some(line) = lines.get_mut(key) else { return };
-        if line.tasks.len() > 2 * line.live + SPENT_MAX {
+    fn sweep(&mut self, key: &LineKey) {
+        let Some(line) = self.lines.get_mut(key) else { return };
+        if line.len() > 2 * line.live + SPENT_MAX {
             let entries = &mut self.entries;
-            line.tasks.retain(|_, key| {
-                let is_live = entries.get(key).is_some_and(|entry| entry.has.ready > 0);
-                if !is_live {
-                    entries.remove(key);
-                }
-                is_live
-            });
+            line.drop_all_spent(|key| drop_spent_entry(entries, key));
         }
-        if line.tasks.is_empty() && !key.unfit.is_empty() {
-            lines.remove(key);
+        if line.is_empty() && !key.unfit.is_empty() {
+            self.lines.remove(key);
         }
     }
 
@@ -332,11 +334,11 @@ impl Turns {
         self.withheld.remove(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let before = std::mem::take(&mut entry.has.ready);
-        let (lane, line_key) = (Reverse(entry.has.priority), entry.line.clone());
-        if let Some(line) = self.line(lane, &line_key) {
+        let line_key = entry.line.clone();
+        if let Some(line) = self.lines.get_mut(&line_key) {
             line.count(before, 0);
         }
-        self.sweep(lane, &line_key);
+        self.sweep(&line_key);
     }
 
     /// Serves the Task whose turn it is, with what the supply gives. Serves nobody if no credit is free or
@@ -348,17 +350,25 @@ impl Turns {
         if supply.open().is_empty() {
             return None;
         }
-        let lanes: Vec<Reverse<i32>> = self.lanes.keys().copied().collect();
-        lanes.into_iter().find_map(|lane| self.serve_lane(lane, supply))
+        let mut tried = None;
+        while let Some(lane) = lane_below(&self.lines, tried, supply.open(), supply) {
+            let served = self.serve_lane(lane, supply);
+            if served.is_some() {
+                return served;
+            }
+            tried = Some(lane);
+        }
+        self.drop_empty();
+        None
     }
 
     fn serve_lane<S: Supply>(
         &mut self,
-        lane: Reverse<i32>,
+        lane: Lane,
         supply: &mut S,
     ) -> Option<(TaskKey, Address, S::Taken)> {
         for _ in 0..self.in_lane(lane, supply.open(), supply) {
-            let (line, key) = first_of(self.lanes.get(&lane)?, supply.open(), supply)?;
+            let (_, line, key) = first_of(&self.lines, Some(lane), supply.open(), supply)?;
             let (line, key) = (line.clone(), key.clone());
             if self.drop_spent(lane, &line) {
                 continue;
@@ -376,24 +386,23 @@ impl Turns {
             }
             self.move_to_its_line(&key); // There was no room for one before.
         }
-        self.drop_empty();
         None
     }
 
     /// How many Tasks of a lane are in lines that some of these groups serve, without those that no free
     /// worker fits.
-    fn in_lane(&self, lane: Reverse<i32>, groups: GroupSet, supply: &impl Supply) -> usize {
+    fn in_lane(&self, lane: Lane, groups: GroupSet, supply: &impl Supply) -> usize {
         let is_meant = |key: &LineKey, line: &WaitingLine| {
             key.groups.meets(groups) && (key.unfit.is_empty() || line.is_served(key, supply))
         };
-        let lines = self.lanes.get(&lane).into_iter().flatten();
-        lines.filter(|(key, line)| is_meant(key, line)).map(|(_, line)| line.tasks.len()).sum()
+        let lines = self.lines.iter().filter(|(key, line)| is_meant(key, line));
+        lines.map(|(_, line)| line.len_of(lane)).sum()
     }
 
-    /// Takes Tasks without ready Steps from the front of a line. Answers whether there was any.
-    fn drop_spent(&mut self, lane: Reverse<i32>, key: &LineKey) -> bool {
-        let line = self.lanes.get_mut(&lane).and_then(|lines| lines.get_mut(key));
-        line.is_some_and(|line| drop_spent_of(line, &mut self.entries))
+    /// Takes Tasks of a priority without ready Steps from the front of a line. Answers whether there was any.
+    fn drop_spent(&mut self, lane: Lane, key: &LineKey) -> bool {
+        let (line, entries) = (self.lines.get_mut(key), &mut self.entries);
+        line.is_some_and(|line| line.drop_spent(Some(lane), |key| drop_spent_entry(entries, key)))
     }
 
     /// The weight of a Task's turn, with `others` more Tasks that want the same credits.
@@ -410,19 +419,16 @@ impl Turns {
     /// left.
     fn spend(&mut self, key: &TaskKey, weight: usize, given: usize) {
         self.pace.note(given);
-        let new_place = self.take_place();
+        let number = self.take_number();
         let Some(entry) = self.entries.get_mut(key) else { return };
         let before = entry.has.ready;
         entry.has.ready = before.saturating_sub(given);
         entry.left = if given == 0 { 0 } else { weight.saturating_sub(given) };
-        let lane = self.lanes.get_mut(&Reverse(entry.has.priority));
-        let Some(line) = lane.and_then(|lines| lines.get_mut(&entry.line)) else { return };
+        let Some(line) = self.lines.get_mut(&entry.line) else { return };
         line.count(before, entry.has.ready);
-        if entry.left == 0
-            && let Some(key) = line.tasks.remove(&entry.place)
-        {
-            line.tasks.insert(new_place, key);
-            entry.place = new_place;
+        let last = (entry.place.0, number);
+        if entry.left == 0 && line.replace(entry.place, last) {
+            entry.place = last;
         }
     }
 
@@ -461,35 +467,28 @@ impl Turns {
     }
 
     /// The Task whose turn it is of those that some of these groups serve and free workers fit, and its lane.
-    fn front(&mut self, open: GroupSet, supply: &impl Supply) -> Option<(Reverse<i32>, TaskKey)> {
-        for line in self.lanes.values_mut().flat_map(BTreeMap::values_mut) {
-            drop_spent_of(line, &mut self.entries);
-        }
-        self.drop_empty();
-        self.lanes.iter().find_map(|(lane, lines)| {
-            let (_, key) = first_of(lines, open, supply)?;
-            Some((*lane, key.clone()))
-        })
+    fn front(&mut self, open: GroupSet, supply: &impl Supply) -> Option<(Lane, TaskKey)> {
+        let Self { lines, entries, .. } = self;
+        lines.retain(|_, line| {
+            line.drop_spent(None, |key| drop_spent_entry(entries, key));
+            !line.is_empty()
+        });
+        let ((lane, _), _, key) = first_of(lines, None, open, supply)?;
+        Some((lane, key.clone()))
     }
 
     fn drop_empty(&mut self) {
-        self.lanes.retain(|_, lane| {
-            lane.retain(|_, line| !line.tasks.is_empty());
-            !lane.is_empty()
-        });
+        self.lines.retain(|_, line| !line.is_empty());
     }
 }
 
-/// Takes Tasks without ready Steps from the front of a line. Answers whether there was any.
-fn drop_spent_of(line: &mut WaitingLine, entries: &mut IdMap<TaskKey, LaneEntry>) -> bool {
-    let before = line.tasks.len();
-    while line.live < line.tasks.len()
-        && let Some(first) = line.tasks.first_entry()
-        && entries.get(first.get()).is_none_or(|entry| entry.has.ready == 0)
-    {
-        entries.remove(&first.remove());
+/// Forgets a Task if it has no ready Steps. Answers whether it had none.
+fn drop_spent_entry(entries: &mut IdMap<TaskKey, LaneEntry>, key: &TaskKey) -> bool {
+    let is_spent = entries.get(key).is_none_or(|entry| entry.has.ready == 0);
+    if is_spent {
+        entries.remove(key);
     }
-    line.tasks.len() < before
+    is_spent
 }
 
 #[cfg(test)]

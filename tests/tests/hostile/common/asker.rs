@@ -74,8 +74,22 @@ impl ManyRequests {
 
     /// Keeps so many requests under way, one after another of these, until the attack is over.
     pub(crate) fn flood(&mut self, going: &Going, at_once: u64, asks: &[Json]) -> Result<()> {
+        self.send_all(going, at_once, asks.iter().cycle())
+    }
+
+    /// Sends each of these once, so many at a time.
+    pub(crate) fn each(&mut self, going: &Going, at_once: u64, asks: &[Json]) -> Result<()> {
+        self.send_all(going, at_once, asks.iter())
+    }
+
+    fn send_all<'a>(
+        &mut self,
+        going: &Going,
+        at_once: u64,
+        asks: impl Iterator<Item = &'a Json>,
+    ) -> Result<()> {
         let (mut open, mut heard) = (0, Instant::now());
-        for body in asks.iter().cycle() {
+        for body in asks {
             if !going.is_on() {
                 break;
             }

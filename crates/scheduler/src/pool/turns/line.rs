@@ -2,8 +2,9 @@
 //! whole, however long it is.
 
 use std::cell::Cell;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tenure_core::id::AgentId;
@@ -12,8 +13,8 @@ use tenure_ports::journal::TaskKey;
 use super::super::groups::GroupSet;
 use super::Supply;
 
-/// So many lines a priority has for Tasks that some workers do not fit. Where a Task would need one more, it
-/// stands with those that everybody may fit: it is then tried in vain now and then, and never lost.
+/// So many lines a pool has before a Task that some workers do not fit gets none of its own. It then stands with
+/// those that everybody may fit: it is tried in vain now and then, and never lost.
 pub(super) const LINES_MAX: usize = 256;
 
 /// Workers that fit none of a Task's ready Steps, sorted. The Tasks of a line share the list.
@@ -90,14 +91,22 @@ pub(super) struct LineKey {
     pub(super) unfit: UnfitWorkers,
 }
 
-/// The lines of one priority.
-pub(super) type PriorityLane = BTreeMap<LineKey, WaitingLine>;
+/// The lines of a pool. Whoever makes Tasks chooses their priorities, so there is no line for each of these.
+pub(super) type WaitingLines = BTreeMap<LineKey, WaitingLine>;
 
-/// Tasks of one priority that the same workers may take.
+/// A priority: the higher one comes first.
+pub(super) type Lane = Reverse<i32>;
+
+/// Where a Task stands: those with a higher priority come first, and of equal ones that with the lower number.
+pub(super) type Place = (Lane, u64);
+
+/// Tasks that the same workers may take.
 #[derive(Debug, Default)]
 pub(super) struct WaitingLine {
     /// By their places among all lines.
-    pub(super) tasks: BTreeMap<u64, TaskKey>,
+    tasks: BTreeMap<Place, TaskKey>,
+    /// How many of them have each priority.
+    lanes: BTreeMap<Lane, usize>,
     /// How many Steps and Runs are ready in them.
     pub(super) ready: u64,
     /// How many of them have any.
@@ -107,6 +116,34 @@ pub(super) struct WaitingLine {
 }
 
 impl WaitingLine {
+    /// How many Tasks stand in it.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// How many Tasks of a priority stand in it.
+    pub(super) fn len_of(&self, lane: Lane) -> usize {
+        self.lanes.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// The first Task of a priority, or of the highest one.
+    fn first(&self, lane: Option<Lane>) -> Option<(&Place, &TaskKey)> {
+        match lane {
+            None => self.tasks.first_key_value(),
+            Some(lane) => self.tasks.range((lane, 0)..=(lane, u64::MAX)).next(),
+        }
+    }
+
+    /// The highest priority that some Task has, or the highest below another.
+    fn lane_below(&self, above: Option<Lane>) -> Option<Lane> {
+        let from = above.map_or(Bound::Unbounded, Bound::Excluded);
+        self.lanes.range((from, Bound::Unbounded)).next().map(|(lane, _)| *lane)
+    }
+
     /// Notes that a Task in the line has another number of ready Steps and Runs than before.
     pub(super) fn count(&mut self, before: usize, after: usize) {
         self.ready = self.ready - before as u64 + after as u64;
@@ -114,16 +151,60 @@ impl WaitingLine {
     }
 
     /// Puts a Task with so many ready Steps and Runs at its place.
-    pub(super) fn insert(&mut self, place: u64, key: TaskKey, ready: usize) {
-        self.tasks.insert(place, key);
+    pub(super) fn insert(&mut self, place: Place, key: TaskKey, ready: usize) {
+        if self.tasks.insert(place, key).is_none() {
+            *self.lanes.entry(place.0).or_default() += 1;
+        }
         self.count(0, ready);
     }
 
     /// Takes a Task with so many ready Steps and Runs out.
-    pub(super) fn remove(&mut self, place: u64, ready: usize) -> Option<TaskKey> {
+    pub(super) fn remove(&mut self, place: Place, ready: usize) -> Option<TaskKey> {
         let key = self.tasks.remove(&place)?;
+        self.leave(place.0);
         self.count(ready, 0);
         Some(key)
+    }
+
+    /// A Task goes to another place.
+    pub(super) fn replace(&mut self, from: Place, to: Place) -> bool {
+        let Some(key) = self.remove(from, 0) else { return false };
+        self.insert(to, key, 0);
+        true
+    }
+
+    fn leave(&mut self, lane: Lane) {
+        if let Some(count) = self.lanes.get_mut(&lane) {
+            *count -= 1;
+            if *count == 0 {
+                self.lanes.remove(&lane);
+            }
+        }
+    }
+
+    /// Takes Tasks without ready Steps from the front, of one priority or of all. Answers whether there was any.
+    pub(super) fn drop_spent(
+        &mut self,
+        lane: Option<Lane>,
+        mut is_spent: impl FnMut(&TaskKey) -> bool,
+    ) -> bool {
+        let before = self.tasks.len();
+        while self.live < self.tasks.len()
+            && let Some((place, key)) = self.first(lane)
+            && is_spent(key)
+        {
+            let place = *place;
+            self.remove(place, 0);
+        }
+        self.tasks.len() < before
+    }
+
+    /// Takes all Tasks without ready Steps out.
+    pub(super) fn drop_all_spent(&mut self, mut is_spent: impl FnMut(&TaskKey) -> bool) {
+        let spent = self.tasks.iter().filter(|(_, key)| is_spent(key)).map(|(place, _)| *place);
+        for place in spent.collect::<Vec<_>>() {
+            self.remove(place, 0);
+        }
     }
 
     /// Whether a worker with free credits may take its Tasks. As long as none may, only workers are looked at
@@ -138,19 +219,33 @@ impl WaitingLine {
     }
 }
 
-/// The Task with the first place in a lane, of the lines that some of these groups serve and free workers fit.
+/// The Task with the first place of a priority, or of all, of the lines that some of these groups serve and free
+/// workers fit.
 pub(super) fn first_of<'a>(
-    lane: &'a PriorityLane,
+    lines: &'a WaitingLines,
+    lane: Option<Lane>,
     open: GroupSet,
     supply: &impl Supply,
-) -> Option<(&'a LineKey, &'a TaskKey)> {
-    let mut first: Option<(u64, &LineKey, &TaskKey)> = None;
-    for (line_key, line) in lane.iter().filter(|(key, _)| key.groups.meets(open)) {
-        let Some((place, key)) = line.tasks.first_key_value() else { continue };
+) -> Option<(Place, &'a LineKey, &'a TaskKey)> {
+    let mut first: Option<(Place, &LineKey, &TaskKey)> = None;
+    for (line_key, line) in lines.iter().filter(|(key, _)| key.groups.meets(open)) {
+        let Some((place, key)) = line.first(lane) else { continue };
         let is_earlier = first.is_none_or(|(earliest, ..)| *place < earliest);
         if is_earlier && line.is_served(line_key, supply) {
             first = Some((*place, line_key, key));
         }
     }
-    first.map(|(_, line, key)| (line, key))
+    first
+}
+
+/// The highest priority that a Task of a line has which some of these groups serve, or the highest below another.
+pub(super) fn lane_below(
+    lines: &WaitingLines,
+    above: Option<Lane>,
+    open: GroupSet,
+    supply: &impl Supply,
+) -> Option<Lane> {
+    let served = lines.iter().filter(|(key, _)| key.groups.meets(open));
+    let served = served.filter(|(key, line)| line.is_served(key, supply));
+    served.filter_map(|(_, line)| line.lane_below(above)).min()
 }

@@ -1,8 +1,10 @@
 //! Tests of [`super`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use futures::channel::mpsc::unbounded;
+use tenure_core::Code;
 use tenure_core::sessions::WorkerSessions;
 use tenure_ports::bus::Credit;
 
@@ -11,6 +13,9 @@ use super::super::members::Members;
 use super::super::{Pool, PoolState, Worker};
 use super::*;
 
+#[path = "priorities/tests.rs"]
+mod priorities;
+
 /// Groups of workers, with so many free credits each. The worker of the group with number 3 is `w3`.
 #[derive(Default)]
 struct Workers {
@@ -18,6 +23,8 @@ struct Workers {
     free: Vec<usize>,
     /// How often somebody asked for credits.
     asked: usize,
+    /// How often somebody looked for a worker that fits.
+    looks: Cell<usize>,
 }
 
 impl Workers {
@@ -58,6 +65,7 @@ impl Supply for Workers {
 
     fn has_fit(&self, unfit: &[AgentId], groups: GroupSet, _: u64) -> bool {
         assert!(unfit.is_sorted());
+        self.looks.set(self.looks.get() + 1);
         let mut free = self.groups.of(groups).filter(|group| self.free[*group] > 0);
         free.any(|group| !unfit.contains(&id(group)))
     }
@@ -213,7 +221,7 @@ async fn other_steps_may_fit_any_worker() {
     turns.remove(&key("s", 0));
     workers.free = vec![1, 1, 1];
     assert!(turns.is_empty() && turns.unfit.is_empty());
-    assert!(!turns.has_next(&workers) && turns.lanes.is_empty() && turns.entries.is_empty());
+    assert!(!turns.has_next(&workers) && turns.lines.is_empty() && turns.entries.is_empty());
 }
 
 /// However many sets of workers are unfit for some Task, there are only so many lines, and no Task is lost.
@@ -226,7 +234,7 @@ async fn there_are_only_so_many_lines() {
             turns.put_unfit(key("s", task), ready(1), &id(group), &workers);
         }
     }
-    assert_eq!(turns.lanes[&Reverse(0)].len(), LINES_MAX);
+    assert_eq!(turns.lines.len(), LINES_MAX);
     let mut all = 0;
     for group in 0..10 {
         workers.free[group] = 1_000;
@@ -387,7 +395,7 @@ async fn tasks_that_nobody_can_run_cost_the_others_nothing() {
         turns.put_unfit(key, ready(2), &lent[0].0.id, &workers);
         workers.give_back(&lent);
     }
-    let lines = &turns.lanes[&Reverse(0)];
+    let lines = &turns.lines;
     assert_eq!((workers.asked, lines.len(), turns.waiting()), (9_000, 1, 6_000));
     let list = &turns.unfit[&key("s", 7)];
     assert!(list.is_same(&turns.unfit[&key("s", 8)]) && list.all().is_sorted(), "one list for all");
@@ -405,6 +413,41 @@ async fn tasks_that_nobody_can_run_cost_the_others_nothing() {
     workers.join(3, 4);
     let first = turns.serve(&mut workers).unwrap();
     assert_eq!((first.2[0].0.id.clone(), turns.has_next(&workers)), (id(3), true));
+}
+
+/// Mechanisms 15: while many Tasks wait, workers with ever new lists of sessions are refused most of the time, as each
+/// such list has all Tasks put into other lines. Who comes with a list that is known is not.
+#[tokio::test(start_paused = true)]
+async fn new_lists_of_sessions_cost_little_time() {
+    let pool = Pool::new("p".parse().unwrap());
+    let worker = |sessions: &str| {
+        let ((inbox, _), (id, origin, handlers)) = (unbounded(), (id(0), None, None));
+        let (pool, hand) = ("p".parse().unwrap(), Arc::default());
+        let sessions = WorkerSessions::read(sessions).unwrap();
+        Arc::new(Worker { id, pool, origin, handlers, sessions, inbox, hand })
+    };
+    pool.join(worker("main")).unwrap();
+    {
+        let PoolState { members, turns, .. } = &mut *pool.state.lock();
+        (0..10_000).for_each(|task| turns.put(key("main", task), ready(1), members));
+    }
+    let (begun, mut taken) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(1) {
+        let stranger = worker(&format!("m*n,x{taken}"));
+        match pool.join(Arc::clone(&stranger)) {
+            Ok(()) => {
+                taken += 1;
+                pool.leave(&stranger);
+            }
+            Err(refused) => {
+                let again = refused.details["retry_after_ms"].as_u64();
+                assert_eq!((refused.code, again), (Code::Unavailable, Some(100)));
+                tokio::time::advance(Duration::from_millis(10)).await;
+            }
+        }
+        pool.join(worker("main")).unwrap();
+    }
+    assert!((9..=11).contains(&taken), "{taken}");
 }
 
 /// A worker that has left is in no list of workers that do not fit: workers that come and go make no new lines.
@@ -428,5 +471,5 @@ async fn who_has_left_is_forgotten() {
     assert_eq!(unfit(), Some(vec![id(1)]));
     pool.leave(&other);
     assert_eq!((unfit(), pool.sample(0).waiting), (None, 1));
-    assert_eq!(pool.state.lock().turns.lanes[&Reverse(0)].len(), 1);
+    assert_eq!(pool.state.lock().turns.lines.len(), 1);
 }
