@@ -36,6 +36,9 @@ fn build() -> Result<PathBuf> {
     });
     // With the features of the workspace, as the tests themselves: else many dependencies are built anew.
     command.args(["build", "--quiet", "--workspace", "--bin", "tenure", "--message-format=json"]);
+    if cfg!(feature = "grpc") {
+        command.args(["--features", "tenure/grpc"]);
+    }
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }

@@ -162,7 +162,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let entry = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?;
         let exists = entry.is_some();
         if !exists {
-            self.admit_task(&key.session_id)?;
+            self.check_new_task(&key.session_id)?;
         }
         // A create of a Task that has ended records nothing: it is a repetition, or a conflict.
         if entry.is_none_or(|entry| entry.ended.is_none()) {

@@ -8,6 +8,7 @@
 //! [`Scheduler`] is the handle: cheap to clone, bounded at the edge. Deliberately absent: any rule of
 //! the domain. A refusal comes from the core, and is passed on as the answer.
 
+mod admit;
 mod ask;
 mod blobs;
 mod cache;
@@ -40,6 +41,7 @@ mod task;
 mod watched;
 mod worker;
 
+pub use admit::ImportPermit;
 pub use ask::{Done, Envelope, WriteAnswer};
 pub use blobs::named_by_log;
 pub use client::ClientLink;

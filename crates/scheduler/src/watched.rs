@@ -60,16 +60,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.longest_waits(session)
     }
 
-    /// Whether a session may have one more live Task (LIVE-01).
-    ///
-    /// # Errors
-    /// `quota_exceeded` at a bound of the session, `unavailable` at one of the node.
-    pub fn admit_task(&self, session: &SessionId) -> Result<(), Rejection> {
-        let admitted = self.node.live.admit_task(session);
-        self.node.note_refusal(&admitted);
-        admitted
-    }
-
     /// The observer, if there is one.
     pub fn observer(&self) -> Option<&Arc<dyn Observer>> {
         self.node.config.observer.as_ref()

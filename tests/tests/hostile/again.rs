@@ -36,6 +36,6 @@ fn run(stage: &Stage, going: &Going) -> Result<Told> {
         command("retry_task", Some(&format!("a{n}")), &input)
     };
     let all: Vec<Json> = (0..20_000).map(again).collect();
-    asker.each(going, AT_ONCE, &all)?;
+    asker.flood(going, AT_ONCE, all.into_iter())?;
     Ok(asker.told)
 }

@@ -15,6 +15,8 @@ pub(crate) const ATTACK: Attack = Attack {
     name: "drafts",
     is_in_short: true,
     way: Way::Nats,
+    // It is told `unavailable` as soon as it is over its rate of creates. Where it gets too little of the processor for
+    // that, all it makes is taken.
     refused: None,
     // A gigabyte of Tasks may be in memory, and what is about to be written.
     memory_mib: 1_792,

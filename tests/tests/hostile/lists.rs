@@ -19,6 +19,7 @@ pub(crate) const ATTACK: Attack = Attack {
     name: "lists",
     is_in_short: true,
     way: Way::Nats,
+    // As with `reads`: it is served in its turns.
     refused: None,
     memory_mib: 512,
     run,
@@ -42,7 +43,7 @@ fn run(stage: &Stage, going: &Going) -> Result<Told> {
         query("task_views", None, &json!({})),
         query("task_get", Some("t-that-does-not-exist"), &json!({})),
     ];
-    asker.flood(going, AT_ONCE, &asks)?;
+    asker.flood(going, AT_ONCE, asks.into_iter().cycle())?;
     asker.told.sent += maker.told.sent;
     Ok(asker.told)
 }

@@ -3,18 +3,21 @@
 //! Each file is an attack of somebody who has a login of their own and nothing else: the worker of one pool, an
 //! orchestrator or observer of one session, a caller of a gateway. A victim with another login measures meanwhile
 //! how long its Tasks take. `./check hostile` carries out all attacks, each for `TENURE_HOSTILE_SECONDS`; without
-//! that variable some of them take place for some seconds. `TENURE_HOSTILE_ONLY` names one attack.
+//! that variable some of them take place for some seconds. `TENURE_HOSTILE_ONLY` names one attack. With the cargo
+//! feature `grpc` there is one over MACP too.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod again;
 mod agents;
 mod bodies;
+mod calls;
 mod common;
 mod drafts;
 mod hellos;
 mod hosts;
 mod links;
+mod listeners;
 mod lists;
 mod malformed;
 mod nodes;
@@ -24,7 +27,10 @@ mod reads;
 mod repeats;
 mod reports;
 mod strangers;
+#[cfg(feature = "grpc")]
+mod starts;
 mod streams;
+mod waiting;
 
 use std::time::Duration;
 
@@ -46,12 +52,17 @@ const ATTACKS: &[&Attack] = &[
     &repeats::ATTACK,
     &reports::ATTACK,
     &pools::ATTACK,
+    &waiting::ATTACK,
     &agents::ATTACK,
     &hosts::ATTACK,
     &again::ATTACK,
     &nodes::ATTACK,
     &priorities::ATTACK,
     &strangers::ATTACK,
+    &calls::ATTACK,
+    &listeners::ATTACK,
+    #[cfg(feature = "grpc")]
+    &starts::ATTACK,
 ];
 
 /// Mechanisms 15: each attack costs the attacker alone.

@@ -12,6 +12,7 @@ pub(crate) const ATTACK: Attack = Attack {
     name: "malformed",
     is_in_short: true,
     way: Way::Nats,
+    // What cannot be read names nobody who could be answered. The node counts it, and logs the counts.
     refused: None,
     memory_mib: 512,
     run,

@@ -31,7 +31,7 @@ pub(crate) const ATTACK: Attack = Attack {
 fn run(stage: &Stage, going: &Going) -> Result<Told> {
     let mut maker = ManyRequests::connect(stage, "orchestrator-2")?;
     let tasks: Vec<Json> = (0..TASKS).map(|n| waiting(&format!("n{n}"))).collect();
-    maker.each(going, 32, &tasks)?;
+    maker.flood(going, 32, tasks.into_iter())?;
     let (mut told, mut client) = (maker.told, stage.raw("observer-2")?);
     client.subscribe("_INBOX.observer.observer-2.>")?;
     let question = write(&json!({"v": 1}))?;

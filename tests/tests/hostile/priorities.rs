@@ -23,7 +23,7 @@ pub(crate) const ATTACK: Attack = Attack {
 fn run(stage: &Stage, going: &Going) -> Result<Told> {
     let mut maker = ManyRequests::connect(stage, "orchestrator-2")?;
     let tasks: Vec<_> = (0..TASKS).map(|n| made(&format!("p{n}"), n)).collect();
-    maker.each(going, 32, &tasks)?;
+    maker.flood(going, 32, tasks.into_iter())?;
     while going.is_on() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }

@@ -32,7 +32,7 @@ pub(crate) const ATTACK: Attack = Attack {
 fn run(stage: &Stage, going: &Going) -> Result<Told> {
     let mut maker = ManyRequests::connect(stage, "orchestrator-2")?;
     let tasks: Vec<Json> = (0..TASKS).map(|n| waiting(&format!("s{n}"))).collect();
-    maker.each(going, 32, &tasks)?;
+    maker.flood(going, 32, tasks.into_iter())?;
     let (mut told, mut client) = (maker.told, stage.raw("worker-2")?);
     client.subscribe("_INBOX.worker.worker-2.>")?;
     let mut round = 0_u64;

@@ -1,22 +1,24 @@
 //! A caller of a gateway opens one stream of events after another, and reads none of them.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::Result;
 use tenure_tests::cluster::client::wait;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::common::http::{self, head, status};
+use crate::common::http::{self, head, held};
 use crate::common::judge::{Attack, Going, Told};
 use crate::common::stage::{LOOK, Stage, token};
 use crate::common::victim::Way;
 
 /// More streams than the gateway has connections.
 const STREAMS: usize = 1_400;
+
+/// The address that it comes from, which is not the victim's.
+const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// How long the status may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,7 +30,7 @@ pub(crate) const ATTACK: Attack = Attack {
     name: "streams",
     is_in_short: false,
     way: Way::Gateway,
-    refused: Some("503"),
+    refused: Some("429"),
     memory_mib: 512,
     run,
 };
@@ -36,9 +38,11 @@ pub(crate) const ATTACK: Attack = Attack {
 fn run(stage: &Stage, going: &Going) -> Result<Told> {
     let mut told = Told::default();
     let mut open: VecDeque<TcpStream> = VecDeque::new();
+    let more = "Accept: text/event-stream\r\n";
+    let request = head(Some(&token("attacker")), "GET", "/v1/sessions/other/events", more);
     while going.is_on() && open.len() < STREAMS {
         told.sent += 1;
-        match wait(async { timeout(PATIENCE, stream(stage.http)).await }) {
+        match wait(async { timeout(PATIENCE, held(FROM, stage.http, request.as_bytes())).await }) {
             Ok(Ok((200, way))) => open.push_back(way),
             Ok(Ok((other, _))) => {
                 told.note(other.to_string());
@@ -66,21 +70,4 @@ fn run(stage: &Stage, going: &Going) -> Result<Told> {
         std::thread::sleep(LOOK);
     }
     Ok(told)
-}
-
-/// Opens a stream from an address of its own, and answers the status.
-async fn stream(port: u16) -> Result<(u16, TcpStream)> {
-    let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0)))?;
-    let mut way = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
-    let head = head(
-        Some(&token("attacker")),
-        "GET",
-        "/v1/sessions/other/events",
-        "Accept: text/event-stream\r\n",
-    );
-    way.write_all(head.as_bytes()).await?;
-    let mut said = [0; 64];
-    let length = way.read(&mut said).await?;
-    Ok((status(&String::from_utf8_lossy(&said[..length])).unwrap_or_default(), way))
 }

@@ -243,6 +243,8 @@ const fn reason_of(code: Code) -> A2aReason {
         | Code::StepHistoryImmutable => A2aReason::UnsupportedOperation,
         Code::PermissionDenied | Code::ToolNotAvailable => A2aReason::Denied,
         Code::Unauthenticated => A2aReason::Unauthenticated,
+        // When some of the agent's tasks have ended, the same request works.
+        Code::QuotaExceeded => A2aReason::Unavailable,
         _ if code.is_retryable() => A2aReason::Unavailable,
         _ => A2aReason::Internal,
     }
@@ -293,6 +295,7 @@ mod tests {
             (Code::ValidationError, "INVALID_PARAMS", None),
             (Code::PermissionDenied, "PERMISSION_DENIED", None),
             (Code::Unavailable, "UNAVAILABLE", None),
+            (Code::QuotaExceeded, "UNAVAILABLE", None),
             (Code::BlobMissing, "INTERNAL", None),
         ] {
             let error = A2aError::from(Rejection::new(code, "why"));

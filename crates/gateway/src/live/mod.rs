@@ -79,6 +79,11 @@ impl SharedStreams {
     pub(crate) fn open_as(&self, name: &str) -> Result<StreamPermit, HttpProblem> {
         self.streams.open_as(name)
     }
+
+    /// Leaves some of so many connections to requests that are no streams.
+    pub(crate) fn fit(&self, connections: usize) {
+        self.streams.fit(connections);
+    }
 }
 
 /// The routes of streams and of bytes.

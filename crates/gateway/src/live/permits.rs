@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::http::StatusCode;
 use parking_lot::Mutex;
@@ -26,8 +27,8 @@ const COME_BACK_MS: u64 = 5_000;
 /// The streams that are open.
 #[derive(Debug)]
 pub(super) struct OpenStreams {
-    most: usize,
-    most_of_one: usize,
+    most: AtomicUsize,
+    most_of_one: AtomicUsize,
     open: Mutex<OpenCounts>,
 }
 
@@ -45,7 +46,16 @@ impl Default for OpenStreams {
 
 impl OpenStreams {
     pub(super) fn bounded(most: usize, most_of_one: usize) -> Self {
-        Self { most, most_of_one, open: Mutex::default() }
+        Self { most: most.into(), most_of_one: most_of_one.into(), open: Mutex::default() }
+    }
+
+    /// Leaves a fifth of so many connections to requests that are no streams. One caller has three quarters of the
+    /// others.
+    pub(super) fn fit(&self, connections: usize) {
+        let most = STREAMS_MAX.min((connections * 4).div_ceil(5));
+        let most_of_one = STREAMS_OF_ONE_MAX.min((most * 3).div_ceil(4));
+        self.most.store(most, Ordering::Relaxed);
+        self.most_of_one.store(most_of_one, Ordering::Relaxed);
     }
 
     /// How many there are.
@@ -62,17 +72,19 @@ impl OpenStreams {
     /// The same for a caller of this name.
     pub(super) fn open_as(self: &Arc<Self>, name: &str) -> Result<StreamPermit, HttpProblem> {
         let principal = SmolStr::new(name);
+        let most = self.most.load(Ordering::Relaxed);
+        let most_of_one = self.most_of_one.load(Ordering::Relaxed);
         let mut open = self.open.lock();
-        if open.all >= self.most {
+        if open.all >= most {
             let message = "as many streams are open as this gateway may have";
-            return Err(too_many(StatusCode::SERVICE_UNAVAILABLE, message, self.most));
+            return Err(too_many(StatusCode::SERVICE_UNAVAILABLE, message, most));
         }
-        let of_one = open.of.entry(principal.clone()).or_default();
-        if *of_one >= self.most_of_one {
+        let of_one = open.of.get(&principal).copied().unwrap_or(0);
+        if of_one >= most_of_one {
             let message = "this login has as many open streams as one may have";
-            return Err(too_many(StatusCode::TOO_MANY_REQUESTS, message, self.most_of_one));
+            return Err(too_many(StatusCode::TOO_MANY_REQUESTS, message, most_of_one));
         }
-        *of_one += 1;
+        open.of.insert(principal.clone(), of_one + 1);
         open.all += 1;
         drop(open);
         Ok(StreamPermit { streams: Arc::clone(self), principal })
@@ -138,5 +150,23 @@ mod tests {
         assert_eq!(status(&bee), None, "one was closed");
         drop(open);
         assert_eq!((streams.count(), streams.open.lock().of.len()), (0, 0));
+    }
+
+    /// Mechanisms 15: where few connections may be open, the streams of one caller leave some to the others, too.
+    #[test]
+    fn streams_fit_into_the_connections() {
+        let streams = Arc::new(OpenStreams::default());
+        for (connections, most, of_one) in [(20_480, 16_384, 12_288), (1_024, 820, 615)] {
+            streams.fit(connections);
+            let mut open = Vec::new();
+            while let Ok(permit) = streams.open_as("ann") {
+                open.push(permit);
+            }
+            assert_eq!(open.len(), of_one);
+            while let Ok(permit) = streams.open_as("bee") {
+                open.push(permit);
+            }
+            assert_eq!(open.len(), most);
+        }
     }
 }

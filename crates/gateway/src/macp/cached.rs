@@ -16,6 +16,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::marks::{SessionMark, SessionMarks};
 use super::now_ms;
+use super::shares::SenderShares;
 
 /// How many folds a gateway holds. One that is not held is read again.
 const SESSIONS_MAX: usize = 4_096;
@@ -175,6 +176,8 @@ pub(crate) struct SharedSessions {
     due: Mutex<BTreeSet<(i64, String)>>,
     /// The sessions that go on and whose task was requested of a pool, by their Tasks.
     pooled: Mutex<HashMap<TaskId, String>>,
+    /// What each sender takes.
+    pub(super) shares: SenderShares,
     /// Told when a session is due earlier than all others.
     pub(super) sooner: Notify,
     /// Signals and progress, which nobody keeps.
@@ -203,15 +206,29 @@ struct KnownSession {
 }
 
 impl SessionCache {
-    /// Lets go of what was not used for the longest time, until there is room for one more. What is in use stays.
+    /// Lets go of what was not used for the longest time, or where there are too many bytes of what has most of them,
+    /// until there is room for one more. What is in use stays.
     fn make_room(&mut self) {
-        while self.sessions.len() >= SESSIONS_MAX || self.bytes() > BYTES_MAX {
-            let is_idle = |id: &&String| {
-                self.sessions.get(*id).is_some_and(|it| Arc::strong_count(&it.session) == 1)
+        loop {
+            let gone = match (self.bytes() > BYTES_MAX, self.sessions.len() >= SESSIONS_MAX) {
+                (true, _) => self.largest(),
+                (false, true) => self.by_use.values().find(|id| self.is_idle(id)).cloned(),
+                (false, false) => return,
             };
-            let Some(oldest) = self.by_use.values().find(is_idle).cloned() else { return };
-            self.remove(&oldest);
+            let Some(gone) = gone else { return };
+            self.remove(&gone);
         }
+    }
+
+    fn is_idle(&self, id: &str) -> bool {
+        self.sessions.get(id).is_some_and(|it| Arc::strong_count(&it.session) == 1)
+    }
+
+    /// Of those that nobody uses now, the one whose records have most bytes: small ones are not pushed out by it.
+    fn largest(&self) -> Option<String> {
+        let bytes = |it: &KnownSession| it.session.try_lock().map_or(0, |it| it.bytes.own);
+        let idle = self.sessions.iter().filter(|(id, _)| self.is_idle(id));
+        idle.max_by_key(|(_, it)| bytes(it)).map(|(id, _)| id.clone())
     }
 
     /// The session, which is used now.
@@ -246,9 +263,9 @@ impl SessionCache {
 
 impl Default for SharedSessions {
     fn default() -> Self {
-        let (cache, due, pooled, sooner) = Default::default();
+        let (cache, due, pooled, shares, sooner) = Default::default();
         let signals = broadcast::Sender::new(SIGNALS_MAX);
-        Self { cache, due, pooled, sooner, signals, begun_ms: now_ms() }
+        Self { cache, due, pooled, shares, sooner, signals, begun_ms: now_ms() }
     }
 }
 
@@ -281,6 +298,8 @@ impl SharedSessions {
     pub(super) fn note_due(&self, kept: &mut CachedSession) {
         let Some(session) = &kept.session else { return };
         let next = session.expires_at_ms().filter(|_| !kept.is_cut_off);
+        let bound = session.bound();
+        self.shares.note(&bound.session_id, &bound.initiator, next.is_some());
         if session.requested_pool().is_some() {
             self.note_pooled(&kept.task, &session.bound().session_id, next.is_some());
         }

@@ -30,6 +30,7 @@ mod policies;
 mod pools;
 mod serve;
 mod service;
+mod shares;
 mod start;
 mod status;
 mod streams;
@@ -79,7 +80,13 @@ pub struct MacpSettings {
     pub trusts_tokens: bool,
     /// The longest payload of a message, in bytes.
     pub payload_bytes_max: usize,
+    /// The most sessions of one initiator that are open at a time.
+    pub open_max: usize,
 }
+
+/// The most open sessions of one initiator: a quarter of the live tasks that a session of Tenure may have at nodes as
+/// they are shipped, so that one initiator leaves some to the others.
+pub const MACP_OPEN_MAX: usize = 25_000;
 
 impl MacpSettings {
     /// The usual settings for the Tasks of a session.
@@ -89,6 +96,7 @@ impl MacpSettings {
             policies: ServedPolicies::default(),
             trusts_tokens: false,
             payload_bytes_max: tenure_macp::PAYLOAD_BYTES_MAX,
+            open_max: MACP_OPEN_MAX,
         }
     }
 }

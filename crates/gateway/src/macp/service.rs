@@ -86,6 +86,7 @@ impl<B: Backend> ServiceShared<B> {
         let caller = caller?;
         bind_sender(envelope, &caller.name)?;
         caller.check_sends()?;
+        let _share = self.gateway.macp.shares.take(&caller.name, envelope.payload.len())?;
         match kind {
             MacpKind::Start => {
                 caller.check_starts()?;

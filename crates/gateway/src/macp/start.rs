@@ -59,6 +59,12 @@ impl<B: Backend> ServedSessions<B> {
             MacpSession::begin(&record)?;
             match self.begin(&mut kept, envelope, *record).await {
                 Ok(true) => return Ok(acknowledge(envelope, SessionState::Open, false, now_ms())),
+                Err(MacpFault::Refused(refusal))
+                    if refusal.code == MacpCode::RateLimited
+                        && !self.gateway.macp.shares.is_open(&envelope.session_id) =>
+                {
+                    return Err(refusal.into());
+                }
                 // There is one, and it may have ended: it is judged by what is kept of it.
                 Ok(false) | Err(MacpFault::Refused(_)) => kept.is_cut_off = false,
                 Err(trouble) => return Err(trouble),
@@ -105,6 +111,7 @@ impl<B: Backend> ServedSessions<B> {
         envelope: &Envelope,
         record: MacpRecord,
     ) -> MacpResult<bool> {
+        self.gateway.macp.shares.check_open(&envelope.sender, self.settings.open_max)?;
         let fact = facts::fact(&self.client, &kept.task, &record).await?;
         let input = CreateTask { facts: vec![fact], ..self.task(&kept.task, envelope)? };
         let command_id = CommandId::new(CREATES).map_err(Rejection::from)?;

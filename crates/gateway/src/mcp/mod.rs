@@ -10,6 +10,7 @@
 //! ```
 
 mod callers;
+mod calls;
 mod sessions;
 
 use std::convert::Infallible;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response as HttpResponse, StatusCode,
@@ -40,10 +42,12 @@ use tenure_mcp::rmcp::transport::streamable_http_server::{
 use tenure_mcp::{McpServer, McpSettings};
 
 use self::callers::{HttpCallers, McpSession};
+use self::calls::RecentCalls;
 use self::sessions::{BoundedSessions, SessionOwner};
 use crate::api::{Parameters, json_body};
 use crate::guard::BodyShare;
 use crate::identity::{Allowed, Identity};
+use crate::live::StreamPermit;
 use crate::problem::HttpProblem;
 use crate::workers::memory_of;
 use crate::{Backend, Gateway};
@@ -70,6 +74,7 @@ const MCP_METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
 pub struct McpEndpoint<H> {
     inner: StreamableHttpService<H, BoundedSessions>,
     sessions: Arc<BoundedSessions>,
+    calls: RecentCalls,
 }
 
 /// The server of a gateway.
@@ -102,13 +107,14 @@ impl<H: ServerHandler> McpEndpoint<H> {
             .with_max_request_body_bytes(BODY_MAX);
         let inner =
             StreamableHttpService::new(move || Ok(handler()), Arc::clone(&sessions), config);
-        Self { inner, sessions }
+        Self { inner, sessions, calls: RecentCalls::default() }
     }
 
     /// Answers a request of this caller in this session of Tenure.
     ///
     /// # Errors
-    /// It names a session of MCP that somebody else has begun.
+    /// It names a session of MCP that somebody else has begun, or the caller has made too many calls in such sessions
+    /// of late.
     pub async fn answer(
         &self,
         who: &Identity,
@@ -134,6 +140,9 @@ impl<H: ServerHandler> McpEndpoint<H> {
         };
         if named(&parts.headers).is_some_and(|id| self.sessions.is_of_another(id, &owner)) {
             return Err(HttpProblem::not_found("there is no such session of MCP"));
+        }
+        if parts.method == Method::POST && named(&parts.headers).is_some() {
+            self.calls.count(&who.principal, who.role)?;
         }
         parts.extensions.insert(McpSession(session));
         let is_end = parts.method == Method::DELETE;
@@ -168,7 +177,29 @@ async fn serve<B: Backend>(
     if let Some(share) = parts.extensions.get::<BodyShare>() {
         share.grow(memory_of(&text))?;
     }
-    gateway.mcp.answer(&who, session, parts, text).await
+    // Any answer may be a stream that goes on, and what it answers may have been done when that is known.
+    let permit = match parts.method {
+        Method::DELETE => None,
+        _ => Some(gateway.live.open(&who)?),
+    };
+    let answer = gateway.mcp.answer(&who, session, parts, text).await?;
+    Ok(match (permit, is_stream(&answer)) {
+        (Some(permit), true) => answer.map(|body| held(body, permit)),
+        _ => answer,
+    })
+}
+
+fn is_stream(answer: &Response) -> bool {
+    let media_type = answer.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    media_type.is_some_and(|it| it.starts_with(b"text/event-stream"))
+}
+
+/// A body that holds the right to a stream until it ends.
+fn held(body: Body, permit: StreamPermit) -> Body {
+    Body::new(body.map_frame(move |frame| {
+        let _held = &permit;
+        frame
+    }))
 }
 
 /// Names the method of a message that was rewritten in the header, where that has named the method before.

@@ -21,6 +21,8 @@ use tenure_mcp::rmcp::transport::streamable_http_server::session::{
 };
 use tenure_wire::bus::subject::Token;
 
+use super::calls::ANSWERS_KEPT;
+
 /// The most sessions: each takes some tens of kilobytes.
 const SESSIONS_MAX: usize = 1_000;
 
@@ -57,6 +59,7 @@ impl Default for BoundedSessions {
     fn default() -> Self {
         let mut inner = LocalSessionManager::default();
         inner.session_config.keep_alive = Some(KEPT);
+        inner.session_config.completed_cache_ttl = ANSWERS_KEPT;
         Self { inner, open: Mutex::default() }
     }
 }

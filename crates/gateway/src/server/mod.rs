@@ -203,8 +203,10 @@ impl HttpServer {
         Box::pin(self.serve_gateway(gateway, shutdown))
     }
 
-    async fn serve_gateway(self, gateway: Arc<Gateway>, shutdown: BoxFuture<'_, ()>) {
+    async fn serve_gateway(mut self, gateway: Arc<Gateway>, shutdown: BoxFuture<'_, ()>) {
         let (counters, stopping) = (gateway.counters(), CancellationToken::new());
+        provide(&mut self.limits);
+        gateway.live.fit(self.limits.connections_max);
         let routes = ServedRoutes {
             http: crate::routes(Arc::clone(&gateway)),
             #[cfg(feature = "grpc")]
@@ -234,7 +236,8 @@ impl HttpServer {
 
     /// Serves these routes until `shutdown` is ready. Then it listens no more, ends streams and long
     /// polls, and waits for the other answers, for [`ServerLimits::grace`] at most.
-    pub async fn serve_routes(self, routes: Router, counters: Counters, shutdown: impl Future) {
+    pub async fn serve_routes(mut self, routes: Router, counters: Counters, shutdown: impl Future) {
+        provide(&mut self.limits);
         let routes = ServedRoutes {
             http: routes,
             #[cfg(feature = "grpc")]
@@ -244,14 +247,7 @@ impl HttpServer {
     }
 
     async fn serve_all(self, routes: ServedRoutes, counters: Counters, shutdown: impl Future) {
-        let Self { listeners, files, names, mut limits, .. } = self;
-        let provided = descriptors::provide(limits.connections_max);
-        if provided < limits.connections_max {
-            // One address still leaves a quarter to the others.
-            let most_of_one = (provided * 3).div_ceil(4);
-            limits.connections_of_one_max = limits.connections_of_one_max.min(most_of_one);
-            limits.connections_max = provided;
-        }
+        let Self { listeners, files, names, limits, .. } = self;
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
         let guard = RequestGuard::new(
             guard_settings(files.authenticator, names, &limits),
@@ -286,6 +282,17 @@ impl HttpServer {
         }
         drop(doors);
         accepting.end(grace).await;
+    }
+}
+
+/// Has as many connections as the process may have files open.
+fn provide(limits: &mut ServerLimits) {
+    let provided = descriptors::provide(limits.connections_max);
+    if provided < limits.connections_max {
+        // One address still leaves a quarter to the others.
+        let most_of_one = (provided * 3).div_ceil(4);
+        limits.connections_of_one_max = limits.connections_of_one_max.min(most_of_one);
+        limits.connections_max = provided;
     }
 }
 

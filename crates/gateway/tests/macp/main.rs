@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
 mod agent;
+mod bounds;
 mod callers;
 mod cluster;
 mod errands;

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::status::Role;
-use tenure_gateway::server::{HttpServer, ServerFiles, ServerSettings};
+use tenure_gateway::server::{HttpServer, ServerFiles, ServerLimits, ServerSettings};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
 use tenure_local::MemoryLeases;
 use tenure_mcp::McpSettings;
@@ -72,6 +72,15 @@ impl House {
         self.serve(Some(identities), Offers::none()).await
     }
 
+    /// A gateway that has so many connections.
+    pub(crate) async fn narrow_site(&self, connections: usize) -> Site {
+        let identities = Some(self.dir.path().join("who.toml"));
+        self.admit(&LOGINS);
+        let limits = ServerLimits { connections_max: connections, ..ServerLimits::default() };
+        let settings = ServerSettings { identities, limits, ..ServerSettings::default() };
+        self.serve_by(settings, Offers::none()).await
+    }
+
     /// A gateway that offers the tools of a file.
     pub(crate) async fn offering_site(&self, text: &str) -> Site {
         let path = self.dir.path().join("agents.toml");
@@ -89,8 +98,13 @@ impl House {
     }
 
     async fn serve(&self, identities: Option<PathBuf>, offers: Offers) -> Site {
+        let settings = ServerSettings { identities, ..ServerSettings::default() };
+        self.serve_by(settings, offers).await
+    }
+
+    async fn serve_by(&self, settings: ServerSettings, offers: Offers) -> Site {
         let tcp = vec!["127.0.0.1:0".parse().unwrap()];
-        let settings = ServerSettings { tcp, identities, ..ServerSettings::default() };
+        let settings = ServerSettings { tcp, ..settings };
         let server = HttpServer::bind(settings).await.unwrap();
         let (address, files) = (server.addresses()[0], server.files());
         let backend = EmbeddedBackend::new(self.scheduler.clone(), None);

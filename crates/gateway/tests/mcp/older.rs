@@ -6,7 +6,7 @@ use crate::house::House;
 use crate::talk::{Answer, Talk};
 
 /// Begins a session.
-async fn begin(talk: &Talk) -> Talk {
+pub(crate) async fn begin(talk: &Talk) -> Talk {
     let mut answer = initialize(talk).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.message_with_id().await["result"]["protocolVersion"], "2025-06-18");
@@ -26,7 +26,7 @@ async fn initialize(talk: &Talk) -> Answer {
     talk.send("POST", message.to_string()).await
 }
 
-async fn ask(talk: &Talk, method: &str, params: Json) -> Answer {
+pub(crate) async fn ask(talk: &Talk, method: &str, params: Json) -> Answer {
     let message = json!({ "jsonrpc": "2.0", "id": 5, "method": method, "params": params });
     talk.send("POST", message.to_string()).await
 }

@@ -19,27 +19,34 @@ use tenure_core::task::history::fold_history;
 use tenure_core::{Code, Commit, Rejection, RejectionKind};
 use tenure_ports::Journal as _;
 use tenure_ports::journal::{AppendError, TaskKey};
+use tenure_scheduler::ImportPermit;
 use tenure_wire::bus::operate::{ImportLog, Imported};
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, decode};
 use tenure_wire::stored::{Assembler, decode_line};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::{Gate, say_answer};
 use crate::rates::tasks_of;
 
-/// How long a log may be, and how many bytes all logs on their way may have of one principal. They are held
-/// in memory, and JetStream takes at most a thousand messages of half a mebibyte in one append.
+/// How long a log may be, and how many bytes all logs on their way may have. They are held in
+/// memory, and JetStream takes at most a thousand messages of half a mebibyte in one append.
 const LOG_MAX: u64 = 384 << 20;
 
-/// How many bytes those of all principals may have.
-const ALL_MAX: u64 = 2 * LOG_MAX;
+/// How many of these bytes the logs of one principal may have while others have room for theirs: one that brings more
+/// has it for a single log, and only while nobody brings another.
+const OF_ONE_MAX: u64 = LOG_MAX / 4 * 3;
 
 /// Each counts as so many at least: what is shorter comes in one part.
 const LOG_MIN: u64 = 512 << 10;
 
 /// After so long without a next part the parts are dropped.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// How many bytes a second of a log come at least, after [`IDLE`]. One that is slower makes room for the logs of
+/// others, and its client begins again.
+const PACE: u64 = 1 << 20;
 
 /// How often the node tries to read an imported Task: an actor that did not find it before may be
 /// ending.
@@ -54,9 +61,21 @@ struct Upload {
     by: ClientName,
     len: u64,
     lines: Vec<u8>,
+    begun: Instant,
     heard: Instant,
     /// The log is complete, and is being checked and written.
     is_whole: bool,
+}
+
+impl Upload {
+    fn is_of(&self, who: &ClientName) -> bool {
+        (&self.by.principal, self.by.role) == (&who.principal, who.role)
+    }
+
+    /// Whether it should have come by now.
+    fn is_late(&self, now: Instant) -> bool {
+        !self.is_whole && now - self.begun > IDLE + Duration::from_secs(self.len / PACE)
+    }
 }
 
 /// What a part has completed.
@@ -89,20 +108,14 @@ impl Imports {
             let message = format!("the log has {} bytes; 1 to {LOG_MAX} are taken in", part.len);
             return Err(Rejection::invalid("len", message));
         }
-        let (mut others, mut own) = (0, 0);
-        for (_, one) in all.iter().filter(|(at, _)| *at != key) {
-            let len = one.len.max(LOG_MIN);
-            others += len;
-            own += if one.by.principal == by.principal { len } else { 0 };
-        }
-        let len = part.len.max(LOG_MIN);
-        if others + len > ALL_MAX || own + len > LOG_MAX {
-            return Err(later("this node takes in as many logs as it can hold"));
+        if !all.contains_key(key) {
+            make_room(&mut all, by, part.len, now)?;
         }
         let coming = all.entry(key.clone()).or_insert_with(|| Upload {
             by: by.clone(),
             len: part.len,
             lines: Vec::new(),
+            begun: now,
             heard: now,
             is_whole: false,
         });
@@ -130,6 +143,33 @@ impl Imports {
     }
 }
 
+/// Sees to it that there is room for another log of so many bytes: those that are late go, where they stand in the way.
+fn make_room(
+    all: &mut HashMap<TaskKey, Upload>,
+    by: &ClientName,
+    len: u64,
+    now: Instant,
+) -> Result<(), Rejection> {
+    let check = |all: &HashMap<TaskKey, Upload>| {
+        let counted = |len: u64| len.max(LOG_MIN);
+        let of = |own: bool| all.values().filter(move |it| it.is_of(by) == own);
+        let (own, others): (u64, u64) =
+            (of(true).map(|it| counted(it.len)).sum(), of(false).map(|it| counted(it.len)).sum());
+        let len = counted(len);
+        if own + others + len > LOG_MAX {
+            return Err(later("this node takes in as many logs as it can hold"));
+        }
+        if own + others > 0 && own + len > OF_ONE_MAX {
+            return Err(later("this node takes in as many logs of one principal as it may"));
+        }
+        Ok(())
+    };
+    check(all).or_else(|_| {
+        all.retain(|_, coming| !coming.is_late(now));
+        check(all)
+    })
+}
+
 /// A complete log that is being checked and written. Dropping this removes it from [`Imports`],
 /// however that went.
 struct Settling<'a>(&'a Imports, &'a TaskKey);
@@ -149,19 +189,36 @@ impl Gate {
         bytes: &[u8],
         reply: String,
     ) {
-        // The part stays in memory until the index has been asked: there are as many as there are permits to read.
-        let counted = self.rates.create(name.role, &name.principal, tasks_of(bytes.len(), true));
-        let leave = counted.map_err(Rejection::from).and_then(|()| self.leave_to_read());
-        let part = leave.and_then(|leave| Ok((decode::<ImportLog>(bytes)?, leave)));
+        let part = self.admit_part(&name, bytes);
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let imported = match part {
-                Ok((part, _leave)) => gate.take_in(name, partition, part).await,
+                Ok((part, _permits)) => gate.take_in(name, partition, part).await,
                 Err(refused) => Err(refused),
             };
             let answer = Answer::from(imported);
             say_answer(&gate.intake, &reply, &answer).await;
         });
+    }
+
+    /// Reads a part, and counts it as a create of as many bytes (LIVE-03). It stays in memory until the index has been
+    /// asked: there are as many as there are permits to read, and one principal has as many as it has for creates.
+    fn admit_part(
+        &self,
+        name: &ClientName,
+        bytes: &[u8],
+    ) -> Result<(ImportLog, (ImportPermit, OwnedSemaphorePermit)), Rejection> {
+        if name.role != Role::Orchestrator {
+            let message = "an observer looks and never commands";
+            return Err(Rejection::new(Code::ToolNotAvailable, message));
+        }
+        let leave = self.leave_to_read()?;
+        let part = decode::<ImportLog>(bytes)?;
+        let (agent, session) = (name.agent().map_err(Rejection::from)?, name.session.clone());
+        let link = self.scheduler.client(name.role, agent, session);
+        let permit = self.scheduler.admit_import(link.caller())?;
+        self.rates.create(name.role, &name.principal, tasks_of(bytes.len(), part.from == 0))?;
+        Ok((part, (permit, leave)))
     }
 
     async fn take_in(
@@ -170,10 +227,6 @@ impl Gate {
         partition: u32,
         part: ImportLog,
     ) -> Result<Imported, Rejection> {
-        if name.role != Role::Orchestrator {
-            let message = "an observer looks and never commands";
-            return Err(Rejection::new(Code::ToolNotAvailable, message));
-        }
         let (session_id, task_id) = (name.session.clone(), part.task_id.clone());
         let key = TaskKey { session_id, task_id };
         self.check_partition(&key, partition)?;
@@ -204,7 +257,7 @@ impl Gate {
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
         if !log.has_ended {
-            self.scheduler.admit_task(&key.session_id)?;
+            self.scheduler.check_new_task(&key.session_id)?;
         }
         check_log(log.commits.iter().map(AsRef::as_ref), |feature| journal.may_hold(key, feature))?;
         let events = log.commits.iter().flat_map(|commit| &commit.events);
@@ -383,31 +436,16 @@ mod tests {
         assert_eq!((failed.code, failed.is_ambiguous()), (Code::StorageError, false));
     }
 
-    fn of_other(imports: &Imports, task: &str, who: &str, len: u64) -> Result<(), Code> {
-        let other = TaskKey { task_id: task.parse().unwrap(), ..key() };
-        imports.take(&other, &by(who), part(len, 0, b"x")).map(drop).map_err(|refused| refused.code)
-    }
-
-    /// Mechanisms 15: what one principal begins and does not end leaves room to another, and what is short counts as
-    /// much as a part.
-    #[tokio::test(start_paused = true)]
-    async fn nobody_takes_the_room_of_others_for_logs() {
-        for len in [LOG_MAX, LOG_MAX / 8, 2] {
-            let imports = Imports::default();
-            let taken =
-                (0..2_000).filter(|n| of_other(&imports, &format!("e{n}"), "eve", len).is_ok());
-            assert_eq!(taken.count() as u64, LOG_MAX / len.max(LOG_MIN));
-            assert_eq!(of_other(&imports, "b", "bob", LOG_MAX), Ok(()));
-            assert_eq!(of_other(&imports, "a", "ann", 2), Err(Code::Unavailable), "all is taken");
-        }
-    }
-
-    /// The bound is for all logs of a principal on their way together: the longest comes alone, until
-    /// it is written.
+    /// The bound is for all logs on their way together: the longest comes alone, until it is
+    /// written.
     #[tokio::test(start_paused = true)]
     async fn the_longest_log_is_taken_in_alone() {
-        let imports = Imports::default();
-        let of_other = || of_other(&imports, "u", "a", 1);
+        let (imports, other) =
+            (Imports::default(), TaskKey { task_id: "u".parse().unwrap(), ..key() });
+        let of_other = || match imports.take(&other, &by("b"), part(1, 0, b"x")) {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(refused.code),
+        };
         assert_eq!(take(&imports, "a", part(LOG_MAX + 1, 0, b"ab")), Err(Code::ValidationError));
         assert_eq!(take(&imports, "a", part(LOG_MAX, 0, b"ab")), Ok((2, false)));
         assert_eq!(of_other(), Err(Code::Unavailable), "there is no room beside it");
@@ -416,6 +454,43 @@ mod tests {
         assert_eq!(of_other(), Err(Code::Unavailable), "it is being written");
         imports.settle(&key());
         assert_eq!(of_other(), Ok(()));
+    }
+
+    fn key_of(task: &str) -> TaskKey {
+        TaskKey { task_id: task.parse().unwrap(), ..key() }
+    }
+
+    /// Mechanisms 15: the logs of one principal leave room for those of others, and who brings them so slowly that they
+    /// never come makes room.
+    #[tokio::test(start_paused = true)]
+    async fn one_principal_leaves_room_for_the_logs_of_others() {
+        let imports = Imports::default();
+        let begin = |who: &str, task: &str, len: u64| match imports.take(
+            &key_of(task),
+            &by(who),
+            part(len, 0, b"x"),
+        ) {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(refused.code),
+        };
+        let third = OF_ONE_MAX / 3;
+        for task in ["a", "b", "c"] {
+            assert_eq!(begin("eve", task, third), Ok(()));
+        }
+        assert_eq!(begin("eve", "d", 1), Err(Code::Unavailable), "it has its part");
+        assert_eq!(begin("bob", "e", LOG_MAX - OF_ONE_MAX), Ok(()));
+        assert_eq!(begin("ann", "f", 2), Err(Code::Unavailable), "all is taken");
+        let late = IDLE + Duration::from_secs(third / PACE + 1);
+        for at in 0..late.as_secs() / 30 + 1 {
+            tokio::time::advance(Duration::from_secs(30)).await;
+            for task in ["a", "b", "c"] {
+                let next = part(third, at + 1, b"x");
+                assert!(imports.take(&key_of(task), &by("eve"), next).is_ok(), "a byte at a time");
+            }
+        }
+        assert_eq!(begin("ann", "f", LOG_MAX / 2), Ok(()));
+        let again = imports.take(&key_of("a"), &by("eve"), part(third, 5, b"x"));
+        assert!(matches!(again, Ok(Uploaded::Part(0))), "it begins again");
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,10 +11,12 @@ use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::{NatsClient, NatsSettings, PoolMember};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::V;
+use tenure_wire::bus::operate::{ImportLog, Imported};
+use tenure_wire::bus::request::RawBytes;
 use tenure_wire::bus::subject::ClusterName;
 use tenure_wire::bus::worker::{Heartbeat, Holding, Pulses, Report, Word};
 
-use crate::common::{Caller, Hand, PARTITIONS, Servers};
+use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
 use crate::workers::{one_grant, report, tell};
 
 async fn node_with(servers: &Servers, rates: RateSettings) -> Node {
@@ -119,6 +121,44 @@ async fn creates_have_a_rate() {
     let ms = refused.details["retry_after_ms"].as_u64().unwrap();
     tokio::time::sleep(Duration::from_millis(ms)).await;
     bob.try_create("later", "later", &["a"]).await.unwrap();
+}
+
+/// LIVE-01, LIVE-03: a log that is imported counts as the creation of a Task of its length, part by part. What was
+/// refused may come again, and nothing of what has come is lost. A session at its bound imports no Task.
+#[tokio::test(flavor = "multi_thread")]
+async fn imports_have_the_rate_and_the_bounds_of_creates() {
+    const PART: usize = 100 << 10; // It counts as two hundred Tasks.
+    let servers = Servers::start();
+    let rates = RateSettings { creates: 1_000, ..RateSettings::default() };
+    let mut settings = Settings { rates, ..servers.settings("n1") };
+    settings.scheduler.live.session_tasks = 1;
+    let _node = servers.node_of(settings).await;
+    let bob = Caller::new(&servers).await;
+    let bring = async |from: usize| {
+        let (task_id, lines) = ("t".parse().unwrap(), RawBytes(vec![b'x'; PART]));
+        let part = ImportLog { v: V, task_id, len: 64 << 20, from: from as u64, lines };
+        let verb = format!("import.{}", bob.key("t").partition(PARTITIONS));
+        bob.say::<Imported>(&verb, &part).await
+    };
+    let mut here = 0;
+    let refused = loop {
+        match bring(here).await {
+            Ok(imported) => here = usize::try_from(imported.received).unwrap(),
+            Err(refused) => break refused,
+        }
+        assert!(here < 40 * PART, "forty parts are too many");
+    };
+    assert!(here >= 10 * PART, "ten may come at once, and {here} bytes have come");
+    assert_eq!((refused.code, &refused.details["rate"]), (Code::Unavailable, &1_000.into()));
+    assert!(refused.message.contains("--rate-creates"), "{refused}");
+    let ms = refused.details["retry_after_ms"].as_u64().unwrap();
+    tokio::time::sleep(Duration::from_millis(ms + 100)).await;
+    let received = bring(here).await.unwrap().received;
+    assert_eq!(usize::try_from(received).unwrap(), here + PART, "it goes on where it was");
+
+    until(async || bob.try_create("u", "u", &["a"]).await.is_ok()).await;
+    until(async || matches!(bring(0).await, Err(refused) if refused.code == Code::QuotaExceeded))
+        .await;
 }
 
 /// How many Steps say at a time how far they are.

@@ -162,8 +162,8 @@ pub fn decode_packed(line: &[u8]) -> Result<Commit, LineError> {
     if packed.events.is_empty() {
         return Err(LineError::Commit("events"));
     }
-    let count = packed.events.len() as u64;
-    if packed.first_seq == 0 || packed.first_seq.saturating_add(count) > SEQ_MAX {
+    let behind_first = packed.events.len() as u64 - 1;
+    if packed.first_seq == 0 || packed.first_seq.saturating_add(behind_first) > SEQ_MAX {
         return Err(LineError::Commit("first_seq"));
     }
     let mut events: Vec<Event> = Vec::with_capacity(packed.events.len());

@@ -72,28 +72,19 @@ impl ManyRequests {
         }
     }
 
-    /// Keeps so many requests under way, one after another of these, until the attack is over.
-    pub(crate) fn flood(&mut self, going: &Going, at_once: u64, asks: &[Json]) -> Result<()> {
-        self.send_all(going, at_once, asks.iter().cycle())
-    }
-
-    /// Sends each of these once, so many at a time.
-    pub(crate) fn each(&mut self, going: &Going, at_once: u64, asks: &[Json]) -> Result<()> {
-        self.send_all(going, at_once, asks.iter())
-    }
-
-    fn send_all<'a>(
+    /// Keeps so many requests under way, one after another of these, until there are no more or the attack is over.
+    pub(crate) fn flood(
         &mut self,
         going: &Going,
         at_once: u64,
-        asks: impl Iterator<Item = &'a Json>,
+        asks: impl Iterator<Item = Json>,
     ) -> Result<()> {
         let (mut open, mut heard) = (0, Instant::now());
         for body in asks {
             if !going.is_on() {
                 break;
             }
-            self.send(body)?;
+            self.send(&body)?;
             open += 1;
             while open >= at_once && going.is_on() {
                 if self.hear(Duration::from_millis(100))? {

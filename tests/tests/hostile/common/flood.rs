@@ -5,10 +5,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::Value as Json;
 
 use super::judge::{Going, Told};
-use super::stage::{Stage, token};
+use super::stage::Stage;
 
 /// How many requests of a connection are not answered yet.
 const UNANSWERED: u64 = 8;
@@ -17,7 +16,10 @@ const UNANSWERED: u64 = 8;
 const IDLE: Duration = Duration::from_millis(1);
 
 /// What an answer begins with.
-const ANSWER: &[u8] = b"HTTP/1.1 ";
+const ANSWER: &str = "HTTP/1.1 ";
+
+/// Characters of the status that follows.
+const STATUS: usize = 3;
 
 /// One connection.
 struct FloodWay {
@@ -25,7 +27,7 @@ struct FloodWay {
     /// What is not sent yet.
     left: Vec<u8>,
     /// The end of what was read, which may be the beginning of an answer.
-    tail: Vec<u8>,
+    tail: String,
     unanswered: u64,
 }
 
@@ -33,7 +35,7 @@ impl FloodWay {
     fn open(port: u16) -> Result<Self> {
         let way = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         way.set_nonblocking(true)?;
-        Ok(Self { way, left: Vec::new(), tail: Vec::new(), unanswered: 0 })
+        Ok(Self { way, left: Vec::new(), tail: String::new(), unanswered: 0 })
     }
 
     /// Sends what it can. Answers whether it did, or none if the connection is over.
@@ -51,8 +53,9 @@ impl FloodWay {
         }
     }
 
-    /// Reads what has come, and notes the status of each answer. Answers as [`send`](Self::send).
-    fn read(&mut self, told: &mut Told) -> Option<bool> {
+    /// Reads what has come, and notes the status of each answer, and each of these words. Answers as
+    /// [`send`](Self::send).
+    fn read(&mut self, told: &mut Told, words: &[&str]) -> Option<bool> {
         let mut piece = [0; 16 << 10];
         let length = match self.way.read(&mut piece) {
             Ok(0) => return None,
@@ -60,37 +63,34 @@ impl FloodWay {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(false),
             Err(_) => return None,
         };
-        self.tail.extend_from_slice(&piece[..length]);
-        let (mut from, whole) = (0, ANSWER.len() + 3);
-        while let Some(at) = self.tail[from..].windows(whole).position(|it| it.starts_with(ANSWER))
-        {
-            let status = &self.tail[from + at + ANSWER.len()..from + at + whole];
-            told.note(String::from_utf8_lossy(status));
-            self.unanswered = self.unanswered.saturating_sub(1);
-            from += at + whole;
+        self.tail.push_str(&String::from_utf8_lossy(&piece[..length]));
+        for word in words {
+            self.tail.match_indices(word).for_each(|_| told.note(*word));
         }
-        let kept = self.tail.len().saturating_sub(whole - 1).max(from);
+        let (mut from, whole) = (0, ANSWER.len() + STATUS);
+        for (at, _) in self.tail.match_indices(ANSWER) {
+            // A status that has not come as a whole is looked for again when it has.
+            let Some(status) = self.tail.get(at + ANSWER.len()..at + whole) else { break };
+            told.note(status);
+            self.unanswered = self.unanswered.saturating_sub(1);
+            from = at + whole;
+        }
+        let mut kept = self.tail.len().saturating_sub(whole - 1).max(from);
+        while !self.tail.is_char_boundary(kept) {
+            kept += 1;
+        }
         self.tail.drain(..kept);
         Some(true)
     }
 }
 
-/// A request of the attacker on a connection that stays.
-pub(crate) fn request(path: &str, more: &str, body: &Json) -> Vec<u8> {
-    let (token, body) = (token("attacker"), body.to_string());
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Authorization: Bearer {token}\r\n{more}Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
-}
-
-/// Sends one request after another until the attack is over, each made of its number.
+/// Sends one request after another until the attack is over, each made of its number. It notes which of these words the
+/// answers have, and what statuses.
 pub(crate) fn flood(
     stage: &Stage,
     going: &Going,
     connections: usize,
+    words: &[&str],
     make: impl Fn(u64) -> Vec<u8>,
 ) -> Result<Told> {
     let mut told = Told::default();
@@ -104,7 +104,7 @@ pub(crate) fn flood(
                 way.unanswered += 1;
                 told.sent += 1;
             }
-            match way.send().zip(way.read(&mut told)) {
+            match way.send().zip(way.read(&mut told, words)) {
                 Some((sent, read)) => did |= sent || read,
                 None => {
                     told.note("closed");

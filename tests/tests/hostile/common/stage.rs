@@ -33,7 +33,8 @@ const COPIES: [(&str, [(&str, &str); 2]); 3] = [
     ("observer-1", [("observer-1", "observer-2"), (".main.", ".other.")]),
 ];
 
-/// Who may come over HTTP, with role, session, and the SHA-256 of the [`token`]: the victim, and two attackers.
+/// Who may come over HTTP, with role, session beside that of MACP, and the SHA-256 of the [`token`]: the victim, and
+/// two attackers.
 const CALLERS: [(&str, &str, &str, &str); 3] = [
     (
         "victim",
@@ -63,6 +64,13 @@ const AGENTS: &str = "[[agents]]\nname = \"echo\"\ndescription = \"Says nothing.
 /// So many files the gateway may have open, and half as many connections: an attack that takes them all is over soon.
 const FILES_OF_GATEWAY: u32 = 2_048;
 
+/// So many live tasks a session may have: an attack that makes more is refused soon.
+pub(crate) const SESSION_TASKS: usize = 2_000;
+
+/// The session in which the tasks of MACP are, and how many sessions of it one caller may have open.
+#[cfg(feature = "grpc")]
+const MACP: (&str, &str) = ("agents", "300");
+
 /// One who may do everything, for tests that look at what listeners make of anything.
 pub(crate) const ANYBODY: &str = "anybody-1";
 
@@ -85,6 +93,9 @@ pub(crate) struct Stage {
     pub(crate) gateway: Process,
     /// Where the gateway listens.
     pub(crate) http: u16,
+    /// Where it speaks gRPC.
+    #[cfg(feature = "grpc")]
+    pub(crate) grpc: u16,
     worker: Process,
     nats: Server,
     redis: Server,
@@ -116,6 +127,7 @@ impl Stage {
         node.args(["serve", "--node", "n1", "--partitions", "1", "--nats", &at]);
         node.args(["--redis", &format!("redis://127.0.0.1:{}", redis.port)]);
         node.args(["--lease-ms", &LEASE_MS.to_string()]);
+        node.args(["--session-tasks", &SESSION_TASKS.to_string()]);
         node.envs(passwords().into_iter().take(3));
         node.envs(LOGINS[..3].iter().map(|part| (variable(part, "USER"), *part)));
         let node = Process::start("n1", dir.path(), node)?;
@@ -138,8 +150,25 @@ impl Stage {
         std::fs::write(dir.path().join("agents.toml"), AGENTS)?;
         gateway.args(["--http", &format!("127.0.0.1:{http}"), "--http-callers", "callers.json"]);
         gateway.args(["--agents", "agents.toml"]);
+        #[cfg(feature = "grpc")]
+        let grpc = free_port();
+        #[cfg(feature = "grpc")]
+        gateway
+            .args(["--grpc", &format!("127.0.0.1:{grpc}"), "--macp", MACP.0])
+            .args(["--macp-open-max", MACP.1]);
         let gateway = Process::start("gateway", dir.path(), gateway)?;
-        let stage = Self { node, gateway, http, worker, nats, redis, monitor, dir };
+        let stage = Self {
+            node,
+            gateway,
+            http,
+            #[cfg(feature = "grpc")]
+            grpc,
+            worker,
+            nats,
+            redis,
+            monitor,
+            dir,
+        };
         let listens =
             until("the gateway listens", PATIENCE, || Ok(stage.gateway.has_said("listens at") > 0));
         listens.inspect_err(|_| println!("{}", stage.tails()))?;
@@ -221,7 +250,7 @@ fn callers() -> Json {
     let tokens: Vec<Json> = CALLERS
         .iter()
         .map(|(name, role, session, sha256)| {
-            serde_json::json!({"sha256": sha256, "principal": name, "role": role, "sessions": [session],
+            serde_json::json!({"sha256": sha256, "principal": name, "role": role, "sessions": [session, "agents"],
                 "pools": []})
         })
         .collect();

@@ -35,6 +35,9 @@ pub(crate) enum Way {
     Nats,
     /// Over HTTP, through the gateway that the attacker uses.
     Gateway,
+    /// Over MACP, through the gateway that the attacker uses.
+    #[cfg(feature = "grpc")]
+    Macp,
 }
 
 /// A client of the victim's.
@@ -42,6 +45,8 @@ pub(crate) struct Victim {
     nats: Client,
     events: Subscriber,
     http: u16,
+    #[cfg(feature = "grpc")]
+    agent: super::macp::MacpAgent,
     made: u64,
 }
 
@@ -53,7 +58,14 @@ impl Victim {
             let events = nats.subscribe("tenure.v1.event.main.*").await?;
             Ok::<_, anyhow::Error>((nats, events))
         })?;
-        let victim = Self { nats, events, http: stage.http, made: 0 };
+        let victim = Self {
+            nats,
+            events,
+            http: stage.http,
+            #[cfg(feature = "grpc")]
+            agent: wait(super::macp::MacpAgent::connect(stage, "victim"))?,
+            made: 0,
+        };
         let run = json!({"data": json!({"run": "sleep 100000"}).to_string()});
         let step = json!({"step_id": "a", "title": "a", "handler": "exec", "input": run});
         wait(victim.create(&task(HELD, &[step])))?;
@@ -75,6 +87,8 @@ impl Victim {
             let done = match way {
                 Way::Nats => wait(async { timeout(TASK_MAX, self.complete(&id)).await }),
                 Way::Gateway => Ok(self.complete_over_http(&id)),
+                #[cfg(feature = "grpc")]
+                Way::Macp => wait(async { timeout(TASK_MAX, self.hold_session()).await }),
             };
             match done {
                 Ok(done) => done.with_context(|| format!("{id} after {:?}", since.elapsed()))?,
@@ -143,6 +157,27 @@ impl Victim {
                 204 => {}
                 429 | 503 => std::thread::sleep(Duration::from_millis(50)),
                 other => anyhow::bail!("{other}: {body}"),
+            }
+        }
+    }
+
+    /// Starts a session, and cancels it. What comes too early is sent again.
+    #[cfg(feature = "grpc")]
+    async fn hold_session(&self) -> Result<()> {
+        let (id, begun) = (self.agent.session_id(self.made), Instant::now());
+        let mut is_begun = false;
+        loop {
+            let code = match is_begun {
+                false => self.agent.start(&id).await?,
+                true => self.agent.cancel(&id).await?,
+            };
+            match (&*code, is_begun) {
+                ("ok", true) => return Ok(()),
+                ("ok", false) => is_begun = true,
+                _ => {
+                    ensure!(begun.elapsed() < TASK_MAX, "{id}: {code}");
+                    sleep(Duration::from_millis(20)).await;
+                }
             }
         }
     }

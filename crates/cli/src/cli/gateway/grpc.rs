@@ -38,6 +38,10 @@ pub(crate) struct GrpcArgs {
     )]
     pub(crate) macp_pools: Vec<String>,
 
+    /// The most sessions of MACP that one caller may have open at a time [default: 25000]
+    #[arg(long, value_name = "N", env = "TENURE_MACP_OPEN_MAX")]
+    pub(crate) macp_open_max: Option<usize>,
+
     /// Take the token of a caller of MACP as its name: to try things out on this machine
     #[arg(long, env = "TENURE_MACP_TRUST_TOKENS")]
     pub(crate) macp_trust_tokens: bool,
@@ -120,6 +124,7 @@ impl GrpcArgs {
             ("--macp", self.macp.is_some()),
             ("--macp-policies", self.macp_policies.is_some()),
             ("--macp-pool", !self.macp_pools.is_empty()),
+            ("--macp-open-max", self.macp_open_max.is_some()),
             ("--macp-trust-tokens", self.macp_trust_tokens),
         ];
         // The first of those that go with another says what is wrong.
@@ -183,7 +188,9 @@ impl GrpcArgs {
             self.macp_pools.iter().map(|it| read_pool(it)).collect();
         let pools = pools.map_err(|why| usage(&format!("--macp-pool: {why}")))?;
         let policies = policies.with_pools(pools).into();
-        Ok(Some(MacpSettings { policies, trusts_tokens: self.macp_trust_tokens, ..usual }))
+        let open_max = self.macp_open_max.unwrap_or(usual.open_max);
+        let trusts_tokens = self.macp_trust_tokens;
+        Ok(Some(MacpSettings { policies, trusts_tokens, open_max, ..usual }))
     }
 }
 

@@ -226,6 +226,10 @@ struct GivenSettings {
     )]
     macp_pools: Option<Vec<String>>,
 
+    /// The most sessions of MACP that one caller may have open at a time [default: 25000]
+    #[arg(long, value_name = "N", env = "TENURE_MACP_OPEN_MAX")]
+    macp_open_max: Option<usize>,
+
     /// Take the token of a caller of MACP as its name: to try things out on this machine
     #[arg(long, env = "TENURE_MACP_TRUST_TOKENS")]
     macp_trust_tokens: bool,
@@ -345,6 +349,7 @@ impl GivenSettings {
             macp: self.macp.or(other.macp),
             macp_policies: self.macp_policies.or(other.macp_policies),
             macp_pools: self.macp_pools.or(other.macp_pools),
+            macp_open_max: self.macp_open_max.or(other.macp_open_max),
             macp_trust_tokens: self.macp_trust_tokens || other.macp_trust_tokens,
             gateway_user: self.gateway_user.or(other.gateway_user),
             gateway_password: self.gateway_password.or(other.gateway_password),
@@ -360,6 +365,7 @@ impl GivenSettings {
             macp: self.macp,
             macp_policies: self.macp_policies,
             macp_pools: self.macp_pools.unwrap_or_default(),
+            macp_open_max: self.macp_open_max,
             macp_trust_tokens: self.macp_trust_tokens,
         };
         if self.http.is_none() {

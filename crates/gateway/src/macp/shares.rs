@@ -1,0 +1,271 @@
+//! [`SenderShares`]: what one sender may take of a gateway. To the nodes all senders are one principal, so that here it
+//! is seen to it that one leaves something to the others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tenure_macp::{MacpCode, MacpRefusal};
+
+/// How many messages of all senders are under way. A sender has one more while it has fewer than three times as many as
+/// are free.
+const UNDER_WAY_MAX: usize = 1_024;
+const TIMES_FREE: usize = 3;
+
+/// How many bytes a second a sender may send, and for how many seconds at once: a quarter of what the nodes take of one
+/// principal as they are shipped.
+const BYTES_A_SECOND: f64 = 16.0 * 1_048_576.0;
+const BURST_S: f64 = 2.0;
+
+/// How many bytes each message counts as besides its own: it makes a Task, or is kept with one.
+const BYTES_AROUND: usize = 512;
+
+/// How many senders a gateway tells apart by what they have sent in the last two seconds. Those for whom there is no
+/// place share the rate of one.
+const SENDERS_MAX: usize = 4_096;
+
+/// How often it is looked at all of them for a place, at most.
+const SWEPT_AFTER: Duration = Duration::from_secs(1);
+
+/// What all senders have taken.
+#[derive(Debug, Default)]
+pub(crate) struct SenderShares {
+    under_way: Mutex<MessagesUnderWay>,
+    sent: Mutex<SentBytes>,
+    open: Mutex<OpenByInitiator>,
+}
+
+/// Messages that are not answered yet.
+#[derive(Debug, Default)]
+struct MessagesUnderWay {
+    all: usize,
+    of: HashMap<Arc<str>, usize>,
+}
+
+/// How many bytes each sender may still send.
+#[derive(Debug, Default)]
+struct SentBytes {
+    known: HashMap<String, ByteBucket>,
+    /// That of all for whom there is no place.
+    others: Option<ByteBucket>,
+    swept: Option<Instant>,
+}
+
+/// A bucket of bytes, which fills with time.
+#[derive(Debug, Clone, Copy)]
+struct ByteBucket {
+    left: f64,
+    at: Instant,
+}
+
+/// The sessions that go on, by who has started them.
+#[derive(Debug, Default)]
+struct OpenByInitiator {
+    initiator: HashMap<String, Arc<str>>,
+    count: HashMap<Arc<str>, usize>,
+}
+
+/// One message that is under way, until this is dropped.
+#[derive(Debug)]
+pub(super) struct MessageShare<'a> {
+    of: &'a SenderShares,
+    sender: Arc<str>,
+}
+
+impl Drop for MessageShare<'_> {
+    fn drop(&mut self) {
+        let mut under_way = self.of.under_way.lock();
+        under_way.all -= 1;
+        if let Some(count) = under_way.of.get_mut(&self.sender) {
+            *count -= 1;
+            if *count == 0 {
+                under_way.of.remove(&self.sender);
+            }
+        }
+    }
+}
+
+impl ByteBucket {
+    fn full(now: Instant) -> Self {
+        Self { left: BYTES_A_SECOND * BURST_S, at: now }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = passed.mul_add(BYTES_A_SECOND, self.left).min(BYTES_A_SECOND * BURST_S);
+        self.at = now;
+    }
+
+    /// Takes bytes while there are any, even more than are left.
+    fn take(&mut self, bytes: usize, now: Instant) -> bool {
+        self.fill(now);
+        let passes = self.left > 0.0;
+        if passes {
+            self.left -= f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        passes
+    }
+
+    fn is_full(mut self, now: Instant) -> bool {
+        self.fill(now);
+        self.left >= BYTES_A_SECOND * BURST_S
+    }
+}
+
+impl SentBytes {
+    fn of(&mut self, sender: &str, now: Instant) -> &mut ByteBucket {
+        if !self.known.contains_key(sender) {
+            if self.known.len() >= SENDERS_MAX && !self.make_room(now) {
+                return self.others.get_or_insert_with(|| ByteBucket::full(now));
+            }
+            self.known.insert(sender.to_owned(), ByteBucket::full(now));
+        }
+        self.known.entry(sender.to_owned()).or_insert_with(|| ByteBucket::full(now))
+    }
+
+    fn make_room(&mut self, now: Instant) -> bool {
+        if self.swept.is_some_and(|at| now.saturating_duration_since(at) < SWEPT_AFTER) {
+            return false;
+        }
+        self.swept = Some(now);
+        self.known.retain(|_, bucket| !bucket.is_full(now));
+        self.known.len() < SENDERS_MAX
+    }
+}
+
+impl SenderShares {
+    /// Takes a message of so many bytes, which is under way until the answer is dropped.
+    ///
+    /// # Errors
+    /// RATE_LIMITED: the sender has its part already.
+    pub(super) fn take(&self, sender: &str, bytes: usize) -> Result<MessageShare<'_>, MacpRefusal> {
+        self.take_at(sender, bytes, Instant::now())
+    }
+
+    fn take_at(
+        &self,
+        sender: &str,
+        bytes: usize,
+        now: Instant,
+    ) -> Result<MessageShare<'_>, MacpRefusal> {
+        if !self.sent.lock().of(sender, now).take(bytes.saturating_add(BYTES_AROUND), now) {
+            let message = "this sender sends more bytes a second than one may: send the message again in a second";
+            return Err(MacpRefusal::new(MacpCode::RateLimited, message));
+        }
+        let mut under_way = self.under_way.lock();
+        let free = UNDER_WAY_MAX - under_way.all.min(UNDER_WAY_MAX);
+        let known = under_way.of.get_key_value(sender).map(|(name, own)| (Arc::clone(name), *own));
+        let (sender, own) = known.unwrap_or_else(|| (Arc::from(sender), 0));
+        if own >= TIMES_FREE * free {
+            let message = "too many messages of this sender are under way: send it again when some are answered";
+            return Err(MacpRefusal::new(MacpCode::RateLimited, message));
+        }
+        under_way.all += 1;
+        under_way.of.insert(Arc::clone(&sender), own + 1);
+        drop(under_way);
+        Ok(MessageShare { of: self, sender })
+    }
+
+    /// Whether an initiator may have one more open session, of so many at most.
+    ///
+    /// # Errors
+    /// RATE_LIMITED.
+    pub(super) fn check_open(&self, initiator: &str, most: usize) -> Result<(), MacpRefusal> {
+        let open = self.open.lock().count.get(initiator).copied().unwrap_or(0);
+        if open < most {
+            return Ok(());
+        }
+        let message = format!(
+            "this sender has {open} open sessions, and may have {most}: end or cancel some, or have the gateway allow \
+             more (--macp-open-max)"
+        );
+        Err(MacpRefusal::new(MacpCode::RateLimited, message))
+    }
+
+    /// Whether a session goes on, as far as is known here.
+    pub(super) fn is_open(&self, session_id: &str) -> bool {
+        self.open.lock().initiator.contains_key(session_id)
+    }
+
+    /// Notes whether a session goes on, and who has started it.
+    pub(super) fn note(&self, session_id: &str, initiator: &str, goes_on: bool) {
+        let mut open = self.open.lock();
+        if goes_on == open.initiator.contains_key(session_id) {
+            return;
+        }
+        if goes_on {
+            let known = open.count.get_key_value(initiator).map(|(name, _)| Arc::clone(name));
+            let name = known.unwrap_or_else(|| Arc::from(initiator));
+            open.initiator.insert(session_id.to_owned(), Arc::clone(&name));
+            *open.count.entry(name).or_default() += 1;
+        } else if let Some(name) = open.initiator.remove(session_id)
+            && let Some(count) = open.count.get_mut(&name)
+        {
+            *count -= 1;
+            if *count == 0 {
+                open.count.remove(&name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mechanisms 15: a sender whose messages are not answered leaves a quarter to another, and gets its part back.
+    #[test]
+    fn messages_under_way_are_shared() {
+        let shares = SenderShares::default();
+        let mut held = Vec::new();
+        while let Ok(share) = shares.take("eve", 0) {
+            held.push(share);
+        }
+        assert_eq!(held.len(), UNDER_WAY_MAX / 4 * 3);
+        assert_eq!(shares.take("eve", 0).unwrap_err().code, MacpCode::RateLimited);
+        drop(shares.take("bob", 0).unwrap());
+        held.clear();
+        assert!(shares.under_way.lock().of.is_empty());
+        assert!(shares.take("eve", 0).is_ok());
+    }
+
+    /// Mechanisms 15: each sender has its rate, and who has sent nothing lately is forgotten.
+    #[test]
+    fn bytes_have_a_rate() {
+        let (shares, begun) = (SenderShares::default(), Instant::now());
+        let send = |who: &str, at: Duration| shares.take_at(who, 1 << 20, begun + at).is_ok();
+        assert_eq!((0..100).filter(|_| send("eve", Duration::ZERO)).count(), 32);
+        assert!(send("bob", Duration::ZERO));
+        assert!(send("eve", Duration::from_secs(1)));
+        for n in 1..SENDERS_MAX {
+            assert!(send(&format!("p{n}"), Duration::from_secs(1)));
+        }
+        assert_eq!(shares.sent.lock().known.len(), SENDERS_MAX);
+        let of_others = (0..100).filter(|n| send(&format!("q{n}"), Duration::from_secs(1)));
+        assert_eq!(of_others.count(), 32, "as many as of one");
+        assert!(send("q", Duration::from_secs(10)));
+        assert_eq!(shares.sent.lock().known.len(), 1);
+    }
+
+    /// Mechanisms 15: the open sessions of one initiator are bounded, and those of another are its own.
+    #[test]
+    fn open_sessions_are_counted_once() {
+        let shares = SenderShares::default();
+        for _ in 0..2 {
+            shares.note("s1", "eve", true); // It is noted again whenever it is read.
+            shares.note("s2", "eve", true);
+        }
+        let refused = shares.check_open("eve", 2).unwrap_err();
+        assert!(refused.message.contains("--macp-open-max"), "{refused}");
+        assert_eq!(refused.code, MacpCode::RateLimited);
+        shares.check_open("bob", 2).unwrap();
+        for _ in 0..2 {
+            shares.note("s1", "eve", false);
+        }
+        shares.check_open("eve", 2).unwrap();
+        shares.note("s2", "eve", false);
+        let open = shares.open.lock();
+        assert!(open.count.is_empty() && open.initiator.is_empty());
+    }
+}
