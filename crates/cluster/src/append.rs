@@ -1,9 +1,11 @@
 //! Appends to a stream at an expected place, and finds out what became of the append.
 //!
-//! An append of unknown fate (no answer, a broken connection) is repeated, the same bytes at the
-//! same place, until it is acknowledged, or refused while the message at that place is ours (then
-//! it had been stored before) or another's (then it never will be). Reading the stream alone proves
-//! nothing: the message may still be on its way (mechanisms 1).
+//! An append of unknown outcome (no answer, a broken connection) is repeated, the same bytes at the same place, until
+//! it is acknowledged, or refused while the message at that place is ours (then it had been stored before) or
+//! another's (then it never will be). Reading the stream alone proves nothing: the message may still be on its way
+//! (mechanisms 1).
+//!
+//! Step 6 of the walk in docs/architecture.md.
 
 use std::time::Duration;
 
@@ -45,8 +47,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long storing a mebibyte may take: a long append is not sent again before it could be stored.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// The first and the longest wait before an append of unknown fate is repeated, and the longest
-/// after a refusal.
+/// The first and the longest wait before an append of unknown outcome is repeated, and the longest after a refusal.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 const REPEAT_REFUSED: Duration = Duration::from_secs(1);
 
@@ -64,7 +65,7 @@ pub(crate) enum AppendOutcome {
         /// The last message of the stream.
         last: u64,
     },
-    /// Repeating it would not decide its fate: the next owner's record will.
+    /// Repeating it would not decide its outcome: the next owner's record will.
     Unsettled(String),
 }
 

@@ -33,7 +33,8 @@ const AT_ONCE: usize = 4;
 /// How long a node trusts its own count of what a session has, as other nodes put blobs there, too.
 const COUNTED_FOR: Duration = Duration::from_secs(600);
 
-/// Of how many sessions the node knows what they have. Another is counted when its next blob comes.
+/// For how many sessions the node knows how many bytes of blobs they have. It counts those of another session when its
+/// next blob comes.
 const COUNTED_MAX: usize = 4_096;
 
 /// Blobs in JetStream.

@@ -1,9 +1,9 @@
 //! Leases in Redis: they say which workers are alive.
 //!
-//! All keys of a partition share a hash tag, so that they lie on one server of a Redis Cluster.
-//! Only owners change them: every call carries the caller's epoch, and Redis refuses an older one.
-//! Only Redis' own clock decides. All changes that wait for a partition go in one script call.
-//! Calls are idempotent, as one that was not answered may have been carried out.
+//! All keys of a partition share a hash tag, so that they lie on one server of a Redis Cluster. Only owners change
+//! them: every call carries the caller's epoch, and Redis refuses an older one. Only Redis' own clock decides. All
+//! changes that wait for a partition go in one script call. Calls are idempotent, as one that was not answered may
+//! have been carried out. Step 6 of the walk in docs/architecture.md.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

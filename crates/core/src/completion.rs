@@ -14,9 +14,9 @@ use smol_str::SmolStr;
 use crate::id::{ArtifactId, StepId};
 use crate::read::{StepRef, View};
 use crate::record::{Acceptance, ArtifactInput, Object};
+use crate::remedy::Remedy;
 use crate::rules::Rules;
 use crate::status::{AcceptanceState, ArtifactState, Policy, StepStatus, TaskStatus, names};
-use crate::view::explain::Remedy;
 
 /// How many artifacts or Steps are named.
 const NAMED_MAX: usize = 20;

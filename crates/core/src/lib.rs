@@ -32,6 +32,7 @@ pub mod patch;
 pub mod read;
 pub mod record;
 pub mod reject;
+pub mod remedy;
 pub mod retry_policy;
 mod rows;
 pub mod rules;

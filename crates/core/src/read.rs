@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+pub(crate) use self::inputs::handed_on;
 use self::merged::{ascending, merged, merged_by};
 use crate::command::Caller;
 use crate::command::report::stale;

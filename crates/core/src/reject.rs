@@ -175,6 +175,11 @@ impl Rejection {
         RejectionKind::from_name(self.details.get(KIND)?.as_str()?)
     }
 
+    /// Whether it says that this field of the request is wrong.
+    pub fn names_field(&self, field: &str) -> bool {
+        self.details.get("field").is_some_and(|named| *named == *field)
+    }
+
     /// A refusal of a command that may have taken effect or not; a repetition with the same id
     /// tells (WAL-09).
     #[cold]

@@ -17,7 +17,7 @@ use crate::id::{BadId, HandlerName, NAME_MAX, SessionId};
 /// How many patterns a worker names at most.
 pub const SESSION_PATTERNS_MAX: usize = 64;
 
-/// What stands for any text in a pattern, also for none.
+/// The character that stands for any text in a pattern, also for none.
 const ANY: u8 = b'*';
 
 /// The name of a session, or a text with `*` that stands for the names of many.
@@ -45,12 +45,12 @@ impl SessionPattern {
         &self.0
     }
 
-    /// Whether it stands for this session.
+    /// Whether the pattern stands for this session.
     pub fn admits(&self, session: &SessionId) -> bool {
         self.matches(session.as_str())
     }
 
-    /// Whether it stands for every session for which `other` does. It may say no where the answer is yes.
+    /// Whether the pattern stands for every session for which `other` does. This may answer no where yes is right.
     fn includes(&self, other: &Self) -> bool {
         // A `*` of the other is a character that only a `*` of this one stands for.
         self.matches(&other.0)
@@ -134,8 +134,7 @@ impl WorkerSessions {
 
     /// The sessions of these patterns, in whatever order they are and however often. `*` alone stands for all.
     ///
-    /// # Errors
-    /// There are none, or too many.
+    /// # Errors There are no patterns, or too many.
     pub fn of(patterns: impl IntoIterator<Item = SessionPattern>) -> Result<Self, String> {
         let mut patterns: Vec<SessionPattern> = patterns.into_iter().collect();
         if patterns.is_empty() {
@@ -178,8 +177,8 @@ impl WorkerSessions {
         self.patterns().is_none_or(|patterns| patterns.iter().any(|one| one.admits(session)))
     }
 
-    /// Whether every one of the other sessions is among these. It may say no where the answer is yes: it asks
-    /// for one pattern here that stands for all that a pattern there does.
+    /// Whether every one of the other sessions is among these. This may answer no where yes is right: for each pattern
+    /// there it looks for one pattern here that stands for at least as much.
     pub fn include(&self, others: &Self) -> bool {
         match (self.patterns(), others.patterns()) {
             (None, _) => true,
@@ -201,7 +200,7 @@ pub struct Abilities {
 }
 
 impl From<Option<Vec<HandlerName>>> for Abilities {
-    /// Of all sessions.
+    /// A worker of all sessions.
     fn from(handlers: Option<Vec<HandlerName>>) -> Self {
         Self { handlers, sessions: WorkerSessions::ALL }
     }

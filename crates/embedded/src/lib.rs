@@ -15,6 +15,8 @@
 //! tenure.scheduler().wait_for_end(&task).await?;
 //! # Ok(()) }
 //! ```
+//!
+//! `tenure run` has this instead of steps 2, 3 and 8 of the walk in docs/architecture.md.
 
 pub mod plan;
 

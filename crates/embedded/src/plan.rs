@@ -1,4 +1,6 @@
 //! Turns a task file into a create command.
+//!
+//! Step 1 of the walk in docs/architecture.md.
 
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ struct HealthReply {
     status: &'static str,
 }
 
-/// The last answer of whoever says whether it is ready.
+/// The last answer to the question whether the process is ready.
 pub(crate) type ReadyCache = Arc<ShortCache<Result<(), Rejection>>>;
 
 /// The routes of both.
@@ -59,7 +59,7 @@ async fn ready<B: Backend>(
     answer_ready(cache, || gateway.backend.ready()).await
 }
 
-/// Says whether what answers this is ready. Whoever asks within a second gets the same answer.
+/// Answers whether the process is ready. Requests within a second get the same answer.
 pub(crate) async fn answer_ready<F: Future<Output = Result<(), Rejection>>>(
     cache: &ReadyCache,
     ready: impl FnOnce() -> F,

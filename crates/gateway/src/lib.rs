@@ -109,7 +109,7 @@ pub struct Gateway<B: Backend = ErasedBackend> {
     #[cfg(feature = "grpc")]
     pub(crate) macp: macp::SharedSessions,
     /// The server of MCP.
-    pub(crate) mcp: mcp::McpService<B>,
+    pub(crate) mcp: mcp::McpService,
 }
 
 impl Gateway {

@@ -13,7 +13,7 @@ use crate::{
     MacpReport, MacpSession, PROTOCOL_VERSION, SessionState, TASK_MODE, TASK_MODE_VERSION,
 };
 
-/// The initiator of the sessions of errands. Nobody comes in under it.
+/// The initiator of the sessions of errands. No caller may have this name.
 pub const ERRANDS: &str = "tenure://steps";
 
 /// How long the session of an errand lives, if it does not say so: an hour.
@@ -129,7 +129,7 @@ impl MacpErrand {
         envelope("SessionStart", "start", session_id, start.encode_to_vec(), now_ms)
     }
 
-    /// Its request.
+    /// The message that requests the task.
     pub fn request(&self, session_id: &str, of: &MacpErrandStep, now_ms: i64) -> Envelope {
         let instructions = match self.instructions.as_str() {
             "" => of.summary.clone(),
@@ -152,8 +152,8 @@ impl MacpErrand {
 }
 
 impl MacpSession {
-    /// The Commitment with which Tenure resolves the session of an errand: as the report says, and negative if there is
-    /// nobody left to do it. `None`: it is too early, or not for Tenure to say.
+    /// The Commitment with which Tenure resolves the session of an errand: as the report says, and negative if there
+    /// is nobody left to do it. `None`: it is too early, or Tenure is not who decides.
     pub fn errand_commitment(&self, now_ms: i64) -> Option<Envelope> {
         if self.state() != SessionState::Open || !self.may_commit(ERRANDS) {
             return None;

@@ -1,15 +1,15 @@
-//! How long an assignee may be silent (L-07), where a session asks for that by its `configuration_version`.
+//! How long an assignee may be silent (L-07), if a session asks for such a bound by its `configuration_version`.
 //!
-//! The protocol has no heartbeat, and no assignment ends by itself in it. What a session may do is to expire.
+//! The protocol has no heartbeat, and in it no assignment ends by itself. Only a session may expire.
 
 use crate::code::invalid;
 use crate::{MacpEffect, MacpRefusal, MacpSession, SessionState, is_pool};
 
-/// Versions of configurations that begin so are those of Tenure.
+/// Versions of configurations that begin with this are those of Tenure.
 const RESERVED: &str = "tenure.";
 /// How a lease is asked for: a number of seconds and `s` stand behind this.
 const LEASE: &str = "tenure.lease.";
-/// Seconds that a lease may have: a day is as long as a session may live.
+/// How many seconds a lease may have: a day, which is as long as a session may live.
 const LEASE_S: std::ops::RangeInclusive<i64> = 1..=86_400;
 
 /// The lease that a `configuration_version` asks for, in milliseconds; 0 is none.
@@ -54,8 +54,8 @@ impl MacpSession {
         "the time of the session is over".to_owned()
     }
 
-    /// What a message does to the lease: who accepts gets one, and a report of progress renews it. The worker of a pool
-    /// has a lease of its own.
+    /// How a message changes the lease: a participant who accepts gets one, and a report of progress renews it. The
+    /// worker of a pool has a lease of its own.
     pub(crate) fn renew(&mut self, sender: &str, effect: &MacpEffect, now_ms: i64) {
         let lease_ms = self.bound().lease_ms;
         let renewed = (lease_ms > 0 && !is_pool(sender)).then(|| now_ms.saturating_add(lease_ms));

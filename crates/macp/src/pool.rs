@@ -1,4 +1,4 @@
-//! Pools of Tenure as participants (MACP-19): what a worker of a pool does to the Step, as messages of its pool.
+//! Pools of Tenure as participants (MACP-19): what a worker of a pool does with the Step becomes messages of its pool.
 //!
 //! The Step is the pool's, and its worker speaks no MACP. A gateway reads in the log of the Task what the worker has
 //! done ([`MacpPoolWork`]), has [`MacpSession::said_by_pool`] make a message of it, and judges and keeps that like any
@@ -13,13 +13,13 @@ use crate::pb::Envelope;
 use crate::task_pb::{TaskAcceptPayload, TaskCompletePayload, TaskFailPayload, TaskUpdatePayload};
 use crate::{MacpSession, PROTOCOL_VERSION, TASK_MODE};
 
-/// How the name of a participant begins that is a pool.
+/// How the name of a pool as a participant begins.
 const SCHEME: &str = "pool://";
 
-/// Names that begin so are those of Tenure: no caller has one.
+/// Names that begin with this are those of Tenure: no caller has one.
 const RESERVED: [&str; 2] = [SCHEME, "tenure://"];
 
-/// What the id of a message begins with that tells what stands at a place of the log.
+/// How the id of a message begins that was made of a place of the log.
 const AT: &str = "tenure:";
 
 /// The status of an update if the worker has not said one.
@@ -30,7 +30,7 @@ pub fn is_pool(participant: &str) -> bool {
     participant.starts_with(SCHEME)
 }
 
-/// Whether a name belongs to Tenure, so that nobody comes in under it.
+/// Whether a name belongs to Tenure, so that no caller may have it.
 pub fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|scheme| name.starts_with(scheme))
 }
@@ -80,7 +80,7 @@ impl MacpPool {
     }
 }
 
-/// What a worker has done to the Step of a session.
+/// What a worker has done with the Step of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MacpPoolWork {
     /// It has claimed the Step.

@@ -38,6 +38,6 @@ pub use rmcp;
 
 pub use self::caller::{McpCaller, McpCallers, OneCaller};
 pub use self::run::{RunServer, run_tool_names};
-pub use self::server::{McpServer, McpSettings, ToolFilter};
+pub use self::server::{McpServer, McpSettings};
 pub use self::stdio::{StreamsError, serve_run_streams, serve_streams};
-pub use self::tools::tool_names;
+pub use self::tools::{ToolFilter, tool_names};

@@ -11,7 +11,7 @@ use crate::offers::listening_to_tasks;
 /// The longest line that may be rewritten. Longer ones are passed on as they come.
 const REWRITTEN_MAX: usize = 64 << 10;
 
-/// The same input. It comes as long as the handle is there.
+/// The same input, with such lines rewritten. It is passed on until the handle is dropped.
 pub(crate) fn rewritten<R>(input: R) -> (DuplexStream, AbortOnDropHandle<()>)
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -29,7 +29,7 @@ async fn pass<R: AsyncRead + Unpin>(
     mut input: BufReader<R>,
     mut output: DuplexStream,
 ) -> std::io::Result<()> {
-    // What there is of a line that may be rewritten.
+    // The part of a line that has come, as long as the line may have to be rewritten.
     let (mut line, mut is_long) = (Vec::new(), false);
     loop {
         let read = input.fill_buf().await?;

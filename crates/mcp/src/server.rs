@@ -16,24 +16,14 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use tenure_core::{Code, Rejection};
+use tenure_ports::erased::ErasedClient;
 use tokio_util::sync::CancellationToken;
 
+use crate::caller::ErasedCallers;
 use crate::follow::{self, Subscriptions};
 use crate::offers::{CallWait, LISTEN, Offers};
-use crate::tools::{self, ToolCall};
+use crate::tools::{self, ToolCall, ToolFilter};
 use crate::{McpCaller, McpCallers, prompt, resource};
-
-/// Which of the tools a server has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ToolFilter {
-    /// All that the caller's role has.
-    #[default]
-    All,
-    /// Those that change nothing.
-    ReadOnly,
-    /// Those of these names.
-    Only(Vec<String>),
-}
 
 /// How a server answers.
 #[derive(Debug, Clone)]
@@ -68,8 +58,8 @@ only task_cancel stops it.";
 /// A server of MCP. Cheap to clone; over HTTP there is one for each request, or for each session of an older
 /// version.
 #[derive(Debug, Clone)]
-pub struct McpServer<C> {
-    callers: C,
+pub struct McpServer {
+    callers: ErasedCallers,
     settings: Arc<McpSettings>,
     /// What a session of an older version has subscribed to.
     subscriptions: Subscriptions,
@@ -77,9 +67,9 @@ pub struct McpServer<C> {
     ending: CancellationToken,
 }
 
-impl<C: McpCallers> McpServer<C> {
+impl McpServer {
     /// A server for these callers.
-    pub fn new(callers: C, settings: Arc<McpSettings>) -> Self {
+    pub fn new(callers: impl McpCallers, settings: Arc<McpSettings>) -> Self {
         let settings = match settings.tools {
             // Each call of an offered tool begins something.
             ToolFilter::ReadOnly => {
@@ -88,7 +78,7 @@ impl<C: McpCallers> McpServer<C> {
             ToolFilter::All | ToolFilter::Only(_) => settings,
         };
         Self {
-            callers,
+            callers: ErasedCallers::new(callers),
             settings,
             subscriptions: Subscriptions::default(),
             ending: CancellationToken::new(),
@@ -104,7 +94,7 @@ impl<C: McpCallers> McpServer<C> {
     async fn caller(
         &self,
         context: &RequestContext<RoleServer>,
-    ) -> Result<McpCaller<C::Port>, ErrorData> {
+    ) -> Result<McpCaller<ErasedClient>, ErrorData> {
         self.callers.caller(&context.extensions).await.map_err(no_caller)
     }
 }
@@ -120,7 +110,7 @@ fn no_caller(refused: Rejection) -> ErrorData {
     }
 }
 
-impl<C: McpCallers> ServerHandler for McpServer<C> {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder()
             .enable_tools()

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use crate::lines::rewritten;
-use crate::{McpCallers, McpServer, RunServer};
+use crate::{McpServer, RunServer};
 
 /// The longest message: that of a create over HTTP.
 const LINE_MAX: usize = 16 << 20;
@@ -32,14 +32,13 @@ pub enum StreamsError {
 ///
 /// # Errors
 /// The first message is of no use, or the server breaks off.
-pub async fn serve_streams<C, R, W>(
-    server: McpServer<C>,
+pub async fn serve_streams<R, W>(
+    server: McpServer,
     input: R,
     output: W,
     stop: &CancellationToken,
 ) -> Result<(), StreamsError>
 where
-    C: McpCallers,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {

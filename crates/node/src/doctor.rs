@@ -138,7 +138,7 @@ fn passwords(nats: &Nats, is_near: bool) -> Option<Finding> {
         Login::Password { user, password } => Some((part, user.clone(), password.clone())),
         Login::Address => in_address.clone().map(|login| match login.password {
             Some(password) => (part, login.user, password),
-            None => (part, String::new(), login.user), // A token.
+            None => (part, String::new(), login.user), // A login by token has no password.
         }),
         Login::File(_) => None,
     };

@@ -6,6 +6,8 @@
 //! events once for all followers: the first at once, and those that follow closely together, twenty
 //! times a second. It also publishes how far a Task has come when a follower has asked, so that the
 //! others need not ask then. It sends runtime events as they happen; they cannot be read anywhere.
+//!
+//! Step 7 of the walk in docs/architecture.md.
 
 mod recent;
 

@@ -3,6 +3,8 @@
 //! The gate reads from the subject who speaks, never from the message (law 7), and sends an answer
 //! only to an inbox of the caller. It reads messages and passes them on in their order; it awaits
 //! the answers separately.
+//!
+//! Step 3 of the walk in docs/architecture.md.
 
 mod calls;
 mod import;
@@ -61,13 +63,13 @@ pub(crate) struct Gate {
     /// which workers renew their leases.
     pub(crate) reports: Client,
     pub(crate) intake: Client,
-    /// The connection of what workers read.
+    /// The connection over which workers read.
     pub(crate) lookups: Client,
-    /// Where reads are answered.
+    /// The threads on which reads are answered.
     pub(crate) read_threads: ReadThreads,
-    /// Whose read is next.
+    /// Decides whose read is next.
     pub(crate) parts: Arc<ReadLanes>,
-    /// Whose read of a whole log, or of all Tasks, is next.
+    /// Decides whose read of a whole log, or of all Tasks, is next.
     pub(crate) whole: Arc<ReadLanes>,
     /// How much each principal may read.
     pub(crate) budgets: Arc<ReadBudgets>,
@@ -172,7 +174,7 @@ impl Gate {
         self.rates.refused() + self.waiting.dropped()
     }
 
-    /// Refuses a message without a look into it. The sender repeats it, also if it is not told.
+    /// Refuses a message without decoding it. The sender repeats it, even if it gets no answer.
     fn refuse_over_rate(
         self: &Arc<Self>,
         heard: &ParsedSubject,
@@ -207,8 +209,8 @@ impl Gate {
         false
     }
 
-    /// Tells a sender that its message is not handled, as it sends more than its part. It is told so often at most
-    /// as of its rates.
+    /// Tells a sender that its message is not handled, as it sends more than its part. It gets as many such answers at
+    /// most as refusals over its rates.
     pub(crate) async fn turn_back(&self, message: &Message) {
         let Some(heard) = ParsedSubject::read(&self.cluster, &message.subject) else { return };
         let (role, principal) = match &heard {
@@ -282,7 +284,7 @@ impl Gate {
         result: Result<T, Rejection>,
         mut shorten: impl FnMut(&mut T) -> bool,
     ) {
-        // An answer that the fate of a command is not known says nothing of the Task.
+        // An answer that the outcome of a command is not known says nothing of the Task.
         let is_in_doubt = result.as_ref().is_err_and(Rejection::is_ambiguous);
         let is_sure = is_written || is_in_doubt || self.fence.holds(asked.partition).await;
         let mut answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
@@ -308,7 +310,7 @@ const SETTLES: Duration = Duration::from_secs(4);
 /// How long a read may take whose caller does not say for how long it waits.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// A read that has had its turn, for as long as its caller waits for the answer. None: that time is over.
+/// Carries out a read whose turn it is, for as long as its caller waits for the answer; none if that time is over.
 async fn read_in_turn<T>(
     turn: &ReadTurn,
     asked: &PartitionCall<'_>,
@@ -364,7 +366,7 @@ struct PartitionCall<'a> {
     may_wait: bool,
     /// When the request came.
     since: Instant,
-    /// How many bytes were sent for it.
+    /// How many bytes were sent in answer to it.
     sent: AtomicUsize,
 }
 

@@ -10,6 +10,8 @@
 //! on before the next few: that is a round. A sender of a long message lets as many rounds pass as its bytes are worth
 //! before the next one that waits is handled. So whoever is served over several rounds, for a Task from its creation
 //! to its end, waits for little in each of them, and a node that has nothing else to do waits for nothing.
+//!
+//! Step 3 of the walk in docs/architecture.md.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,8 +31,8 @@ const WAITING_OF_ONE: usize = 16_384;
 /// How many messages are handled before everything else that is under way goes on.
 const HANDLED_AT_ONCE: usize = 64;
 
-/// Of how many bytes these are: the message that reaches this is the last of them, and its sender lets a round pass
-/// for each time that its message has so many.
+/// How many bytes a round may have: the message that reaches this number is its last. A sender of a message with more
+/// bytes lets one round pass for each time that the message has so many.
 const BYTES_AT_ONCE: usize = 64 << 10;
 
 /// How many bytes the waiting messages of one sender may have in all subscriptions of a node.
@@ -95,7 +97,7 @@ impl WaitingBytes {
                 held.messages += 1;
                 held.bytes += bytes;
             }
-            // A sender of whom nothing waits always finds a place.
+            // A sender who has no message waiting always finds a place.
             None => {
                 of.insert(sender.into(), HeldOfOne { messages: 1, bytes, is_full: false });
             }
@@ -121,7 +123,7 @@ impl WaitingBytes {
         }
     }
 
-    /// Has the messages of a sender skipped, as too many of it wait.
+    /// From now on the messages of this sender are skipped, as too many of them wait.
     fn note_full(&self, sender: &str) {
         if let Some(held) = self.held.lock().of.get_mut(sender)
             && !std::mem::replace(&mut held.is_full, true)
@@ -153,7 +155,7 @@ impl WaitingBytes {
         self.dropped.load(Ordering::Relaxed) + self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Notes a message that is dropped. Answers how many there were with it, those that were skipped aside.
+    /// Notes a message that is dropped. Answers how many were dropped by now, without those that were skipped.
     fn note_dropped(&self) -> u64 {
         self.dropped.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -212,7 +214,7 @@ impl WaitingMessages {
         Ok(())
     }
 
-    /// The next message of this round: of each sender one, in turns.
+    /// The next message of this round, which has one of each sender at most.
     fn pop(&mut self) -> Option<Message> {
         for _ in 0..self.turns.len() {
             let sender = self.turns.pop_front()?;
@@ -270,7 +272,7 @@ pub(crate) async fn hear(
                     Some(None) | None => break,
                 }
             }
-            // What came alone need not wait.
+            // A message that came alone need not wait.
             let Some(message) = next.take().or_else(|| waiting.pop()) else { break };
             (handled, bytes) = (handled + 1, bytes + message.length);
             gate.hear(message).await;
@@ -291,7 +293,8 @@ async fn put(gate: &Arc<Gate>, waiting: &mut WaitingMessages, message: Message) 
             let (sender, subject) = (sender_of(&message.subject), message.subject.as_str());
             tracing::warn!(%sender, subject, dropped, "messages are dropped: their sender sends too many");
         }
-        // Who repeats it reads now and then why: of 64 one may be answered, so that looking costs little.
+        // A sender who repeats its messages is told now and then why they are dropped: one of 64 may be answered, so
+        // that this costs little.
         if is_news || count.is_multiple_of(64) {
             gate.turn_back(&message).await;
         }

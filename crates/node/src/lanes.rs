@@ -53,7 +53,7 @@ impl Default for ReadLimits {
     }
 }
 
-/// Whose lane it is: a principal in a role, whichever connections and sessions it uses.
+/// The key of a lane: a principal in a role, whichever connections and sessions it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LaneKey(Role, SmolStr);
 
@@ -250,7 +250,7 @@ impl ReadLanes {
 
     /// Ends a turn, and gives it to the next.
     fn release(self: &Arc<Self>, who: &LaneKey) {
-        let mut unheard = Vec::new(); // Dropped without the lock, which they take.
+        let mut unheard = Vec::new(); // These are dropped without the lock, as dropping them takes it.
         let mut guard = self.table.lock();
         let table = &mut *guard;
         table.under_way -= 1;

@@ -1,8 +1,8 @@
 //! The way to each worker, and what the node knows of its capacity.
 //!
-//! A link begins with any message of a worker that has none. It ends when the worker leaves, is silent for
-//! five seconds, or does not acknowledge what it is sent. Its Attempts do not end with it: their leases say
-//! whether somebody still runs them.
+//! A link begins with any message of a worker that has none. It ends when the worker leaves, is silent for five
+//! seconds, or does not acknowledge what it is sent. Its Attempts do not end with it: their leases say whether
+//! somebody still runs them. Step 8 of the walk in docs/architecture.md.
 
 mod facts;
 mod gone;

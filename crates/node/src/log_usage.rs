@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The last answer; `None` before the first.
 pub(crate) type LastUsage = Arc<Mutex<Option<LogSample>>>;
 
-/// Asks for ever. While the server does not answer, its last answer stands.
+/// Asks again and again, and never returns. While the server does not answer, its last answer stays.
 pub(crate) async fn watch_usage(gate: Arc<Gate>, last: LastUsage) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

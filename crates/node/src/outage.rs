@@ -36,7 +36,7 @@ struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// Notes an event. Answers what to log.
+    /// Notes an event, and answers what to log of it.
     fn note(&mut self, event: &Event) -> Option<Notice> {
         match (event, &mut self.outage) {
             (Event::Disconnected, None) => {

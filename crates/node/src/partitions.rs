@@ -1,5 +1,7 @@
 //! What a node does when it takes or leaves a partition: it subscribes to the partition's subjects
 //! and resumes its live Tasks, or ends both.
+//!
+//! Step 3 of the walk in docs/architecture.md.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -149,7 +151,7 @@ pub(crate) async fn listen_to_all(
     Ok(())
 }
 
-/// Handles messages, those of each sender in their order. After `ends` it still handles what had been sent here before,
+/// Handles messages; those of one sender in their order. After `ends` it still handles what had been sent here before,
 /// so that these callers learn at once that another node has the partition.
 fn attend(gate: &Arc<Gate>, mut messages: Subscriber, ends: &CancellationToken) {
     let (gate, ends) = (Arc::clone(gate), ends.clone());

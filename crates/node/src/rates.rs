@@ -6,6 +6,8 @@
 //! time after which it passes, and whoever sent it repeats it: nothing is lost. A refusal costs the node a look at the
 //! subject, not at the message. Refusals have a bucket too: beyond it a message gets no answer, as one that was lost,
 //! and is repeated all the same.
+//!
+//! Step 3 of the walk in docs/architecture.md.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +41,7 @@ const SWEPT_AFTER: Duration = Duration::from_secs(1);
 /// The shortest pause that a refusal asks for, and the longest.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(8));
 
-/// What one principal may send to a node each second, on average over some seconds.
+/// How much one principal may send to a node each second, on average over some seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateSettings {
     /// Bytes of messages, of whatever kind.
@@ -131,11 +133,11 @@ pub(crate) struct RateTable {
 #[derive(Debug, Default)]
 struct Principals {
     known: HashMap<(Role, Token), PrincipalRates>,
-    /// What those have sent together for whom there was no place.
+    /// What the principals for whom there was no place have sent together.
     others: Option<PrincipalRates>,
-    /// When it was last looked for those that have sent nothing lately.
+    /// When the node last looked for principals that have sent nothing lately.
     swept: Option<Instant>,
-    /// How many were looked at in all, which shows what it costs.
+    /// How many principals were looked at in all, which shows what the looks cost.
     #[cfg(test)]
     looked_at: usize,
 }
@@ -156,7 +158,8 @@ impl Principals {
         (self.known.entry(who).or_insert_with(full), false)
     }
 
-    /// Forgets those that have sent nothing lately, unless that was done just now. Answers whether there is a place.
+    /// Forgets principals that have sent nothing lately, unless that was done just now. Answers whether there is a
+    /// place.
     fn make_room(&mut self, settings: &RateSettings, now: Instant) -> bool {
         if self.swept.is_some_and(|at| now.saturating_duration_since(at) < SWEPT_AFTER) {
             return false;
@@ -171,7 +174,7 @@ impl Principals {
     }
 }
 
-/// Why something does not pass: how long until it does.
+/// The refusal of what does not pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OverRate {
     what: &'static str,
@@ -241,7 +244,8 @@ impl RateTable {
     /// Whether a principal may be told now that a message of it is not handled.
     pub(crate) fn may_tell(&self, role: Role, who: &Token) -> bool {
         let mut all = self.all.lock();
-        // Of whom nothing is known, nothing was handled lately: it is told with those for whom there is no place.
+        // No message of an unknown principal was handled lately: it shares its refusals with those for whom there is
+        // no place.
         let Principals { known, others, .. } = &mut *all;
         let sent = known.get_mut(&(role, who.clone())).or(others.as_mut());
         sent.is_none_or(|sent| sent.refusals.take(REFUSALS, 1, Instant::now()).is_ok())
@@ -262,7 +266,7 @@ impl RateTable {
         ) -> Result<(), (&'static str, &'static str, u64, Duration)>,
     ) -> Result<(), OverRate> {
         if role == Role::System {
-            return Ok(()); // Nodes ask each other only what they need.
+            return Ok(()); // Nodes have no rates: they ask each other only what they need.
         }
         let now = Instant::now();
         let mut all = self.all.lock();
@@ -325,7 +329,7 @@ impl From<OverRate> for Rejection {
     }
 }
 
-/// As how many creations a request counts that has so many bytes: of a Task, or of another command.
+/// How many creations a request of so many bytes counts as: one that makes a Task, or another command.
 pub(crate) fn tasks_of(bytes: usize, is_create: bool) -> u64 {
     match (bytes / BYTES_OF_TASK) as u64 {
         // Short commands cost what their bytes cost.

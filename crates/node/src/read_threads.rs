@@ -1,5 +1,5 @@
-//! The threads on which reads are answered. The node's own thread has the commands, reports and leases: a long read
-//! on it would hold up all of them.
+//! The threads on which a node answers reads. On its own thread the node handles commands, reports and leases, and a
+//! long read there would hold up all of them.
 
 use std::io;
 use std::thread::available_parallelism;
@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 /// How many threads there are at most: reads of one node are to leave processors to the programs of Steps.
 const THREADS_MAX: usize = 4;
 
-/// A runtime for reads. It ends with this, without waiting for what it does.
+/// A runtime for reads. Dropping it ends its work without waiting for it.
 #[derive(Debug)]
 pub(crate) struct ReadThreads(Option<Runtime>);
 
@@ -26,7 +26,7 @@ impl ReadThreads {
         Ok(Self(Some(runtime)))
     }
 
-    /// Carries out something there.
+    /// Runs a future on these threads.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.0 {
             runtime.spawn(work);

@@ -1,5 +1,7 @@
 //! The deliveries of a link: the window numbers them, holds them until the worker acknowledges
 //! them, and has them sent again when that takes too long.
+//!
+//! Step 8 of the walk in docs/architecture.md.
 
 use std::collections::VecDeque;
 use std::time::Duration;

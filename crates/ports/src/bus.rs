@@ -138,8 +138,8 @@ pub trait WorkerPort: Send + Sync + 'static {
         false
     }
 
-    /// The same end behind a pointer. An adapter that is no generic type overrides this with the same words, so that
-    /// its crate has the code, and not each crate that calls this.
+    /// The same end behind a pointer. An adapter that is no generic type overrides this with the same body, so that
+    /// its own crate contains the code, and not each crate that calls this.
     #[must_use]
     fn erased(self: Arc<Self>) -> ErasedWorker
     where

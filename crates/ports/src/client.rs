@@ -69,7 +69,7 @@ impl Changed {
     }
 }
 
-/// An end of the bus that answers one kind of query about a Task, or brings one kind of its parts.
+/// An end of the bus that answers one kind of query about a Task, or sends or gets one kind of its parts.
 pub trait Answers<Q: Query> {
     /// Answers the query.
     fn answer(
@@ -109,8 +109,8 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     /// The session that the caller acts in.
     fn session(&self) -> &SessionId;
 
-    /// The same end behind a pointer. An adapter that is no generic type overrides this with the same words, so that
-    /// its crate has the code, and not each crate that calls this.
+    /// The same end behind a pointer. An adapter that is no generic type overrides this with the same body, so that
+    /// its own crate contains the code, and not each crate that calls this.
     #[must_use]
     fn erased(self) -> ErasedClient {
         ErasedClient::new(self)

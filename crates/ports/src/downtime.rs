@@ -30,7 +30,7 @@ pub struct DowntimeEnd {
 }
 
 impl Downtime {
-    /// A server that is there. A downtime is over when nothing has failed for as long as `quiet`.
+    /// A server that answers. A later downtime is over when nothing has failed for as long as `quiet`.
     pub const fn new(quiet: Duration) -> Self {
         Self { quiet, open: None }
     }

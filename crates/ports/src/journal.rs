@@ -38,13 +38,12 @@ impl std::fmt::Display for TaskKey {
 /// The caller has at most one `create` or `append` of a Task in flight. Calls for different Tasks
 /// run in parallel; reads never wait for writes of other Tasks.
 ///
-/// After `Ok` the commits are durable, in order, and every later `read` sees them. After
-/// [`AppendError::Failed`] none of them is in the log, nor ever will be. After
-/// [`AppendError::MustReread`] (embedded) the caller does not know, and must read the log again
-/// before it uses the Task; the adapter makes sure that what it reads no longer changes, and fails
-/// reads until then. After [`AppendError::Unsettled`] only another node may read the Task. All
-/// commits of one call have one fate, except that a crash may keep only the first few of them; each
-/// commit is stored whole or not at all (WAL-08).
+/// After `Ok` the commits are durable, in order, and every later `read` sees them. After [`AppendError::Failed`] none
+/// of them is in the log, nor ever will be. After [`AppendError::MustReread`] (embedded) the caller does not know, and
+/// must read the log again before it uses the Task; the adapter makes sure that what it reads no longer changes, and
+/// fails reads until then. After [`AppendError::Unsettled`] only another node may read the Task. All commits of one
+/// call have one outcome, except that a crash may keep only the first few of them; each commit is stored whole or not
+/// at all (WAL-08).
 ///
 /// A write that has begun goes through even if its future is dropped.
 ///

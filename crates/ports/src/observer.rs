@@ -113,7 +113,7 @@ pub struct Sample {
     pub waits: Vec<(Obstacle, u64)>,
     /// Its pools.
     pub pools: Vec<PoolSample>,
-    /// What its live Tasks take of what they may.
+    /// How much its live Tasks take, and how much they may.
     pub live: LiveSample,
     /// How much the logs take, and how much more they may; `None` while that is not known.
     pub log: Option<LogSample>,
@@ -286,9 +286,9 @@ pub enum HandlerEnd {
     Blocked,
     /// The Step goes back to other workers.
     GivenBack,
-    /// It was asked to stop, or ended by force.
+    /// It was asked to stop, or was ended by force.
     Stopped,
-    /// It has said nothing of its Step.
+    /// It ended without a word on its Step.
     Silent,
 }
 
@@ -331,7 +331,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// The log answered an append of one Task.
     fn wrote(&self, called: Called);
 
-    /// An append of one Task has had no answer for so long. This is said of it again and again, until there is one.
+    /// An append of one Task has had no answer for so long. This is called again and again, until there is an answer.
     fn held_up(&self, _waited: Duration) {}
 
     /// The store of leases answered.

@@ -1,5 +1,7 @@
 //! Which partition a Task is in (OWN-01): the one place in the code that computes it.
 //! docs/protocol.md describes it for other languages.
+//!
+//! Step 2 of the walk in docs/architecture.md.
 
 use tenure_core::Rejection;
 

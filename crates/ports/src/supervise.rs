@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Runs work on a runtime until it ends. The loop of the runtime is compiled here, once for all work.
+/// Runs work on a runtime until the work ends. The loop of the runtime is compiled here, once for all kinds of work.
 pub fn run<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
     let mut ended = None;
     drive(runtime, pin!(async { ended = Some(work.await) }));

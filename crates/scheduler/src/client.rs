@@ -1,5 +1,7 @@
 //! The client port in process: the scheduler's side of an orchestrator or observer. A node uses it
 //! too, for callers over NATS.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 mod budget;
 pub(crate) mod reads;

@@ -24,8 +24,8 @@ pub(crate) const REPORTS_IN_FLIGHT: usize = 16_384;
 /// How many commands are decided for one append at most: bounds how long a single append can get.
 pub(crate) const BATCH_MAX: usize = 1_024;
 
-/// How many commands that write nothing are decided at a time: one may be repeated thousands of times, and all of
-/// them together would hold up everything else in the node.
+/// How many commands that write nothing a Task decides before it lets other work run: a caller may repeat one
+/// thousands of times, and all of them together would hold up everything else in the node.
 pub(crate) const ANSWERED_AT_ONCE: usize = 256;
 
 /// How many waiting commands go into an append at once: enough that a sync costs each of them

@@ -1,4 +1,6 @@
 //! Makes the digest of a command when the command enters the scheduler (P38).
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{Digest, DigestForm};

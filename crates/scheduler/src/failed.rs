@@ -1,4 +1,5 @@
-//! Says in the log which Steps fail: a line for each failed Attempt, with a bound, and how many more there were.
+//! Says in the program's log which Steps fail: one line for each, at most [`LINES_MAX`] in a [`WINDOW`]. A later line
+//! says how many failed beyond that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +9,10 @@ use tenure_core::event::Body;
 use tenure_core::{Commit, Task};
 use tenure_ports::journal::TaskKey;
 
-/// How many lines a second has at most. A task of thousands of Steps that all fail fills no log.
+/// How many lines there are at most in a [`WINDOW`]: a Task of thousands of Steps that all fail must not fill the log.
 const LINES_MAX: u32 = 10;
 
-/// The time for which there are so many lines.
+/// How long a window lasts.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Bounds the lines about failed Steps.
@@ -26,7 +27,7 @@ struct LineWindow {
 }
 
 impl LineWindow {
-    /// Whether there is a line left now. Otherwise it is counted.
+    /// Whether a line may be written now. If not, counts it as left out.
     fn admit(&mut self, now: Instant) -> bool {
         if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= WINDOW) {
             (self.begun, self.lines) = (Some(now), 0);
@@ -59,7 +60,7 @@ impl FailedSteps {
         }
     }
 
-    /// Says how many more failed since this was said last, if any did.
+    /// Says how many Steps failed without a line since this was last called, if any did.
     pub(crate) fn tell_left_out(&self) {
         let more = std::mem::take(&mut self.0.lock().left_out);
         if more > 0 {

@@ -3,6 +3,8 @@
 //! A principal gets a permit while it has fewer than [`SHARE`] times as many as are free. So one alone may have three
 //! quarters of them, a second one then three quarters of the rest, and so on: however many take all that they may,
 //! another one finds some, and as soon as these are given back all have as many.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use std::sync::Arc;
 
@@ -39,7 +41,8 @@ impl FairPermits {
         Self { all: Arc::new(Semaphore::new(most)), in_use: Arc::default(), most }
     }
 
-    /// A permit for a caller. It leaves so many of all to other kinds of requests.
+    /// A permit for a caller. None while no more than `kept` are free, which other kinds of requests may take, or
+    /// while the caller has its share.
     pub(crate) fn take(&self, caller: &Caller, kept: usize) -> Option<FairPermit> {
         let (who, is_system) = (principal(caller), caller.role == Role::System);
         let free = self.all.available_permits().saturating_sub(kept);

@@ -1,6 +1,6 @@
-//! Tasks of which a heartbeat could not be checked in time. Their workers have reported, and nobody could say whether
-//! they still hold what they named: so for a while no lease of such a Task is judged (LEASE-14). Other Tasks, and what
-//! else these workers hold, go on.
+//! Tasks that could not be asked in time about a heartbeat. Their workers are alive, and the node could not find out
+//! whether they still hold their Attempts. So for a while the node ends no lease of such a Task (LEASE-14). It goes on
+//! judging the leases of other Tasks, also those that the same workers hold.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::node::NodeShared;
 /// How many Tasks are noted at a time. More cannot be read from their logs at the same time anyway.
 const TASKS_MAX: usize = 10_000;
 
-/// When a heartbeat last could not be checked, by Task, on the steady line.
+/// For each Task, when it last could not be asked about a heartbeat, on the clock that nobody sets.
 #[derive(Debug, Default)]
 pub(crate) struct TaskGaps(Mutex<HashMap<TaskKey, Millis>>);
 
@@ -43,7 +43,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         tracing::debug!(%task, "a heartbeat could not be checked in time");
     }
 
-    /// Whether that happened within this time.
+    /// Whether the Task could not be asked about a heartbeat at some moment of the last `time`.
     pub(crate) fn was_unasked_within(&self, task: &TaskKey, time: Duration) -> bool {
         let back = Millis::try_from(time.as_millis()).unwrap_or(Millis::MAX);
         self.gaps.since(task).is_some_and(|at| at >= self.clock.passed().saturating_sub(back))

@@ -1,5 +1,5 @@
-//! The handle on a node: cheap to clone, and the only way for a request to reach the actors. It
-//! admits requests by permits and sends them to the actor of their Task.
+//! The handle on a node: cheap to clone, and the only way for a request to reach the actors. It admits requests by
+//! permits and sends them to the actor of their Task. Step 4 of the walk in docs/architecture.md.
 
 use std::fmt;
 use std::sync::Arc;

@@ -32,8 +32,8 @@ pub(crate) struct NodeHealth {
     keeps_leases: AtomicBool,
     /// Leases of open Attempts may be gone: the next scan raises them.
     leases_lost: AtomicBool,
-    /// Whether calls to the store of leases fail, and how many did: the log says so once, and once that they
-    /// do not any more.
+    /// Whether calls to the store of leases fail, and how many did: the log says once that they fail, and once that
+    /// they do not any more.
     leases_away: Mutex<Downtime>,
     /// Why partitions' logs take no writes, as their last appends have shown.
     log_troubles: RwLock<HashMap<u32, Arc<str>>>,
@@ -98,7 +98,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    /// Notes that this node takes a partition: of its log nothing is known yet.
+    /// Notes that this node takes a partition, of whose log nothing is known yet.
     pub(crate) fn forget_log_trouble(&self, partition: u32) {
         self.heard.log_troubles.write().remove(&partition);
     }

@@ -200,8 +200,8 @@ mod tests {
         assert!(reads.all.lock().by_task.is_empty());
     }
 
-    /// Readers that have gone leave nothing behind, and there is a limit for those that stay: for each principal, and
-    /// for all of them.
+    /// Readers that have gone leave nothing behind. Of those that stay, each principal may have so many, and all
+    /// together so many.
     #[test]
     fn what_is_held_is_bounded() {
         let (history, reads) = (History::of("s", "t"), HeldReads::default());

@@ -6,6 +6,8 @@
 //! need not be in memory: when more is there than may be, those that have rested longest are put away, and are read
 //! from their logs again when something happens to them (`task/stored.rs`). A Task is not read before there is place
 //! for it, so a node that takes over more than it can hold reads them one after another.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -23,13 +25,14 @@ use tokio::time::Instant;
 /// How many bytes a Task takes beside those of its log: itself, and its first Step.
 const TASK_BYTES: u64 = 8 << 10;
 
-/// One Task may have so many parts of the memory for all: what is longer is added to no more.
+/// A Task may take one part in so many of the memory for all Tasks. A Task whose log is longer takes no command that
+/// adds to it.
 const TASK_PART: u64 = 4;
 
 /// How long a Task waits for a place in memory before those who ask for it are told to come again.
 const WAITS_FOR_PLACE: Duration = Duration::from_secs(2);
 
-/// After how long those ask again that wait for Tasks to end.
+/// After how long a caller asks again whose request was refused until Tasks have ended.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 /// Bounds of the Tasks of a node that have not ended.
@@ -73,14 +76,14 @@ pub(crate) struct LiveTasks {
     all: TaskSums,
     sessions: Mutex<HashMap<SessionId, Arc<TaskSums>>>,
     memory: AtomicU64,
-    /// How many bytes the Tasks need that wait for a place, and how many Tasks need so many.
+    /// The Tasks that wait for a place in memory: by the bytes that they need, how many need so many.
     wanted: Mutex<BTreeMap<u64, usize>>,
     unplaced: AtomicU64,
-    /// Some are to be put away.
+    /// Notified when Tasks have to be put away.
     pressed: Notify,
-    /// Some were put away, or ended.
+    /// Notified when Tasks were put away, or have ended.
     freed: Notify,
-    /// That a Task found no place has been logged, and it has found one since.
+    /// A Task found no place, which was logged, and no Task has found one since.
     is_full: AtomicBool,
 }
 
@@ -178,7 +181,7 @@ impl LiveTasks {
         LiveShare { live: Arc::clone(self), session: session.clone(), own, bytes, place }
     }
 
-    /// Takes a place in memory for a Task, whether there is one or not.
+    /// Takes a place in memory for a Task, even if that is more than may be in memory.
     fn hold(self: &Arc<Self>, bytes: u64) -> MemoryPlace {
         let bytes = bytes.saturating_add(TASK_BYTES);
         self.memory.fetch_add(bytes, Ordering::Relaxed);
@@ -207,8 +210,7 @@ impl LiveTasks {
 
     /// Waits for a place in memory for a Task whose log has so many bytes.
     ///
-    /// # Errors
-    /// There is none for now; or none is large enough, in whichever way the others are put away.
+    /// # Errors No place became free in time, or the Task needs more than all the memory.
     pub(crate) async fn place(self: &Arc<Self>, bytes: u64) -> Result<MemoryPlace, String> {
         let until = Instant::now() + WAITS_FOR_PLACE;
         let mut waiter = None;
@@ -238,13 +240,13 @@ impl LiveTasks {
         }
     }
 
-    /// Waits until some Tasks are to be put away.
+    /// Waits until Tasks have to be put away.
     pub(crate) async fn pressed(&self) {
         self.pressed.notified().await;
     }
 
-    /// How many bytes are to be put away: enough for those that wait for a place, and down to half of what may be in
-    /// memory where that is nearly full.
+    /// How many bytes of Tasks to put away: enough for the Tasks that wait for a place; and when the memory is nearly
+    /// full, so many that half of it is free.
     pub(crate) fn surplus(&self) -> u64 {
         let (held, most) = (self.memory.load(Ordering::Relaxed), self.limits.memory);
         let wanted = self.wanted.lock().last_key_value().map_or(0, |(bytes, _)| *bytes);
@@ -253,7 +255,7 @@ impl LiveTasks {
     }
 }
 
-/// A Task that waits for a place in memory, until this is dropped: as long as it does, there is to be place for it.
+/// A Task that waits for a place in memory. Until this is dropped, other Tasks are put away for it.
 struct PlaceWaiter<'a> {
     live: &'a LiveTasks,
     bytes: u64,
@@ -278,7 +280,7 @@ impl Drop for PlaceWaiter<'_> {
     }
 }
 
-/// What one live Task adds to the sums. Dropping this takes it out.
+/// What one live Task adds to the sums. Dropping this takes it out of them.
 #[derive(Debug)]
 pub(crate) struct LiveShare {
     live: Arc<LiveTasks>,

@@ -1,8 +1,8 @@
 //! How many pools the live Tasks of a session name (DISP-21).
 //!
-//! A pool costs each node an actor and a line in what it tells of itself, and anybody who may create a Task can name
-//! one. So a node counts, for each session, the pools that the live Tasks on it name, and refuses what would name too
-//! many. What is in the log already is counted and never refused.
+//! A pool costs each node an actor, and a line in what the node says of itself. Anybody who may create a Task can name
+//! a new pool. So a node counts, for each session, the pools that the live Tasks on it name, and refuses what would
+//! name too many. It counts what is in the log already, and never refuses that.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl PoolsOfTask {
         self.named.binary_search(pool).is_ok()
     }
 
-    /// The Task is over: it names none any more.
+    /// Notes that the Task has ended, and names no pool any more.
     pub(crate) fn clear(&mut self) {
         if self.named.is_empty() {
             return;

@@ -1,5 +1,7 @@
 //! Looks up what a command says of other Tasks, before the Task itself judges the command: the core
 //! decides, and the facts are gathered here.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use std::collections::BTreeSet;
 

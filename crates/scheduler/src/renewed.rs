@@ -6,8 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use parking_lot::Mutex;
 use tenure_core::id::{AgentId, AttemptId};
 
-/// How many Attempts are noted, the newest ones: some 6 MB. If an older one is asked for, nothing is said of it, and
-/// its lease runs out.
+/// How many Attempts are noted, the newest ones: they take some 6 MB. The node says nothing of an older one, so its
+/// lease runs out.
 const NOTED_MAX: usize = 1 << 16;
 
 /// The holders of the Attempts that were renewed last.

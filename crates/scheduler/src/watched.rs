@@ -27,7 +27,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.sample_if(true)
     }
 
-    /// The same of a node that knows whether it reaches the log at all. Appends say so only where there are any.
+    /// The same, for a node that knows whether it reaches the log at all: the scheduler itself learns that only from
+    /// appends, and there may be none.
     pub fn sample_if(&self, reaches_log: bool) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());

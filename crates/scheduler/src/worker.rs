@@ -1,5 +1,7 @@
 //! The worker port in process: the scheduler's side of the link to a worker. A worker in the same
 //! process uses it directly, and a node for each worker that is connected over NATS.
+//!
+//! Step 10 of the walk in docs/architecture.md.
 
 mod pulse;
 

@@ -13,6 +13,8 @@
 //!
 //! Deliberately absent: including other files, expressions, conditions and loops over data. A user
 //! who needs a program to describe a DAG can let it write JSON.
+//!
+//! Step 1 of the walk in docs/architecture.md.
 
 mod action;
 mod context;

@@ -1,4 +1,4 @@
-//! The instruments that are updated as things happen.
+//! The instruments that are updated when something happens.
 
 use std::sync::Arc;
 

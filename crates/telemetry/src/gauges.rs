@@ -118,7 +118,7 @@ impl Gauges {
         report(meter, names::BUILD, Box::new(move |to| to.observe(1, &version)));
     }
 
-    /// What is in seconds.
+    /// The metrics that are in seconds.
     fn seconds(self: &Arc<Self>, meter: &Meter) {
         let this = Arc::clone(self);
         let oldest = meter.f64_observable_gauge(names::OLDEST.name).with_unit(names::OLDEST.unit);

@@ -37,7 +37,7 @@ struct HandlerTally {
     name: [KeyValue; 1],
     /// Microseconds from claims to ends, added up.
     time_us: AtomicU64,
-    /// By outcome.
+    /// How many there were, by outcome.
     ended: Vec<([KeyValue; 2], AtomicU64)>,
 }
 

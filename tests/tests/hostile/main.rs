@@ -26,9 +26,9 @@ mod priorities;
 mod reads;
 mod repeats;
 mod reports;
-mod strangers;
 #[cfg(feature = "grpc")]
 mod starts;
+mod strangers;
 mod streams;
 mod waiting;
 

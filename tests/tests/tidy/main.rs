@@ -8,12 +8,14 @@
 
 mod agents;
 mod arrows;
+mod circles;
 mod licences;
 mod manifest;
 mod names;
 mod rules;
 mod sources;
 mod vendored;
+mod walk;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -67,7 +67,7 @@ fn has_word(line: &str, word: &str) -> bool {
 }
 
 /// Sources that only tests run.
-fn is_for_tests(path: &Path) -> bool {
+pub(super) fn is_for_tests(path: &Path) -> bool {
     let is_named = |name| path.file_name().unwrap() == name;
     path.starts_with("crates/testkit") || is_named("tests.rs") || is_named("double.rs")
 }
@@ -109,7 +109,7 @@ fn the_core_knows_no_operating_system() {
 
 /// Lines of code with their numbers: without comments and without what is compiled for tests only,
 /// which is the item behind `#[cfg(test)]`.
-fn code_lines(text: &str) -> Vec<(usize, &str)> {
+pub(super) fn code_lines(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {

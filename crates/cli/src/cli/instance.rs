@@ -1,12 +1,13 @@
-//! The name under which a process sends telemetry, if its user gave it a name: the same after every start, so that a
-//! restart makes no new series.
+//! The name under which a process sends telemetry. A process to which its user gave a name has the same after every
+//! start, so that a restart makes no new series.
 
 use std::os::unix::net::UnixListener;
 
-/// How many processes of one name a machine may have before further ones are named by their boots.
+/// How many processes of one machine may have one name. Further ones are named by their boots.
 const SAME_MAX: usize = 256;
 
-/// A name that no other process of this machine has now. It is free again when this is dropped, or the process dies.
+/// A name that no other process of this machine has now. The name is free again when this is dropped or the process
+/// dies.
 #[derive(Debug)]
 pub(crate) struct InstanceName {
     pub(crate) name: String,
@@ -28,7 +29,7 @@ impl InstanceName {
     }
 }
 
-/// Holds a name of the machine: as that of a socket without a file, which goes away with its process.
+/// Holds a name on this machine, as the name of a socket without a file: the system removes that with its process.
 #[cfg(target_os = "linux")]
 fn hold(name: &str) -> Option<UnixListener> {
     use std::os::linux::net::SocketAddrExt as _;

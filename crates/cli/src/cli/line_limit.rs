@@ -1,5 +1,5 @@
-//! Bounds how many lines one place in the code may write into the log: some of them are caused by what others send,
-//! and whoever sends much must fill no disk (mechanisms 15). How many were left out is said.
+//! Bounds how many lines one place in the code may write into the log. Messages of others cause some of these lines,
+//! and a sender of many must not fill the disk (mechanisms 15). A line says how many were left out.
 //!
 //! Lines of the level DEBUG and below are not bounded: only somebody who looks for something asks for them.
 
@@ -14,16 +14,16 @@ use tracing::subscriber::Interest;
 use tracing::{Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// How many lines a place may write at once: a node that starts says something of each of its partitions.
+/// How many lines a place may write at once. A node that starts writes one for each of its partitions.
 const AT_ONCE: u64 = 200;
 
 /// How many more each second.
 const PER_SECOND: u64 = 2;
 
-/// How often it is said what was left out.
+/// How often a line says how many lines were left out.
 const SUMMARY: Duration = Duration::from_secs(10);
 
-/// The target of what is said of lines that were left out.
+/// The target of the lines that say how many were left out.
 const TARGET: &str = "tenure::log";
 
 /// The bound, as a filter of a layer.
@@ -59,7 +59,7 @@ struct LineRate {
 }
 
 impl LineRate {
-    /// Whether a line may be written now. If not, none is until it is said how many were left out.
+    /// Whether a line may be written now. If not, none is written until a line has said how many were left out.
     fn admit(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.at).as_secs() * PER_SECOND;
         if more > 0 {
@@ -86,20 +86,20 @@ impl LineLimit {
         lines.rate.admit(now)
     }
 
-    /// Says how many lines were left out since it was said last.
+    /// Writes how many lines were left out since this was last called.
     pub(crate) fn summarize(&self) {
         let taken = |lines: &mut PlaceLines| {
             let left_out = std::mem::take(&mut lines.rate.left_out);
             (left_out > 0).then(|| (lines.target.clone(), lines.file.clone(), lines.line, left_out))
         };
-        // Collected first: what is said here goes through this filter, too.
+        // The numbers are collected first, as the lines written here go through this filter, too.
         let all: Vec<_> = self.0.lock().values_mut().filter_map(taken).collect();
         for (of, file, line, more) in all {
             tracing::warn!(target: TARGET, more, of, "and more lines as {file}:{line} writes them, left out");
         }
     }
 
-    /// Says every ten seconds what was left out, as long as the process lives.
+    /// Writes every ten seconds how many lines were left out, as long as the process lives.
     pub(crate) fn summarize_forever(&self) {
         let limit = self.clone();
         let summaries = move || {
@@ -108,7 +108,7 @@ impl LineLimit {
                 limit.summarize();
             }
         };
-        // Without it lines are left out all the same, and nobody says how many.
+        // Without this thread the bound holds all the same, and no line says how many were left out.
         let _ = std::thread::Builder::new().name("log".into()).spawn(summaries);
     }
 }

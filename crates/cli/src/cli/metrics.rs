@@ -39,12 +39,12 @@ pub(crate) struct MetricsArgs {
 /// Says whether a process does its work, and why not otherwise.
 type ReadyCheck = Box<dyn Fn() -> Result<(), Rejection> + Send + Sync>;
 
-/// What says whether a process does its work, once it has begun. Cheap to clone.
+/// Holds the function that says whether a process does its work, once the process has begun. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct ProcessReadiness(Arc<OnceLock<ReadyCheck>>);
 
 impl ProcessReadiness {
-    /// The process has begun; this says whether it does its work.
+    /// Notes that the process has begun, and the function that says whether it does its work.
     pub(crate) fn begin(&self, ready: impl Fn() -> Result<(), Rejection> + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(ready)); // It begins once.
     }
@@ -62,8 +62,8 @@ pub(crate) struct MetricsHost {
 }
 
 impl MetricsHost {
-    /// Listens, if the options or the variables of OpenTelemetry say so. What they say wrong stops the process only
-    /// if it was an option.
+    /// Listens, if the options or the variables of OpenTelemetry say so. A wrong option stops the process; a wrong
+    /// variable does not.
     pub(crate) async fn start(
         args: &MetricsArgs,
         telemetry: Option<&Telemetry>,

@@ -210,7 +210,7 @@ const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// A billion per stem: plenty, and short enough to type.
 const LETTERS_OF_ID: usize = 6;
 
-/// As much of a name as leaves room for the random end.
+/// As much of a name as leaves place for the random end.
 fn id_prefix(stem: &str) -> String {
     format!("{}-", &stem[..stem.len().min(NAME_MAX - LETTERS_OF_ID - 1)])
 }

@@ -28,7 +28,7 @@ impl CommandRuntime {
         supervise::run(&self.0, work)
     }
 
-    /// Ends, and waits for nothing.
+    /// Ends the runtime without waiting for its work.
     pub(crate) fn shutdown_background(self) {
         self.0.shutdown_background();
     }

@@ -1,5 +1,7 @@
 //! `tenure submit`: makes the Task of a file in a cluster, and with `--wait` shows it until its
 //! end.
+//!
+//! Step 1 of the walk in docs/architecture.md.
 
 use std::cell::Cell;
 use std::path::PathBuf;

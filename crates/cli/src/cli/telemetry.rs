@@ -61,7 +61,7 @@ pub(crate) struct TelemetryArgs {
     pub(crate) service: Option<&'static str>,
     /// The instance in telemetry, by the name that it has elsewhere; none if it has no such name.
     pub(crate) instance: Option<String>,
-    /// Whether the command serves until it is told to stop: then all that it says has the form of its log.
+    /// Whether the command serves until it is told to stop. Then all its lines have the form of its log.
     pub(crate) serves: bool,
     /// The name that its user gave the process, which is the instance in telemetry after every start.
     pub(crate) name: Option<String>,

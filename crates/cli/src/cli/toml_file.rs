@@ -1,5 +1,5 @@
-//! Reads files in TOML. An error names the place and what is expected there, and quotes nothing: a line of a file of
-//! settings may be one with a password.
+//! Reads files in TOML. An error names the place and what is expected there, and quotes nothing, as a line of a file
+//! of settings may hold a password.
 
 use serde::de::DeserializeOwned;
 
@@ -18,7 +18,7 @@ pub(crate) fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 /// A message without the value that is wrong.
 fn without_value(message: &str) -> String {
     if !message.starts_with("invalid ") {
-        return message.to_owned(); // It names a field, or what the notation lacks.
+        return message.to_owned(); // The rest of the message names a field, or what the notation lacks.
     }
     match message.rsplit_once(", expected ") {
         Some((_, expected)) => format!("this is not what is expected: {expected}"),

@@ -1,5 +1,5 @@
-//! Checks the limits of NATS servers that keep a hostile client from filling their memory: only monitoring ports say
-//! them.
+//! Checks the limits that keep a hostile client from filling the memory of a NATS server. Only its monitoring port
+//! says them.
 
 use serde::Deserialize;
 
@@ -8,9 +8,9 @@ use super::{Finding, bytes};
 use crate::request::{RequestError, within};
 
 const CHECK: &str = "nats.limits";
-/// The connections that a server lets in if nobody says how many.
+/// How many connections a server lets in by default.
 const UNSAID: u64 = 65_536;
-/// Longest messages that are of some use: eight times those of the protocol.
+/// The highest limit of a message that makes sense: eight times the longest message of the protocol.
 const PAYLOAD_MAX: u64 = 8 << 20;
 /// What a server should have.
 const ADVICE: &str = "set max_connections, max_subscriptions, max_payload and max_pending, as deploy/nats/common.conf \

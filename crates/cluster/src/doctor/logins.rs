@@ -1,9 +1,9 @@
-//! Judges logins: passwords that anybody guesses, and a Redis that asks for none or hears them in the clear.
+//! Judges logins: passwords that are easy to guess, and a Redis that asks for no password or gets it unencrypted.
 
 use super::{Finding, Verdict};
 use crate::RedisAt;
 
-/// Passwords that stand in examples, and those that people try first.
+/// Passwords of examples, and those that people try first.
 const KNOWN: [&str; 20] = [
     "password",
     "passwd",
@@ -26,9 +26,9 @@ const KNOWN: [&str; 20] = [
     "123456789",
     "1234567890",
 ];
-/// The fewest bytes of a password that a machine makes.
+/// A password that a program has made has at least so many bytes.
 const LENGTH_MIN: usize = 16;
-/// What to do about a password.
+/// The advice about a password.
 const ADVICE: &str = "`deploy/passwords` makes long ones by chance: one for each user, in the environment or a file of \
                       mode 0600, and its bcrypt hash for NATS";
 
@@ -63,8 +63,8 @@ fn guess(user: &str, password: &str) -> Guess {
     }
 }
 
-/// Judges the passwords of a node's users of NATS; none: it has no passwords. `is_near`: as it seems, only this machine
-/// reaches the server. What a password is, is not shown.
+/// Judges the passwords of a node's users of NATS; none: it has no passwords. `is_near`: it seems that only this
+/// machine reaches the server. No finding shows a password.
 pub fn passwords(logins: &[PartLogin<'_>], is_near: bool) -> Option<Finding> {
     const CHECK: &str = "nats.passwords";
     let guesses = logins.iter().map(|login| (guess(login.user, login.password), login.part));

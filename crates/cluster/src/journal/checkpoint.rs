@@ -319,7 +319,7 @@ fn decoded(rows: &[Bytes], ended: &[Bytes]) -> Result<CheckpointParts, Unread> {
     Ok((rows, ends, EndedIndex::of_pairs(pairs)))
 }
 
-/// Refuses numbers of slots for which nobody ever had a use: the index holds each free slot below the highest one.
+/// Refuses slots with a number that no owner would use: the index holds each free slot below the highest one.
 fn check_slots(row: &TaskRow) -> Result<(), Unread> {
     let mut slots = row.state.iter().flat_map(|state| state.slots());
     match slots.find(|slot| *slot >= SLOTS_MAX) {

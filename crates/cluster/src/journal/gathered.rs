@@ -2,6 +2,8 @@
 //!
 //! A reader fetches a frame as a whole. Were a long log one frame, each page of it would cost the whole
 //! log.
+//!
+//! Step 6 of the walk in docs/architecture.md.
 
 use std::collections::HashSet;
 

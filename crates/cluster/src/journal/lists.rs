@@ -56,7 +56,7 @@ impl JetStreamJournal {
         Ok(found.index.read().oldest(session, behind, most))
     }
 
-    /// The Tasks of a session in one partition of which the index alone knows.
+    /// The Tasks of a session in one partition that the index knows without reading a log.
     ///
     /// # Errors
     /// This node does not own the partition.

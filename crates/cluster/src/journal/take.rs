@@ -33,7 +33,7 @@ use super::{JetStreamJournal, LogSettings, OwnedPartition, REQUESTS_MAX, TakeErr
 use crate::append::{AppendOutcome, Appender};
 use crate::request::within;
 
-/// For how many timeouts to wait for the fate of an owner record.
+/// For how many timeouts to wait for the outcome of an owner record.
 const RECORD: u32 = 4;
 
 impl JetStreamJournal {
@@ -225,8 +225,8 @@ impl Taking<'_> {
             }
             let features = self.features()?;
             let record = self.record(&features)?;
-            // This does not wait for ever for the fate of the record: a record that is stored late
-            // only fences an owner, who then takes the partition again.
+            // This does not wait for ever for the outcome of the record: a record that is stored late only fences an
+            // owner, who then takes the partition again.
             let record = std::slice::from_ref(&record);
             let outcome = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
             let Ok(outcome) = outcome.await else {

@@ -8,8 +8,8 @@ use super::JetStreamJournal;
 use crate::request::{RequestError, within};
 
 impl JetStreamJournal {
-    /// How much the logs of these partitions take, and the place that is closest to full: one of their streams, or
-    /// the account of the server in which they are. Where neither has a bound, only the server knows it.
+    /// How much the logs of these partitions take, and the place that is closest to full: one of their streams, or the
+    /// account of the server in which they are. If neither has a bound, this answers no place.
     ///
     /// # Errors
     /// The server does not answer, or refuses.

@@ -1,5 +1,7 @@
 //! The writer of a partition: it gathers the commits that wait, and has one append in flight. It stands
 //! between the [`Journal`](tenure_ports::Journal) port and the [`Appender`].
+//!
+//! Step 6 of the walk in docs/architecture.md.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -351,7 +353,7 @@ struct WriterStop {
 enum Cause {
     /// Another node owns the partition.
     Superseded,
-    /// The fate of an append is not known. The next owner finds it out: this node or another.
+    /// The outcome of an append is not known. The next owner finds it out: this node or another.
     InDoubt,
     /// The store has lost data: nobody may write there.
     Lost,

@@ -26,7 +26,7 @@ pub(super) use self::silent::SilentNodes;
 pub(crate) use self::silent::{SILENT, is_replaced};
 use super::fitness::NodeFitness;
 use super::rank::Ranking;
-use super::takings::Takings;
+use super::takings::{SETTLE, Takings};
 use super::{KeeperShared, OwnershipOptions};
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
@@ -38,9 +38,6 @@ const ENDED_POLLS: usize = 2;
 
 /// In how many polls a better owner must have been alive before it is given a partition.
 const SETTLED_POLLS: usize = 4;
-
-/// How long giving a partition away waits for appends in flight. The next owner's record settles the rest.
-pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// After so many leases' time a node counts as cut off if no log answers it, or if it does not look at the
 /// answers. The connection finds another NATS server sooner than that, if there is one; and one stream
@@ -101,7 +98,8 @@ pub(super) struct Keeping {
     settling: JoinSet<u32>,
     /// Since when Redis has answered without a break: after a lease's time its word on other nodes counts.
     sure_since: Option<Instant>,
-    /// Whether Redis does not answer, and how often: it is logged once, and once that it does again.
+    /// Whether Redis does not answer, and how often it did not. This is logged once, and once more when it answers
+    /// again.
     away: Downtime,
     /// In how many polls the lease of a partition was seen to have ended.
     ended: BTreeMap<u32, usize>,

@@ -12,8 +12,10 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::Rival;
-use super::keeping::SETTLE;
 use crate::journal::{JetStreamJournal, TakeError};
+
+/// How long giving a partition away waits for appends in flight. The next owner's record settles the rest.
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// How many takings in a row must have failed, and for how long, before a node lets a partition go
 /// that it cannot take: JetStream may be electing a leader.

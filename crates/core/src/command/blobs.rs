@@ -1,4 +1,4 @@
-//! The blobs that a request or an event names (VALUE-01), and who may put and get them.
+//! The blobs that a request or an event names (VALUE-01). `view/blobs.rs` says who may put and get them.
 //!
 //! Before the scheduler decides a request, it looks up the blobs that the request names, so that no
 //! event in a log names a blob that was never put. Replay looks up none.
@@ -10,18 +10,14 @@ use alloc::vec::Vec;
 use super::create::CreateTask;
 use super::report::stale;
 use super::validate::blob_size;
-use super::{Caller, Command, Operator, Write, check_tool};
+use super::{Caller, Command, Write};
 use crate::event::Body;
 use crate::id::{AttemptId, BlobHash};
 use crate::limits::Limits;
 use crate::patch::{Change, Operation};
-use crate::read::View;
 use crate::record::{Blob, Value, ValueBody};
 use crate::reject::{Code, Rejection};
 use crate::status::Role;
-use crate::task::Attempt;
-use crate::view::ClaimResult;
-use crate::view::claim::claim_result;
 
 impl Command {
     /// The blobs that the command names. Before the decision, the scheduler looks them up, and refuses
@@ -133,17 +129,6 @@ fn of_patch(operations: &[Operation]) -> Vec<Blob> {
     operations.iter().filter_map(blob).collect()
 }
 
-impl ClaimResult {
-    /// Whether the claim hands this blob on to its worker.
-    fn carries(&self, hash: BlobHash) -> bool {
-        let outputs = self.dependencies.iter().filter_map(|it| it.output.as_ref());
-        let mut values = outputs.chain(&self.step.input).filter_map(Value::blob);
-        let mut refs = self.input_refs.iter().chain(&self.checkpoint_refs);
-        values.any(|blob| blob.hash == hash)
-            || refs.any(|it| Blob::hash_in(it.as_str()) == Some(hash))
-    }
-}
-
 /// An Attempt as its holder names it beside a request for a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobHolder {
@@ -151,72 +136,6 @@ pub struct BlobHolder {
     pub attempt_id: AttemptId,
     /// Its token.
     pub fencing_token: u64,
-}
-
-impl View<'_> {
-    /// Whether the caller may read this blob of the Task (VALUE-01): whoever may read the Task, and a
-    /// worker for a Step that it holds, if the claim carries the ref.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check_blob_get(
-        &self,
-        caller: &Caller,
-        holder: Option<BlobHolder>,
-        hash: BlobHash,
-    ) -> Result<(), Rejection> {
-        check_tool(caller, Operator::BlobGet)?;
-        if caller.role != Role::Worker {
-            return Ok(());
-        }
-        let attempt = self.held_by(caller, holder)?;
-        let carries = claim_result(self, attempt).is_some_and(|claim| claim.carries(hash));
-        if carries {
-            return Ok(());
-        }
-        let message = "a worker gets the blobs that its claim carries, and no others";
-        Err(Rejection::new(Code::PermissionDenied, message)
-            .with("ref", Blob::reference_to(hash).as_str()))
-    }
-
-    /// Whether the caller may put blobs of the Task: an orchestrator while the Task is live, and a worker
-    /// for a Step that it holds, or that it lost and may still complete (REPORT-14).
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check_blob_put(
-        &self,
-        caller: &Caller,
-        holder: Option<BlobHolder>,
-    ) -> Result<(), Rejection> {
-        check_tool(caller, Operator::BlobPut)?;
-        if caller.role == Role::Worker {
-            let held = self.held_by(caller, holder).map(drop);
-            return held.or_else(|no| if self.is_late(caller, holder) { Ok(()) } else { Err(no) });
-        }
-        if self.status().is_terminal() {
-            let message = format!("the task is {}", self.status());
-            return Err(Rejection::new(Code::TaskTerminal, message)
-                .with("native_status", self.status().as_str()));
-        }
-        Ok(())
-    }
-
-    /// Whether the Attempt was lost, and its late result would still count.
-    fn is_late(&self, caller: &Caller, holder: Option<BlobHolder>) -> bool {
-        holder.is_some_and(|BlobHolder { attempt_id, fencing_token }| {
-            let is_its_run = |it: &&Attempt| caller.run_id == Some(it.run_id);
-            self.attempt(attempt_id).filter(is_its_run).is_some()
-                && self.may_complete_late(&caller.agent, attempt_id, fencing_token)
-        })
-    }
-
-    fn held_by(&self, caller: &Caller, holder: Option<BlobHolder>) -> Result<AttemptId, Rejection> {
-        let BlobHolder { attempt_id, fencing_token } = holder.ok_or_else(no_holder)?;
-        self.check_holder(&caller.agent, attempt_id, fencing_token)?;
-        let is_of_run = self.attempt(attempt_id).is_some_and(|it| caller.run_id == Some(it.run_id));
-        if is_of_run { Ok(attempt_id) } else { Err(stale()) }
-    }
 }
 
 /// The refusal of a worker that names a Task that does not exist: as for an Attempt that is not its
@@ -229,7 +148,7 @@ pub fn no_blob_task(caller: &Caller, holder: Option<BlobHolder>, refused: Reject
     }
 }
 
-fn no_holder() -> Rejection {
+pub(crate) fn no_holder() -> Rejection {
     Rejection::invalid("attempt_id", "a worker names the attempt that it holds, and its token")
 }
 

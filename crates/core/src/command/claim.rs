@@ -1,5 +1,7 @@
 //! `agent.task_claim_step`, and the grant of a ready Step to a worker that asked for work (CLAIM,
 //! DISP-14).
+//!
+//! Step 5 of the walk in docs/architecture.md.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, HandlerName, Millis, PoolId, Ref, RunId, StepId, system_agent,
 };
+use crate::read::handed_on;
 use crate::record::{Value, WorkerOrigin, add_once};
 use crate::reject::{Code, Rejection};
 use crate::rules::Rules;
@@ -24,7 +27,6 @@ use crate::status::{Outcome, Policy, RunState};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{Made, Step, Task};
-use crate::view::claim::handed_on;
 
 /// How many Attempts back the search goes for losses of a Step.
 const LOOKED_AT: usize = 64;

@@ -1,4 +1,6 @@
 //! `agent.task_create`: makes a new Task from a whole DAG.
+//!
+//! Step 5 of the walk in docs/architecture.md.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! FACT-02: what a gateway does to the Task because of a fact, in the commit that keeps the fact.
+//! FACT-02: the commands that a gateway gives with a fact, and that are carried out in the commit that keeps the fact.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -62,7 +62,7 @@ impl Command {
         }
     }
 
-    /// Whether it may follow from a fact.
+    /// Whether the command may follow from a fact.
     const fn may_follow(&self) -> bool {
         matches!(
             self,
@@ -78,7 +78,7 @@ impl Command {
         )
     }
 
-    /// Asserts, with debug assertions, that a decision refuses with the codes of the command, or of those that follow
+    /// With debug assertions: asserts that a decision refuses with a code of the command, or of a command that follows
     /// from it.
     pub(super) fn check_refusal<T>(&self, decided: &Result<T, Rejection>) {
         let code = decided.as_ref().err().map(|refused| refused.code);

@@ -4,7 +4,8 @@ use super::Command;
 use crate::status::StepStatus;
 
 impl Command {
-    /// Whether it adds to the Task, and is refused where there are too many bytes of Tasks (LIVE-01).
+    /// Whether the command adds to the Task. Such a command is refused while there are too many bytes of Tasks
+    /// (LIVE-01).
     pub fn grows(&self) -> bool {
         match self {
             Self::TaskUpdate { .. }

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use super::{StepReport, Tx};
 use crate::id::{AttemptId, Ref};
+use crate::read::View;
 use crate::reject::Rejection;
 use crate::rules::Rules;
 use crate::status::{Policy, Role};
 use crate::task::{Attempt, Head, Task};
-use crate::view::View;
 
 impl Head {
     /// How many entries the Task's `input_refs` have.

@@ -1,7 +1,7 @@
 //! Commands: what callers may ask of a Task, who may ask it, and in which order it is checked (5.1).
 //!
-//! [`Task::decide`] judges a command by the state. It answers with a commit, which the state then
-//! already contains, or refuses and has changed nothing. Each command has its own file.
+//! [`Task::decide`] judges a command by the state. It answers with a commit, which the state then already contains,
+//! or refuses and has changed nothing. Each command has its own file. Step 5 of the walk in docs/architecture.md.
 
 mod absent;
 mod again;

@@ -10,7 +10,7 @@ use crate::id::PoolId;
 use crate::patch::{Change, Operation};
 use crate::task::Task;
 
-/// Where in a request a pool is named first.
+/// The field of a request that is the first to name a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolField {
     /// The default pool of a create.
@@ -26,7 +26,7 @@ pub enum PoolField {
 }
 
 impl PoolField {
-    /// Its place among the fields of a request.
+    /// The place of the field in the request, to sort by.
     pub const fn place(self) -> usize {
         match self {
             Self::Default | Self::Run => 0,
@@ -50,7 +50,7 @@ impl PoolField {
 pub type NamedPools<'a> = BTreeMap<&'a PoolId, PoolField>;
 
 impl CreateTask {
-    /// The pools that it names, beside the orchestrator's own.
+    /// The pools that the create names, without the default of the orchestrator.
     pub fn pools(&self) -> NamedPools<'_> {
         let default = self.default_worker_pool_id.as_ref().map(|pool| (pool, PoolField::Default));
         let steps = self.steps.iter().enumerate();
@@ -61,7 +61,7 @@ impl CreateTask {
 }
 
 impl Command {
-    /// The pools that it names for Steps and Runs.
+    /// The pools that the command names for Steps and Runs.
     pub fn pools(&self) -> NamedPools<'_> {
         match self {
             Self::TaskUpdate { operations } => {
@@ -84,7 +84,7 @@ impl Command {
     }
 }
 
-/// The first place of each pool. A pool that is named again and again is looked up once.
+/// The first field that names each pool. A pool that is named again and again is looked up once.
 fn each_once<'a>(named: impl Iterator<Item = (&'a PoolId, PoolField)>) -> NamedPools<'a> {
     let (mut all, mut last) = (NamedPools::new(), None);
     for (pool, field) in named {
@@ -97,8 +97,7 @@ fn each_once<'a>(named: impl Iterator<Item = (&'a PoolId, PoolField)>) -> NamedP
 }
 
 impl Task {
-    /// The pools of its Steps that have not ended, and of its Runs that nobody has used. The cost is that of
-    /// all Steps.
+    /// The pools of the Steps that have not ended, and of the Runs that nobody has used. This looks at all Steps.
     pub fn pools(&self) -> impl Iterator<Item = &PoolId> {
         let steps = self.steps.iter().filter(|step| step.state.status.is_unfinished());
         let runs = self.volatile.to_take.keys();

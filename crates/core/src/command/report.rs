@@ -1,4 +1,6 @@
 //! `agent.task_update_step`: execution status and results of a Step (REPORT, the matrix of 3.2).
+//!
+//! Step 10 of the walk in docs/architecture.md.
 
 use alloc::boxed::Box;
 use alloc::format;

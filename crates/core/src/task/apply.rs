@@ -1,4 +1,5 @@
-//! The reducer: `apply` turns a commit into state, live and on replay alike (law 2).
+//! The reducer: `apply` turns a commit into state, live and on replay alike (law 2). Step 5 of the walk in
+//! docs/architecture.md.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! A log that comes from elsewhere: nobody here has decided its commits, so more is checked than when a Task is opened.
+//! Checks a log that comes from elsewhere. This node has not decided its commits, so it checks more than when it opens
+//! a Task.
 
 use core::borrow::Borrow;
 
@@ -10,10 +11,10 @@ use super::apply::{Contradiction, Illegal};
 use crate::event::Commit;
 
 /// Up to this event the invariants are checked after each commit, then whenever the log has become twice as long, and
-/// at its end: so that to check a log costs in proportion to its length.
+/// at its end. So the cost of checking a log grows only in proportion to its length.
 const CHECKED_EACH: u64 = 64;
 
-/// How much of what an invariant says is passed on.
+/// How many bytes of the message of a broken invariant are passed on.
 const WHY_MAX: usize = 300;
 
 /// Folds the commits of a whole log by the reducer that opens Tasks, and checks that times do not go back and that the
@@ -49,7 +50,8 @@ pub fn fold_history<C: Borrow<Commit>>(commits: &[C]) -> Result<Task, Illegal> {
     Ok(task)
 }
 
-/// The commit after which the state does not agree with itself: a log that is sound up to `sound` is not at `broken`.
+/// The first commit after which the state contradicts itself. The log is known to be right up to `sound`, and wrong at
+/// `broken`.
 fn first_broken<C: Borrow<Commit>>(commits: &[C], mut sound: usize, mut broken: usize) -> Illegal {
     let state_at = |last: usize| {
         let mut task = Task::restore(commits[0].borrow())?;

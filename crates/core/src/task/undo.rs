@@ -101,8 +101,8 @@ impl Task {
         self.undo.head_noted = false;
     }
 
-    /// Ends a decision without a commit. Notes of what only the memory learned stay with those of the
-    /// commands decided in the same append: the caller is answered when the fate of all is known.
+    /// Ends a decision without a commit. Notes of what only the memory learned stay with those of the commands decided
+    /// in the same append: the caller is answered when the outcome of all is known.
     pub(crate) fn keep_unwritten(&mut self, point: Savepoint) {
         let has_learnt = self.undo.notes.len() > point.0 + 1;
         if !has_learnt {

@@ -151,8 +151,8 @@ impl Head {
 }
 
 impl Task {
-    /// Whether a replay of its log gives all that the owner's memory holds of it, so that the memory may let go of it.
-    /// No Attempt of such a Task is open, so nothing matters any more of what heartbeats said.
+    /// Whether a replay of the log gives all that the owner's memory holds of the Task, so that the owner may drop it
+    /// from memory. No Attempt of such a Task is open, so nothing matters any more of what heartbeats said.
     pub fn is_all_in_log(&self) -> bool {
         let Volatile { taken, gone, stopping, results, unacknowledged, .. } = &self.volatile;
         let is_bare = taken.is_empty()

@@ -12,11 +12,10 @@ use smol_str::SmolStr;
 
 use crate::command::relate::edge_id;
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, StepId, TaskId};
-use crate::read::{StepRef, View};
+use crate::read::{StepRef, View, handed_on};
 use crate::record::{Artifact, Edge};
 use crate::status::{ArtifactKind, ArtifactState, EdgeKind, EdgeStatus, StepStatus};
 use crate::task::Attempt;
-use crate::view::claim::handed_on;
 
 /// An artifact of a Task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -11,11 +11,9 @@ use smol_str::SmolStr;
 
 use crate::event::{Bindings, StepSnapshot};
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, RunId, SessionId, StepId, TaskId};
-use crate::read::{StepRef, View};
+use crate::read::{StepRef, View, handed_on};
 use crate::record::{RetryPolicy, StepSpec, Value, add_once};
-use crate::rules::Rules;
 use crate::status::StepStatus;
-use crate::table::Pos;
 use crate::task::Attempt;
 
 /// A claim, with everything that its worker needs.
@@ -143,43 +141,6 @@ impl DependencyResult {
     fn has_any(&self) -> bool {
         self.output.is_some() || self.result_summary.is_some() || !self.artifact_ids.is_empty()
     }
-}
-
-/// How many Steps a claim reaches through joins, at most, unless its Step names itself whose results it
-/// gets. A join between many Steps and many others is a barrier: if each of those got all results, the
-/// claims of a Task would take as much as the product of both.
-const JOINED_MAX: usize = 1_000;
-
-/// STEP-37: the Steps that hand on their results to a Step that names these, in its order and each
-/// once: instead of a Step that only joins others, those that hand on to it. The cost is that of the
-/// Steps that it returns and passes.
-pub(crate) fn handed_on<'a>(
-    view: &View<'a>,
-    (named, is_chosen): (&[StepId], bool),
-    seen: &mut BTreeSet<Pos>,
-) -> Vec<StepRef<'a>> {
-    let of = |ids: &[StepId]| ids.iter().rev().filter_map(|id| view.step(id)).collect::<Vec<_>>();
-    let looks_through = view.head().rules >= Rules::Second;
-    let (mut steps, mut next, mut joined) = (Vec::new(), of(named), 0);
-    while let Some(step) = next.pop() {
-        if !seen.insert(step.pos) {
-            continue;
-        }
-        if !(looks_through && step.only_joins()) {
-            steps.push(step);
-        } else if !step.state.joins_nothing {
-            let more = of(step.spec.inputs());
-            joined += more.len();
-            next.extend(more);
-        }
-        if joined > JOINED_MAX && !is_chosen {
-            steps = of(named);
-            steps.reverse();
-            steps.retain(|step| !step.only_joins());
-            break;
-        }
-    }
-    steps
 }
 
 /// The claim of an Attempt for its worker; `None` if this view has no such Attempt.

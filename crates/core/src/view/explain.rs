@@ -31,10 +31,10 @@ use crate::status::{Policy, StepStatus};
 use crate::table::Pos;
 use crate::task::Task;
 
+pub use crate::remedy::Remedy;
 pub use evidence::{DependencyState, Evidence};
 pub use frontier::Root;
 pub use groups::{EndedStep, ExplainTaskInput, Group, TaskExplanation, explain_task};
-pub use remedies::Remedy;
 
 /// The input of `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -32,6 +32,7 @@
 //! [`Task::replay_traced`]: crate::Task::replay_traced
 
 pub mod artifact;
+mod blobs;
 pub mod board;
 pub mod budget;
 pub mod claim;

@@ -1,4 +1,6 @@
 //! The answer to a create or a command, made when its commit is durable (CTRL-04).
+//!
+//! Step 7 of the walk in docs/architecture.md.
 
 use alloc::boxed::Box;
 use alloc::format;

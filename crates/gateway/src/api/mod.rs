@@ -23,19 +23,15 @@ mod plan;
 mod pools;
 mod query;
 mod read;
+mod reply;
 pub(crate) mod routes;
 mod rpc;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse as _, Response};
-use serde::Serialize;
-use tenure_core::{Code, Rejection};
+use axum::http::StatusCode;
 use tenure_wire::bus::call::MEDIA_TYPE;
 
 pub(crate) use self::fold_turns::FoldTurns;
@@ -44,6 +40,7 @@ pub(crate) use self::page::position_in;
 pub(crate) use self::parts::PAGE_MAX;
 pub(crate) use self::query::{ParameterKind, Parameters};
 pub(crate) use self::read::{Inquiry, Place, check_accept, json_body};
+pub(crate) use self::reply::{bytes_reply, json_reply};
 use crate::described::{Content, DescribedRoute};
 use crate::openapi::methods_of;
 use crate::problem::HttpProblem;
@@ -76,30 +73,6 @@ const CALL: DescribedRoute = DescribedRoute {
     answers: &[(200, Some(Content::Other(MEDIA_TYPE)))],
     refusals: &[413, 415],
 };
-
-/// An answer in JSON, which no cache keeps.
-pub(crate) fn json_reply(status: StatusCode, body: &impl Serialize) -> Response {
-    match serde_json::to_vec(body) {
-        Ok(bytes) => bytes_reply(status, HeaderValue::from_static("application/json"), bytes),
-        Err(error) => {
-            let message = format!("the answer cannot be written: {error}");
-            HttpProblem::from(Rejection::new(Code::StorageError, message)).into_response()
-        }
-    }
-}
-
-/// An answer of bytes, which no cache keeps.
-pub(crate) fn bytes_reply(
-    status: StatusCode,
-    media_type: HeaderValue,
-    bytes: impl Into<Body>,
-) -> Response {
-    let mut response = Response::new(bytes.into());
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, media_type);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
 
 /// The answer where no route has the path.
 pub(crate) async fn no_such_resource(request: Request) -> HttpProblem {

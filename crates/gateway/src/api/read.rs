@@ -187,7 +187,7 @@ pub(super) async fn read(
 
 /// A refusal of the input as a whole, which says where a caller of HTTP sends it.
 fn placed(refused: Rejection, route: &OperationRoute) -> Rejection {
-    if refused.details.get("field").is_none_or(|field| field != "input") {
+    if !refused.names_field("input") {
         return refused;
     }
     let (field, place) = match route.has_input_in_query() {

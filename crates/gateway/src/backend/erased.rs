@@ -18,7 +18,7 @@ use tenure_wire::bus::subject::Token;
 use super::{Backend, Joined, NodeAnswers};
 use crate::identity::Identity;
 
-/// What a call comes to.
+/// The future of a call.
 type Called<'a, T> = BoxFuture<'a, Result<T, Rejection>>;
 
 /// A backend, whichever it is. Cheap to clone.
@@ -26,7 +26,7 @@ type Called<'a, T> = BoxFuture<'a, Result<T, Rejection>>;
 pub struct ErasedBackend(Arc<dyn ObjectBackend>);
 
 impl ErasedBackend {
-    /// Of this backend.
+    /// Puts this backend behind a pointer.
     pub fn new(backend: impl Backend) -> Self {
         Self(Arc::new(backend))
     }

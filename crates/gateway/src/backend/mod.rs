@@ -49,8 +49,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// The port of a worker.
     type Worker: WorkerPort;
 
-    /// The same backend behind a pointer. A backend that is no generic type overrides this with the same words, so
-    /// that its crate has the code, and not each crate that calls this.
+    /// The same backend behind a pointer. A backend that is no generic type overrides this with the same body, so that
+    /// its own crate contains the code, and not each crate that calls this.
     #[must_use]
     fn erased(self) -> ErasedBackend {
         ErasedBackend::new(self)

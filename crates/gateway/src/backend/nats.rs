@@ -149,9 +149,9 @@ impl Backend for NatsBackend {
         let name = WorkerName { pool, principal: who.principal.clone(), boot };
         let open =
             async { Connection::open(&self.0.settings, name.inbox()).await.map_err(no_connection) };
-        // A node that hears the same hello again keeps the link that it has. The build makes each hello
-        // another one: a worker that joins anew has nothing of its former link, perhaps of another gateway,
-        // and that link hears that it is over.
+        // A node that gets the same hello again keeps the link that it has. The build makes each hello another one: a
+        // worker that joins anew has nothing of its former link, perhaps of another gateway, and that link is told
+        // that it is over.
         let build = format!("gateway-{}", tenure_sdk::nats::boot());
         let joined = NatsWorker::join_for_now(within(open).await?, &name, abilities, &build);
         joined.await.map_err(not_as_caller)

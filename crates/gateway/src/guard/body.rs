@@ -1,4 +1,4 @@
-//! What the bodies of requests may take: each, those of one caller, and all together.
+//! Bounds the memory of the bodies of requests: of each, of those of one caller, and of all together.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -58,7 +58,7 @@ impl BodyMemory {
         Self { all, of_one_max, of: Arc::default(), each_max }
     }
 
-    /// What a caller may take; none: a caller beside whom there are no others.
+    /// The memory that a caller may take; none: there is only one caller, who may take all.
     fn own(&self, caller: Option<&str>) -> Arc<Semaphore> {
         let Some(caller) = caller else { return Arc::clone(&self.all) };
         let mut all = self.of.lock();
@@ -119,7 +119,7 @@ impl BodyShare {
     fn take(&self, bytes: usize) -> Result<(), Denial> {
         let permits = u32::try_from(bytes).map_err(|_| self.deny(Denial::TooManyBodies))?;
         let (all, own) = (Arc::clone(&self.all), Arc::clone(&self.own));
-        // Who is alone has no other share than all of it.
+        // The only caller may take all of it.
         let of_own = if Arc::ptr_eq(&all, &own) { 0 } else { permits };
         let own = own.try_acquire_many_owned(of_own);
         let own = own.map_err(|_| self.deny(Denial::TooManyOwnBodies))?;

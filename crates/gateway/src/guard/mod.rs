@@ -153,7 +153,7 @@ impl RequestGuard {
             }
         }
         parts.headers.remove(AUTHORIZATION); // Nothing behind this needs it, or could log it.
-        // Without authentication everybody is one caller. Those whom nobody knows are one, too.
+        // Without authentication everybody counts as one caller. All callers without a login count as one, too.
         let caller = caller.as_ref().map_or("", |principal| principal.as_str());
         let caller = self.settings.authenticator.is_some().then_some(caller);
         let (body, share) = match has_endless_body(parts.uri.path()) {

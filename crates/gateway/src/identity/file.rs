@@ -172,7 +172,7 @@ pub(super) fn parse_json<T: DeserializeOwned>(
     })
 }
 
-/// A message without the value that is not what is expected: it may be a key.
+/// A message without the wrong value, which may be a key.
 fn without_value(message: &str) -> String {
     match message.rsplit_once(", expected ") {
         Some((_, expected)) if message.starts_with("invalid ") => format!("expected {expected}"),

@@ -1,8 +1,8 @@
 //! [`Feeds`]: many readers of one stream share one subscription of the backend, and the bytes of its frames.
 //!
-//! A feed is a task that listens to the backend, writes what it hears as frames, and sends these to a
-//! channel that holds the last [`BATCHES_MAX`] batches. It begins with its first reader and ends with its
-//! last. A batch is written once, however many readers there are, and all of them send the same bytes.
+//! A feed is a task that listens to the backend, writes what it gets as frames, and sends these to a channel that
+//! holds the last [`BATCHES_MAX`] batches. It begins with its first reader and ends with its last. A batch is written
+//! once, however many readers there are, and all of them send the same bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

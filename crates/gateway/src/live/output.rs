@@ -234,9 +234,8 @@ impl<B: Backend> OutputStreaming<B> {
 
 /// A refusal to read an output; an Attempt that the Task has not is a resource that is not there.
 fn problem_of(refused: Rejection, task: &TaskId) -> HttpProblem {
-    let field = refused.details.get("field").and_then(serde_json::Value::as_str);
     match refused.code {
-        Code::ValidationError if field == Some("attempt_id") => no_attempt(task),
+        Code::ValidationError if refused.names_field("attempt_id") => no_attempt(task),
         _ => refused.into(),
     }
 }

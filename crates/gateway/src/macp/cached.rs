@@ -36,7 +36,7 @@ pub(super) struct CachedSession {
     pub(super) session: Option<MacpSession>,
     /// How many records were read.
     pub(super) read: usize,
-    /// All records up to this place of the Task's log were read.
+    /// The place of the Task's log up to which all records were read.
     pub(super) through: u64,
     /// The version of the Task as far as is known; none: there is no Task.
     pub(super) version: Option<u64>,
@@ -49,17 +49,17 @@ pub(super) struct CachedSession {
     pub(super) undone: Option<UndoneRecord>,
     /// Whether somebody has ended the Task who does not speak MACP.
     pub(super) is_cut_off: bool,
-    /// Up to this place of the log it was read what workers of a pool have done.
+    /// The place of the log up to which the work of a pool's workers was read.
     pub(super) work_through: u64,
-    /// What they have done, by its place, that is not kept as a message yet.
+    /// The work that is not kept as a message yet, by its place.
     pub(super) untold: VecDeque<(u64, MacpPoolWork)>,
-    /// When it is noted to be looked at.
+    /// When the session is to be looked at next.
     pub(super) due: Option<i64>,
     /// How many bytes its records have.
     bytes: RecordBytes,
 }
 
-/// Bytes of the records of a session, and of all sessions that are held.
+/// How many bytes of records one session may have in memory, and all sessions together.
 #[derive(Debug)]
 struct RecordBytes {
     own: usize,

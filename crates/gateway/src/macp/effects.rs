@@ -11,7 +11,7 @@ use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput, 
 use tenure_core::record::{Object, Progress, RetryPolicy, Value};
 use tenure_core::retry_policy::Limit;
 use tenure_core::status::{Policy, StepStatus, WaitKind};
-use tenure_core::{Code, Command, Context, Rejection};
+use tenure_core::{Command, Context, Rejection};
 use tenure_macp::pb::CommitmentPayload;
 use tenure_macp::task_pb::{
     TaskCompletePayload, TaskFailPayload, TaskRejectPayload, TaskRequestPayload, TaskUpdatePayload,
@@ -20,7 +20,7 @@ use tenure_macp::{MacpChange, MacpEffect, MacpPool, MacpRecord, MacpReport, Macp
 
 use super::MACP_POOL;
 use super::cached::CachedSession;
-use super::serve::ServedSessions;
+use super::serve::{ServedSessions, is_final};
 use super::status::MacpResult;
 use crate::Backend;
 
@@ -42,7 +42,7 @@ impl<B: Backend> ServedSessions<B> {
     pub(super) async fn carry_out(&self, kept: &mut CachedSession) -> MacpResult<()> {
         let (Some(undone), Some(session)) = (&kept.undone, &kept.session) else { return Ok(()) };
         let commands = commands(session, &undone.record, undone.effect.as_ref())?;
-        kept.is_behind |= !commands.is_empty(); // They change the Task.
+        kept.is_behind |= !commands.is_empty(); // These commands change the Task.
         for (at, command) in commands.into_iter().enumerate() {
             let id = format!("macp:{}:{at}", undone.place);
             let context = Context::new(CommandId::new(id).map_err(Rejection::from)?);
@@ -61,14 +61,6 @@ impl<B: Backend> ServedSessions<B> {
     }
 }
 
-/// Whether a refusal will be the same the next time.
-pub(super) fn is_final(refused: &Rejection) -> bool {
-    !matches!(
-        refused.code,
-        Code::Unavailable | Code::NotOwner | Code::StorageError | Code::StorageUnavailable
-    )
-}
-
 /// The commands that follow from a record, and what it says, whether or not the session has taken it.
 pub(super) fn commands(
     session: &MacpSession,
@@ -84,7 +76,7 @@ pub(super) fn commands(
             let why = session.why_over(record.accepted_at_ms);
             vec![cancelled(session, Some("session_expired"), &why)]
         }
-        // A worker has done it, and it is in the log already.
+        // A worker has done this, and the log has it already.
         (_, Some(MacpEffect::Accept(_) | MacpEffect::Progress(_) | MacpEffect::Report(_)))
             if is_pool(&record.sender) =>
         {

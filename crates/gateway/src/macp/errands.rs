@@ -2,8 +2,8 @@
 //! each.
 //!
 //! The session of a Step is named in a checkpoint before it begins. So a gateway that takes the Step after another one
-//! that died goes on with the same session, and sends the same messages again. That the session has failed is a
-//! checkpoint in the report that says so: only then does the next try begin another session.
+//! that died goes on with the same session, and sends the same messages again. If the session has failed, a checkpoint
+//! in the report says so, and only then does the next Attempt begin another session.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -38,10 +38,10 @@ use crate::{Backend, Gateway};
 /// The pool of such Steps, and as whom a gateway joins it.
 const POOL: &str = "macp-steps";
 
-/// Their handler.
+/// The handler of such Steps.
 const HANDLER: &str = "macp";
 
-/// How many of them a gateway takes at a time. It waits for an agent with each.
+/// How many such Steps a gateway takes at a time. With each it waits for an agent.
 const ERRANDS_MAX: usize = 1_024;
 
 /// How long a gateway waits before it tries again what it cannot do now.
@@ -50,7 +50,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// How long one that cannot join the pool waits before it tries again.
 const JOINS_AGAIN: Duration = Duration::from_secs(30);
 
-/// How often a session is looked at of which nothing is heard: time alone may end it.
+/// How often the gateway looks at a session of which no message comes, as its time may be over.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// How often a gateway tries to cancel the session of a Step that is over: for a minute.
@@ -59,7 +59,7 @@ const SETTLED_TRIES: usize = 30;
 /// How a checkpoint begins: behind it stands the id of the session.
 const BEGUN: &str = "macp-session:";
 
-/// The same of a session that has failed, as the report with this checkpoint says.
+/// How the checkpoint of a session that has failed begins.
 const FAILED: &str = "macp-failed:";
 
 /// What all errands of a gateway share.
@@ -105,7 +105,7 @@ async fn join<B: Backend>(
     Ok(WorkerPool::start(port, deliveries, handlers, Options::new(most)))
 }
 
-/// Does a Step.
+/// Carries out one Step.
 async fn run<B: Backend>(
     step: StepContext,
     shared: Arc<SharedErrands<B>>,
@@ -181,8 +181,8 @@ struct BegunErrand<B: Backend> {
     is_ended: bool,
 }
 
-/// A handler that is ended by force, or that lets its Step go, says nothing to its session. Either another gateway goes
-/// on with that, or the Step is over, as somebody else has settled it: then nobody waits for the agent any more.
+/// A handler that is ended by force, or that gives its Step back, sends nothing to its session. Either another gateway
+/// goes on with that, or the Step is over, as somebody else has settled it: then nobody waits for the agent any more.
 impl<B: Backend> Drop for BegunErrand<B> {
     fn drop(&mut self) {
         if !self.is_ended
@@ -341,7 +341,7 @@ impl<B: Backend> ServedSessions<B> {
         match check_shape(&envelope, PAYLOAD_BYTES_MAX)? {
             MacpKind::Start => self.start(&envelope).await?,
             _ => match self.send(&envelope).await {
-                // It has ended, which its end says.
+                // The session has ended, as its last message says.
                 Err(MacpFault::Refused(refusal))
                     if refusal.code == tenure_macp::MacpCode::SessionNotOpen =>
                 {

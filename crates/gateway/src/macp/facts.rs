@@ -26,7 +26,7 @@ const KEY_BYTES_MAX: usize = 128;
 
 /// Records behind those that are known.
 pub(super) struct RecordPage {
-    /// Each with its place in the log.
+    /// The records, each with its place in the log.
     pub(super) records: Vec<(u64, MacpRecord)>,
     /// The version of the Task that was read.
     pub(super) version: u64,
@@ -107,8 +107,8 @@ pub(super) async fn fact<P: ClientPort>(
     Ok(KeepFact::alone(FactKind::MacpEnvelope, key(record)?.into(), payload))
 }
 
-/// Keeps a record if the Task is still at this version, with what it means for the Task (FACT-02). The version then;
-/// none: the Task has changed meanwhile.
+/// Keeps a record if the Task is still at this version, with what it means for the Task (FACT-02). Answers the version
+/// that the Task then has; none if the Task has changed meanwhile.
 pub(super) async fn keep<P: ClientPort>(
     client: &Client<P>,
     task: &TaskId,

@@ -1,8 +1,8 @@
-//! Places in the log of a session from which its messages can be told: so a stream reads no more of a log than it
-//! tells, however long the session is.
+//! Places in the log of a session from which a stream can begin to read, so that it reads little more than the
+//! messages that it sends, however long the session is.
 
-/// How many places of a session are known at most. With one more every other one is forgotten, and from then on half as
-/// many are noted: those that are known lie all over the log.
+/// How many places of a session are remembered at most. When there is one more, every other one is forgotten, and from
+/// then on half as many are noted. So the places that are left lie all over the log.
 const MARKS_MAX: usize = 64;
 
 /// The end of a commit, and how many messages the session had accepted up to it.

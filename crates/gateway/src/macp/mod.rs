@@ -12,9 +12,9 @@
 //! ```
 //!
 //! A message is acknowledged when its fact is durable and its effect is carried out, which is one commit (FACT-02).
-//! Only if the Task refuses the effect, as somebody steers it beside the session, does the fact stand alone. Then
-//! whoever reads the session next carries the effect of its last fact out: the commands have ids that follow from the
-//! place of the fact, so nothing happens twice.
+//! Only if the Task refuses the effect, because somebody steers the Task beside the session, is the fact recorded
+//! alone. Then whoever reads the session next carries the effect of its last fact out: the commands have ids that
+//! follow from the place of the fact, so nothing happens twice.
 //!
 //! Two kinds of participants are Tenure's own: pools, whose workers do a task ([`pools`]), and `tenure://steps`, which
 //! has agents do Steps ([`errands`]).

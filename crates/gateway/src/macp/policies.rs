@@ -1,4 +1,4 @@
-//! [`ServedPolicies`]: the policies that sessions may name now. They may be exchanged while a gateway runs.
+//! [`ServedPolicies`]: the policies that sessions may name. They may be replaced while a gateway runs.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 use tenure_macp::MacpPolicies;
 
 /// The policies that sessions may name now, shared by all who hold this. A session keeps the policy under which it
-/// began, whatever is exchanged.
+/// began.
 #[derive(Debug, Clone, Default)]
 pub struct ServedPolicies(Arc<RwLock<Arc<MacpPolicies>>>);
 
@@ -17,12 +17,12 @@ impl From<MacpPolicies> for ServedPolicies {
 }
 
 impl ServedPolicies {
-    /// Those of now.
+    /// The present policies.
     pub fn now(&self) -> Arc<MacpPolicies> {
         Arc::clone(&self.0.read())
     }
 
-    /// Takes others for sessions that begin from now on. The pools stay.
+    /// Replaces the policies for sessions that begin from now on. The pools stay.
     pub fn replace(&self, policies: MacpPolicies) {
         let mut now = self.0.write();
         *now = Arc::new(policies.with_pools(now.pools().to_vec()));

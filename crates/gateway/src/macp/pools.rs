@@ -1,8 +1,9 @@
-//! What workers of pools do to the Steps of sessions, kept as messages of their pools (MACP-19).
+//! Keeps what workers of pools do with the Steps of sessions, as messages of their pools (MACP-19).
 //!
 //! A pool of which a task is requested gets the Step as it gets any other, and its worker knows nothing of MACP. Each
-//! gateway that hears of a change reads what the worker has done in the log of the Task, and keeps the message that
-//! tells it. Its id follows from the place in the log, so that several gateways, or one that begins anew, tell it once.
+//! gateway that gets a hint of a change reads what the worker has done in the log of the Task, and keeps the message
+//! that tells it. Its id follows from the place in the log, so that several gateways, or one that begins anew, tell it
+//! once.
 
 use tenure_macp::{MacpCode, MacpDecision, MacpPoolWork};
 use tenure_ports::ClientPort as _;
@@ -14,7 +15,7 @@ use super::serve::{ServedSessions, contended};
 use super::status::{MacpFault, MacpResult};
 use crate::Backend;
 
-/// How often what was read is told, as others have changed the Task meanwhile.
+/// How often this tries to keep what it has read, when others have changed the Task meanwhile.
 const TRIES_MAX: usize = 64;
 
 impl<B: Backend> ServedSessions<B> {
@@ -45,7 +46,7 @@ impl<B: Backend> ServedSessions<B> {
             for commit in &page.commits {
                 for (at, event) in (commit.first_seq..).zip(&commit.events) {
                     if at > version {
-                        kept.work_through = version; // What follows is read when its records are.
+                        kept.work_through = version; // The rest is read when the records there are read.
                         return Ok(());
                     }
                     kept.untold.extend(MacpPoolWork::of(event).map(|work| (at, work)));
@@ -80,7 +81,7 @@ impl<B: Backend> ServedSessions<B> {
                 Ok(MacpDecision::Expire { record, .. }) => {
                     return self.keep(kept, *record, None).await;
                 }
-                // It is told when the session is resumed.
+                // The message follows when the session is resumed.
                 Err(refusal) if refusal.code == MacpCode::SessionNotOpen => return Ok(true),
                 Err(refusal) => {
                     let task = &kept.task;

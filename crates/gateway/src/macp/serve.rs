@@ -17,7 +17,6 @@ use tenure_wire::bus::subject::Token;
 
 use super::cached::CachedSession;
 use super::caller::MacpCaller;
-use super::effects::is_final;
 use super::marks::SessionMark;
 use super::status::{MacpFault, MacpResult};
 use super::{MacpSettings, effects, facts, now_ms};
@@ -72,7 +71,7 @@ impl<B: Backend> ServedSessions<B> {
         if let Some(accepted) = kept.accepts(envelope, now_ms()) {
             match self.accept(&mut kept, accepted, envelope).await {
                 Ok(Some(ack)) => return Ok(ack),
-                // The session may have ended at another gateway: it is judged by what is kept of it.
+                // The session may have ended at another gateway, so the records that are kept of it decide.
                 Ok(None) | Err(MacpFault::Refused(_)) => kept.is_cut_off = false,
                 Err(trouble) => return Err(trouble),
             }
@@ -209,7 +208,7 @@ impl<B: Backend> ServedSessions<B> {
     pub(super) async fn look_after(&self, session_id: &str) -> MacpResult<()> {
         let known = self.known(session_id)?;
         let mut kept = known.lock().await;
-        kept.due = None; // It was due just now, and is noted again if it goes on.
+        kept.due = None; // The session was due now. If it goes on, its next time is noted.
         for _ in 0..TRIES_MAX {
             self.catch_up(&mut kept).await?;
             let over = kept.session.as_ref().and_then(|session| session.expire(now_ms()));
@@ -274,7 +273,8 @@ impl<B: Backend> ServedSessions<B> {
         };
         let record = MacpRecord { carried_out: !then.is_empty(), ..record };
         match self.keep_with(kept, record.clone(), then).await {
-            // The Task has gone its own way, as somebody steers it beside the session. The message counts all the same.
+            // Somebody steers the Task beside the session, and it refuses the commands. The message counts all the
+            // same.
             Err(MacpFault::Trouble(refused)) if record.carried_out && is_final(&refused) => {
                 let record = MacpRecord { carried_out: false, ..record };
                 self.keep_with(kept, record, Vec::new()).await
@@ -341,4 +341,12 @@ pub(super) fn not_found(session_id: &str) -> MacpRefusal {
 
 pub(super) fn contended() -> MacpFault {
     MacpFault::Trouble(Rejection::new(Code::Unavailable, "others change the session all the time"))
+}
+
+/// Whether a refusal will be the same the next time.
+pub(super) fn is_final(refused: &Rejection) -> bool {
+    !matches!(
+        refused.code,
+        Code::Unavailable | Code::NotOwner | Code::StorageError | Code::StorageUnavailable
+    )
 }

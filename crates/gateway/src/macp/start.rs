@@ -65,7 +65,7 @@ impl<B: Backend> ServedSessions<B> {
                 {
                     return Err(refusal.into());
                 }
-                // There is one, and it may have ended: it is judged by what is kept of it.
+                // There is a session, and it may have ended, so the records that are kept of it decide.
                 Ok(false) | Err(MacpFault::Refused(_)) => kept.is_cut_off = false,
                 Err(trouble) => return Err(trouble),
             }

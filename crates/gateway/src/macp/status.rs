@@ -81,7 +81,7 @@ pub(super) fn with_code(code: GrpcCode, refusal: &MacpRefusal) -> Status {
     status
 }
 
-/// What keeps the scheduler from answering. A client that comes back later is served, or hears more of it.
+/// What keeps the scheduler from answering. A client that comes back later is served, or is told more.
 fn of_trouble(refused: &Rejection) -> Status {
     let passes = matches!(
         refused.code,

@@ -151,7 +151,7 @@ impl<B: Backend> SessionStream<B> {
         }
         let mut mark = SessionMark::default();
         if self.followed.is_none() {
-            mark = self.service.newest_mark(&id).await; // The message comes behind it.
+            mark = self.service.newest_mark(&id).await; // The message comes behind this place.
         }
         let taken = self.service.take(&mut envelope, Ok(self.caller.clone())).await;
         let refusal = match taken {

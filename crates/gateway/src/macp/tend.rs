@@ -43,7 +43,7 @@ pub(crate) async fn tend<B: Backend>(gateway: Arc<Gateway<B>>) {
 impl<B: Backend> ServedSessions<B> {
     /// Looks after all sessions until something goes wrong.
     async fn tend_all(&self, look_at: &mut Instant) -> MacpResult<Infallible> {
-        // Only where pools take part, somebody else than a gateway does something to the Tasks.
+        // Only where pools take part does anybody but a gateway change the Tasks.
         let mut changes = match self.settings.policies.now().pools().is_empty() {
             true => stream::pending().boxed(),
             false => self.client.port().changes(None).await?.boxed(),

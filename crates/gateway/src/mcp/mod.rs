@@ -78,7 +78,7 @@ pub struct McpEndpoint<H> {
 }
 
 /// The server of a gateway.
-pub(crate) type McpService<B> = McpEndpoint<McpServer<HttpCallers<B>>>;
+pub(crate) type McpService = McpEndpoint<McpServer>;
 
 impl<H> fmt::Debug for McpEndpoint<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,9 +86,9 @@ impl<H> fmt::Debug for McpEndpoint<H> {
     }
 }
 
-impl<B: Backend> McpService<B> {
+impl McpService {
     /// The tools of Tenure for the callers of this backend.
-    pub(crate) fn of_tenure(backend: B, settings: McpSettings) -> Self {
+    pub(crate) fn of_tenure(backend: impl Backend, settings: McpSettings) -> Self {
         let settings = Arc::new(settings);
         Self::new(move || McpServer::new(HttpCallers::new(backend.clone()), Arc::clone(&settings)))
     }

@@ -1,7 +1,7 @@
 //! The sessions of older versions of MCP: so many at most, each for the one who began it.
 //!
-//! A session holds subscriptions and nothing else. If there are too many, one ends of the caller who has the most: the
-//! one that was used longest ago. Its host is answered 404, and begins another, as it does after a restart of the
+//! A session holds subscriptions and nothing else. If there are too many, the caller who has the most loses the one
+//! that was used longest ago. The host of that session gets 404, and begins another, as it does after a restart of the
 //! gateway. So a caller that begins sessions without end loses its own, and not those of others.
 
 use std::cmp::Reverse;
@@ -26,8 +26,8 @@ use super::calls::ANSWERS_KEPT;
 /// The most sessions: each takes some tens of kilobytes.
 const SESSIONS_MAX: usize = 1_000;
 
-/// How long a session stays of which nothing is heard. Many hosts say nothing between two questions of their user, and
-/// the number of sessions is bounded.
+/// How long a session stays without a request. Many hosts say nothing between two questions of their user, and the
+/// number of sessions is bounded.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Who has begun a session. Nobody else can use it.

@@ -75,7 +75,7 @@ pub(crate) fn check_reader(who: &Identity) -> Result<(), HttpProblem> {
     }
 }
 
-/// The answer with such a page.
+/// The answer with a page of metrics.
 pub(crate) fn page_reply(media_type: &'static str, text: String) -> Response {
     bytes_reply(StatusCode::OK, HeaderValue::from_static(media_type), text)
 }

@@ -167,7 +167,7 @@ where
 /// Tells a caller that there are too many connections, as far as that goes without waiting for it.
 pub(super) fn refuse(accepted: Accepted, parts: &ConnectionParts) {
     let is_plain = parts.tls.is_none() && matches!(parts.http, SpokenHttp::One(_));
-    // The system has room for what is written first. If not, the caller sees the connection end.
+    // The system buffers what is written first. If not, the caller sees the connection end.
     let _ = match accepted {
         // An answer in plain HTTP/1.1 would not be understood by who expects something else.
         Accepted::Tcp(..) if !is_plain => return,

@@ -194,7 +194,8 @@ impl HttpServer {
         self.serve_until(gateway, Box::pin(shutdown))
     }
 
-    /// The same. Its future is a pointer, so that this crate has the code of the gateway and not each that polls it.
+    /// The same. Its future is boxed, so that this crate contains the code of the gateway, and not each crate that
+    /// polls it.
     fn serve_until<'a>(
         self,
         gateway: Arc<Gateway>,

@@ -18,19 +18,13 @@ use tenure_wire::bus::output::OutputRequest;
 use tenure_wire::bus::worker::Delivery as Sent;
 use tokio::time::Instant;
 
+use super::FETCH_GAP;
 use super::buffer::{About, DeliveryBuffer, DeliveryPage};
 use super::hand::WorkInHand;
-
-/// The most Steps that a worker may run at a time.
-pub(super) const CONCURRENCY_MAX: usize = 1_024;
 
 /// How many Steps and Runs wait at most for a client to acknowledge them, whatever its concurrency:
 /// a claim may have a megabyte.
 pub(super) const UNACKNOWLEDGED_MAX: usize = 128;
-
-/// A client that has not asked for deliveries for so long gets no work until it asks again: nodes
-/// end the link of a silent worker after the same time.
-pub(super) const FETCH_GAP: Duration = Duration::from_secs(5);
 
 /// A link is dropped when its client was silent for so long, or for the longest lease in its hands
 /// if that is longer.

@@ -17,7 +17,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::worker::{HANDLERS_MAX, Looking, Word};
 use tenure_wire::bus::{BadMessage, VERSION, decode, decode_input, encode};
 
-use super::account::CONCURRENCY_MAX;
+use super::CONCURRENCY_MAX;
 
 /// The most Attempts in a heartbeat: those that run, and as many that have just come or ended.
 pub(super) const HOLDINGS_MAX: usize = 2 * CONCURRENCY_MAX;

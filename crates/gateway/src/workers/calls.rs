@@ -18,7 +18,7 @@ use tenure_wire::bus::subject::Token;
 use tenure_wire::bus::worker::{HANDLERS_MAX, Word};
 use uuid::Uuid;
 
-use super::account::{CONCURRENCY_MAX, FETCH_GAP, SILENCE};
+use super::account::SILENCE;
 use super::asked::{AtLink, AtPool, JsonBody};
 use super::bodies::{
     Body, ChangeBody, ClaimBody, HOLDINGS_MAX, HeartbeatBody, HolderBody, HoldingBody, JoinBody,
@@ -26,6 +26,7 @@ use super::bodies::{
 };
 use super::link::HttpLink;
 use super::table::JoiningWorker;
+use super::{CONCURRENCY_MAX, FETCH_GAP};
 use crate::Gateway;
 use crate::api::{idempotency_key, json_reply};
 use crate::backend::Backend;

@@ -90,7 +90,7 @@ pub(super) struct PortDouble {
     pub(super) calls: Mutex<Vec<DoubleCall>>,
     /// What is answered to a report; that it is recorded if there is nothing.
     pub(super) refusal: Mutex<Option<Rejection>>,
-    /// Whether reports are heard and not answered.
+    /// Whether reports are received and not answered.
     pub(super) is_mute: Mutex<bool>,
     /// What is answered to a heartbeat.
     pub(super) pulse: Mutex<Pulse>,

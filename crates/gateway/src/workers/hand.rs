@@ -10,8 +10,8 @@ use tenure_ports::map::IdMap;
 use tenure_sdk::worker::PastAttempts;
 use tokio::time::Instant;
 
-use super::account::{CONCURRENCY_MAX, FETCH_GAP};
 use super::stale;
+use super::{CONCURRENCY_MAX, FETCH_GAP};
 
 /// A Run that was offered counts as in hand for so long after the client last asked something under
 /// it: after a lease in which nobody does, the scheduler offers it to another worker.

@@ -16,11 +16,10 @@
 //! | [`bodies`], [`asked`] | what requests say |
 //! | [`calls`], [`blobs`], [`described`](mod@described) | the routes |
 //!
-//! The gateway judges no report and renews no lease by itself. The scheduler judges by the worker's
-//! name (`<principal>.<boot>`), the Attempt and its fencing token, which the client sends with every
-//! report. A client that hears of no renewal stops its handler in time: fencing itself is its part.
-//! So a gateway may go at any time. Its workers join again at another one under the same boot, and go
-//! on with what they have in hand.
+//! The gateway judges no report and renews no lease by itself. The scheduler judges by the worker's name
+//! (`<principal>.<boot>`), the Attempt and its fencing token, which the client sends with every report. A client that
+//! gets no renewal stops its handler in time: fencing itself is its part. So a gateway may go at any time. Its workers
+//! join again at another one under the same boot, and go on with what they have in hand.
 
 mod account;
 mod asked;
@@ -36,6 +35,7 @@ mod link;
 mod table;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -48,6 +48,13 @@ use crate::backend::Backend;
 pub(crate) use self::asked::memory_of;
 pub(crate) use self::described::described;
 pub(crate) use self::table::HttpWorkers;
+
+/// The most Steps that a worker may run at a time.
+const CONCURRENCY_MAX: usize = 1_024;
+
+/// A client that has not asked for deliveries for so long gets no work until it asks again: nodes
+/// end the link of a silent worker after the same time.
+const FETCH_GAP: Duration = Duration::from_secs(5);
 
 /// Where workers join a pool.
 pub(crate) const WORKERS: &str = "/v1/pools/{pool}/workers";

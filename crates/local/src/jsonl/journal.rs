@@ -1,5 +1,7 @@
 //! The journal of the process that holds the data directory: it queues creates, appends and reads
 //! for threads.
+//!
+//! `tenure run` has this instead of step 6 of the walk in docs/architecture.md.
 
 use std::collections::HashMap;
 use std::io;

@@ -14,7 +14,7 @@ use tenure_core::{Code, Command, Context, Rejection};
 use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, put_blob};
 
-use super::follow::load;
+use super::load::load;
 use super::question::{
     AnswerPlace, GivenAnswer, Question, StepQuestions, answer_place, asked_in, kept_answer,
     kept_in_blob, kept_place,

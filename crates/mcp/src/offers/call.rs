@@ -18,7 +18,8 @@ use uuid::Uuid;
 
 use super::answer::{AnswerError, take_answers};
 use super::content;
-use super::follow::{CallProgress, SeenCall, load, look, settle};
+use super::follow::{CallProgress, SeenCall, look, settle};
+use super::load::load;
 use super::question::{AskingModes, Question, StepQuestions, in_words};
 use super::resume::RequestState;
 use super::start::NewCall;
@@ -150,7 +151,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         let context = Context { trace, ..Context::new(command) };
         match self.caller.client.create_under(context, new).await {
             Ok(made) => Ok((task, Some(made))),
-            // The Task may be there all the same.
+            // The Task may have been made all the same.
             Err(no) if no.code.is_retryable() => Err(no.with("task_id", task.as_str())),
             Err(no) if no.code == Code::IdempotencyConflict => {
                 self.begun_before(&task, &input).await?;

@@ -9,56 +9,18 @@ use tenure_core::event::Body;
 use tenure_core::id::TaskId;
 use tenure_core::record::Progress;
 use tenure_core::view::TaskView;
-use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
+use tenure_core::{Commit, Rejection};
 use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::reopen_answered;
+use super::load::load;
 use super::state::{CallState, in_words, progress as progress_of};
 
 /// What is added to the progress that was told last where the Step says no higher one, as each has to be above the
 /// one before.
 const LEAST_STEP: f64 = 0.01;
-
-/// A Task in full. One that is too long for an answer is made of its log.
-///
-/// # Errors
-/// There is no such Task, or it cannot be read.
-pub(super) async fn load<P: ClientPort>(
-    client: &Client<P>,
-    task: &TaskId,
-) -> Result<TaskView, Rejection> {
-    let view = client.get(task).await?;
-    match view.left_out {
-        None => Ok(view),
-        Some(_) => Box::pin(load_log(client, task)).await,
-    }
-}
-
-async fn load_log<P: ClientPort>(client: &Client<P>, task: &TaskId) -> Result<TaskView, Rejection> {
-    let broken = |why: String| {
-        let message = format!("the log of task {task} cannot be folded: {why}");
-        Rejection::new(Code::StorageError, message).of_kind(RejectionKind::ReplayFailed)
-    };
-    let (mut fold, mut after) = (None, 0);
-    loop {
-        let page = client.port().log(task, after).await?;
-        for commit in &page.commits {
-            after = commit.last_seq();
-            match &mut fold {
-                None => fold = Some(Task::restore(commit).map_err(|it| broken(it.to_string()))?),
-                Some(task) => {
-                    Task::replay(task, commit).map_err(|it| broken(it.to_string()))?;
-                }
-            }
-        }
-        if !page.more || page.commits.is_empty() {
-            let fold = fold.ok_or_else(|| broken("it is empty".into()))?;
-            return Ok(TaskView::as_it_was(&fold.durable()));
-        }
-    }
-}
 
 /// A Task with what it shows of itself.
 pub(super) type SeenCall = (TaskView, CallState);
@@ -95,7 +57,7 @@ pub(super) async fn settle<P: ClientPort>(
     }
     while seen.1.is_working() {
         match timeout_at(until, commits.next()).await {
-            Err(_) => return look(client, task).await, // The time is over.
+            Err(_) => return look(client, task).await, // The time to wait is over.
             Ok(Some(Err(refused))) => return Err(refused),
             Ok(None) => seen = look(client, task).await?,
             Ok(Some(Ok(commit))) => {
@@ -104,7 +66,7 @@ pub(super) async fn settle<P: ClientPort>(
                         progress.tell(reported).await;
                     }
                 }
-                // Of a Task of many Steps each commit would be a reading of them all.
+                // Reading a Task of many Steps after each commit would read all Steps each time.
                 if may_settle(&commit) {
                     seen = look(client, task).await?;
                 }
@@ -157,7 +119,7 @@ impl CallProgress {
         Self { peer, token, last: 0.0, said: None, percent: None }
     }
 
-    /// Tells what a Step at work has reported, if that is news.
+    /// Tells the client what a Step at work has reported, if that is new.
     async fn tell(&mut self, reported: &Progress) {
         let said = in_words(reported).map(str::to_owned).or_else(|| self.said.clone());
         self.percent = reported.percent.or(self.percent);

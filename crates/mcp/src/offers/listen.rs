@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub fn listening_to_tasks(message: &[u8]) -> Option<Vec<u8>> {
     let has = |word: &str| message.windows(word.len()).any(|it| it == word.as_bytes());
     if !has("\"taskIds\"") || !has("listen") {
-        return None; // Nearly all of them: they are not read twice.
+        return None; // Nearly all messages are others, and are not read twice.
     }
     let mut message: Json = serde_json::from_slice(message).ok()?;
     message["params"]["notifications"].as_object()?.get("taskIds")?;
@@ -118,7 +118,7 @@ pub(super) async fn serve<P: ClientPort>(
         if tasks.contains(&id) {
             continue;
         }
-        // Of one that is not there for the caller nothing is told, as if there were none.
+        // The client is told nothing of a task that it may not see, as if there were none.
         if let Some(view) = find(&offers.now(), caller, &id).await? {
             let followed = FollowedCall {
                 offers: offers.clone(),
@@ -144,7 +144,7 @@ pub(super) async fn serve<P: ClientPort>(
             uris.push(uri);
         }
     }
-    all.push(futures::stream::pending().boxed()); // Without any, it stays open all the same.
+    all.push(futures::stream::pending().boxed()); // Without any task the subscription stays open all the same.
     let mut accepted = Map::from_iter([("taskIds".to_owned(), json!(tasks))]);
     if !uris.is_empty() {
         accepted.insert("resourceSubscriptions".into(), json!(uris));
@@ -220,7 +220,7 @@ impl<P: ClientPort> FollowedCall<P> {
             };
             let table = self.offers.now();
             let Ok(shown) = detailed(&table, &self.client, &view, self.modes).await else {
-                self.pause().await; // Its output cannot be read now.
+                self.pause().await; // The output of the task cannot be read now.
                 continue;
             };
             self.version = view.task.version;
@@ -250,7 +250,7 @@ impl<P: ClientPort> FollowedCall<P> {
         let commits = self.commits.get_or_insert_with(|| client.watch(task, version).boxed());
         loop {
             match commits.next().await {
-                None => return true, // It has ended.
+                None => return true, // The task has ended.
                 Some(Err(_)) => return false,
                 Some(Ok(commit)) if commit.last_seq() <= version => {}
                 Some(Ok(commit)) if may_settle(&commit) => return true,

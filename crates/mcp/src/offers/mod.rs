@@ -18,6 +18,7 @@ mod content;
 mod file;
 mod follow;
 mod listen;
+mod load;
 mod question;
 mod resume;
 mod schema;

@@ -11,7 +11,7 @@ use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, get_blob};
 
 use super::content;
-use super::follow::load;
+use super::load::load;
 use super::question::AskingModes;
 use super::start::{CALLER, TOOL, caller_label};
 use super::state::{CallState, requests, shown, way_to_answer};

@@ -1,7 +1,7 @@
 //! The server for the host of a model that the command of a Run starts: it has the tools of a worker, and no other.
 //!
-//! It is a way to the worker's socket ([`RunToolsClient`]) and holds no rule: what the Run may see and do is judged by
-//! the scheduler.
+//! It passes requests on to the worker's socket ([`RunToolsClient`]) and holds no rule: the scheduler judges what the
+//! Run may see and do.
 
 mod table;
 

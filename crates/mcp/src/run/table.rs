@@ -73,19 +73,19 @@ const RUN_TOOLS: [RunToolLine; 6] = [
     ),
 ];
 
-/// The operation of which the answer is lines of text.
+/// The operation whose answer is lines of text.
 pub(super) const BOARD: &str = "task_board_summary";
 
 /// What a report says of its Attempt by itself, and what only orchestrators give (PERM-02).
 const NOT_SAID: [&str; 5] =
     ["attempt_id", "content_fields", "fencing_token", "input_refs", "input_seen"];
 
-/// The names of all.
+/// The names of all tools.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     RUN_TOOLS.iter().map(|(name, ..)| *name)
 }
 
-/// All of them.
+/// All tools.
 pub(super) static MADE_FOR_RUN: LazyLock<Vec<RunTool>> = LazyLock::new(|| {
     let catalog = catalog();
     RUN_TOOLS.iter().map(|line| made(line, &catalog)).collect()
@@ -110,7 +110,7 @@ fn made(&(name, operation, title, about): &RunToolLine, catalog: &Catalog) -> Ru
         fields.insert(MAX_BYTES.into(), bytes);
     }
     if operation == "task_update_step" {
-        input.remove("required"); // Without a Step it is the one in hand.
+        input.remove("required"); // A report that names no Step is about the Step in hand.
     }
     input.insert("additionalProperties".into(), false.into());
     let annotations = ToolAnnotations::with_title(title)

@@ -149,7 +149,7 @@ impl Arguments {
 
 /// A refusal of the input as a whole, in the words of a caller of tools.
 fn placed(refused: Rejection) -> Rejection {
-    if refused.details.get("field").is_none_or(|field| field != "input") {
+    if !refused.names_field("input") {
         return refused;
     }
     let why =

@@ -24,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::arguments::Arguments;
 use self::set::MadeTool;
+pub use self::set::ToolFilter;
 pub(crate) use self::set::{MAX_BYTES, TASK_ID};
 use self::table::ToolWork;
+use crate::McpCaller;
 use crate::result::{ToolAnswer, refused};
-use crate::{McpCaller, ToolFilter};
 
 /// What a call needs beside its arguments.
 pub(crate) struct ToolCall<'a, P> {

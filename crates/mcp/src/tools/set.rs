@@ -15,7 +15,6 @@ use super::board::BoardToolInput;
 use super::inbox::{InboxAnswer, InboxInput};
 use super::table::{TOOLS, ToolEntry, ToolWork};
 use super::wait::{WaitAnswer, WaitInput};
-use crate::ToolFilter;
 use crate::result::{BYTES_DEFAULT, BYTES_MAX, BYTES_MIN};
 use crate::schema;
 
@@ -27,6 +26,18 @@ pub(crate) const TASK_ID: &str = "task_id";
 
 /// Those of every operation that changes one.
 pub(crate) const OF_WRITES: [&str; 3] = ["command_id", "expected_version", "expected_spec_version"];
+
+/// Which of the tools a server has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolFilter {
+    /// All that the caller's role has.
+    #[default]
+    All,
+    /// Those that change nothing.
+    ReadOnly,
+    /// Those of these names.
+    Only(Vec<String>),
+}
 
 /// A tool with what the catalog knows of it.
 #[derive(Debug)]

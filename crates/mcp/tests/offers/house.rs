@@ -132,7 +132,7 @@ impl House {
     }
 
     /// A server of its own for this caller, which waits so long for results.
-    pub(crate) fn server(&self, agent: &str, role: Role, wait_max: Duration) -> Server {
+    pub(crate) fn server(&self, agent: &str, role: Role, wait_max: Duration) -> McpServer {
         let client = self.client_as(agent, role);
         let agent = AgentId::new(agent).unwrap();
         let offers = self.offers.clone();
@@ -141,7 +141,7 @@ impl House {
     }
 
     /// A server that changes nothing.
-    pub(crate) fn reading_server(&self) -> Server {
+    pub(crate) fn reading_server(&self) -> McpServer {
         let (client, agent) = (self.client(), AgentId::new("ann").unwrap());
         let (offers, tools) = (self.offers.clone(), ToolFilter::ReadOnly);
         let settings = McpSettings { tools, offers, ..McpSettings::default() };
@@ -176,9 +176,6 @@ impl House {
         Client::new(self.scheduler.client(role, agent, SessionId::new("main").unwrap()))
     }
 }
-
-/// A server for one caller.
-pub(crate) type Server = McpServer<OneCaller<ClientLink<JsonlJournal, MemoryLeases>>>;
 
 /// The name of the extension.
 pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";

@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tenure_mcp::serve_streams;
+use tenure_mcp::{McpServer, serve_streams};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio_util::sync::CancellationToken;
-
-use crate::house::Server;
 
 /// A client and its connection.
 pub(crate) struct Talk {
@@ -30,13 +28,13 @@ pub(crate) struct Talk {
 
 impl Talk {
     /// A client of 2026-07-28, which says with each request what it can do.
-    pub(crate) async fn begin(server: Server, capabilities: Json) -> Self {
+    pub(crate) async fn begin(server: McpServer, capabilities: Json) -> Self {
         Self::begin_until(server, capabilities, CancellationToken::new()).await
     }
 
     /// The same with a server that ends when `stop` is cancelled.
     pub(crate) async fn begin_until(
-        server: Server,
+        server: McpServer,
         capabilities: Json,
         stop: CancellationToken,
     ) -> Self {
@@ -49,7 +47,7 @@ impl Talk {
     }
 
     /// A client of 2025-11-25, which says at the beginning what it can do.
-    pub(crate) async fn older(server: Server, capabilities: Json) -> Self {
+    pub(crate) async fn older(server: McpServer, capabilities: Json) -> Self {
         let mut talk = Self::connect(server, None, CancellationToken::new());
         let client = json!({"name": "test", "version": "1"});
         let params = json!({
@@ -60,7 +58,7 @@ impl Talk {
         talk
     }
 
-    fn connect(server: Server, meta: Option<Json>, stop: CancellationToken) -> Self {
+    fn connect(server: McpServer, meta: Option<Json>, stop: CancellationToken) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         tokio::spawn(async move {
             let (input, output) = split(theirs);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tenure_mcp::{McpCallers, McpServer};
+use tenure_mcp::McpServer;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
 };
@@ -20,7 +20,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Those of this server, which ends with them.
-    pub(crate) fn of<C: McpCallers>(server: McpServer<C>) -> Self {
+    pub(crate) fn of(server: McpServer) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         tokio::spawn(async move {
             let running = tenure_mcp::rmcp::serve_server(server, theirs).await.unwrap();

@@ -1,4 +1,4 @@
-//! Answers the requests of orchestrators and observers.
+//! Answers the requests of orchestrators and observers. Step 3 of the walk in docs/architecture.md.
 
 mod lane;
 
@@ -161,9 +161,9 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Carries out a command, or waits as the reader of a log asks for it. Answers the query that is
-    /// left to answer. What carries out the request is boxed, as otherwise the future of every request would be as
-    /// large as the largest.
+    /// Carries out a command, or waits as the reader of a log asks for it. Answers with the query that is left to be
+    /// answered, if it is one. What carries out the request is boxed, as otherwise the future of every request would
+    /// be as large as the largest.
     async fn run(self, request: Request) -> Option<Request> {
         let Request { head, ask } = request;
         match ask {
@@ -182,7 +182,7 @@ impl Call<'_> {
             return Box::pin(self.read(&head, ask)).await;
         }
         if matches!(ask, Ask::ReadOutput(_)) {
-            // It waits for a worker, has limits of its own, and reads next to nothing here.
+            // A read of output waits for a worker, has limits of its own, and reads next to nothing here.
             return match self.gate.leave_to_read() {
                 Ok(_leave) => Box::pin(self.read(&head, ask)).await,
                 Err(refused) => self.answer(true, Err::<(), _>(refused)).await,

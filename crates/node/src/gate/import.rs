@@ -410,8 +410,8 @@ mod tests {
         assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((0, false)), "it is gone");
     }
 
-    /// A log whose write failed can be sent again; if the fate of the write is not known, the
-    /// answer asks to repeat it (WAL-09).
+    /// A log whose write failed can be sent again; if the outcome of the write is not known, the answer asks to repeat
+    /// it (WAL-09).
     #[test]
     fn a_log_may_come_again_whatever_became_of_writing_it() {
         let imports = Imports::default();

@@ -82,11 +82,11 @@ impl Default for Lists {
 }
 
 impl ListReading {
-    /// Ends when nobody has waited for the list for a while.
+    /// Returns when nobody has waited for the list for a while.
     async fn unwanted(asked: Arc<Mutex<Instant>>) {
         loop {
             sleep(LOOK).await;
-            let waits = Arc::strong_count(&asked) > 2; // The reading and the table have one each.
+            let waits = Arc::strong_count(&asked) > 2; // The reading and the table each hold one reference.
             if !waits && asked.lock().elapsed() >= LINGERS {
                 return;
             }
@@ -129,7 +129,7 @@ impl Lists {
         all.iter().find(is_it).map(|kept| Arc::clone(&kept.found))
     }
 
-    /// The reading of a list. If none is under way, `start` begins it, with where the list goes.
+    /// The reading of a list. If none is under way, `start` begins one, and gets the place in which to put the list.
     fn reading(
         &self,
         key: &ListKey,

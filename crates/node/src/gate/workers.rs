@@ -1,5 +1,7 @@
 //! Handles the messages of workers: hellos, capacity, heartbeats, reports, queries, looks and
 //! claims.
+//!
+//! Step 10 of the walk in docs/architecture.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -300,7 +302,7 @@ impl Gate {
         });
     }
 
-    /// Has a read of a worker answered when it is the turn of its principal.
+    /// Answers a read of a worker when it is the turn of its principal.
     fn look_up<T: Serialize + Send + 'static>(
         self: &Arc<Self>,
         operation: &'static str,

@@ -8,7 +8,7 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::subject::Token;
 use tokio::time::Instant;
 
-/// The part of all links of a node that one principal may have: with it, three others find room at any time.
+/// The part of all links of a node that one principal may have: with it, three others find some at any time.
 const OF_LINKS: usize = 4;
 
 /// How many bytes the hellos of one principal may have in all, 16 MiB. A link costs memory by its handlers; 4,000
@@ -21,10 +21,10 @@ const OPENINGS_AT_ONCE: u64 = 4_096;
 /// How many more it may open in a second.
 const OPENINGS_PER_SECOND: u64 = 512;
 
-/// What one costs, and a microsecond brings [`OPENINGS_PER_SECOND`].
+/// What opening one link costs. A principal gets back [`OPENINGS_PER_SECOND`] of these parts each microsecond.
 const OPENING: u64 = 1_000_000;
 
-/// Of so many principals the node forgets those that could open all their links at once again.
+/// When the node remembers so many principals, it forgets those that could open all their links at once again.
 const REMEMBERED: usize = 1_024;
 
 /// How long a worker that was refused waits before it says hello again.
@@ -46,7 +46,7 @@ struct Openings {
 impl Openings {
     const MOST: u64 = OPENINGS_AT_ONCE * OPENING;
 
-    /// What is left by now.
+    /// How many of these parts are left now.
     fn left_by(&self, now: Instant) -> u64 {
         let passed = u64::try_from((now - self.at).as_micros()).unwrap_or(u64::MAX);
         passed.saturating_mul(OPENINGS_PER_SECOND).saturating_add(self.left).min(Self::MOST)

@@ -14,7 +14,7 @@ use tenure_wire::bus::request::ReadLog;
 
 use crate::client::{Answers, Changed, ClientPort, Listing, LogPage};
 
-/// What a call comes to.
+/// The future of a call.
 type Called<'a, T> = BoxFuture<'a, Result<T, Rejection>>;
 
 /// A caller's end of the bus, whichever it is. Cheap to clone.
@@ -22,7 +22,7 @@ type Called<'a, T> = BoxFuture<'a, Result<T, Rejection>>;
 pub struct ErasedClient(Arc<dyn ObjectClient>);
 
 impl ErasedClient {
-    /// Of this end.
+    /// Puts this end behind a pointer.
     pub fn new(port: impl ClientPort) -> Self {
         Self(Arc::new(port))
     }

@@ -15,7 +15,7 @@ use tenure_wire::bus::output::OutputAnswer;
 use crate::bus::{Credit, Holding, Pulse, Recorded, WorkerPort};
 use crate::journal::TaskKey;
 
-/// What a call comes to.
+/// The future of a call.
 type Called<T> = BoxFuture<'static, Result<T, Rejection>>;
 
 /// A worker's end of the bus, whichever it is.
@@ -23,7 +23,7 @@ type Called<T> = BoxFuture<'static, Result<T, Rejection>>;
 pub struct ErasedWorker(Arc<dyn ObjectWorker>);
 
 impl ErasedWorker {
-    /// Of this end, which others may have, too.
+    /// Puts this end behind a pointer. Others may hold it, too.
     pub fn of(port: Arc<impl WorkerPort>) -> Self {
         Self(port)
     }

@@ -1,5 +1,7 @@
 //! Answers to queries: about a Task as it stands, and about lists, histories and logs, which read
 //! more than one state.
+//!
+//! Step 11 of the walk in docs/architecture.md.
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;

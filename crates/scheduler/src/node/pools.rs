@@ -18,7 +18,7 @@ impl<J, L> NodeShared<J, L> {
         self.pools.read().get(id).map(Arc::clone)
     }
 
-    /// Does something with a pool, which is opened if need be, and which nobody closes meanwhile.
+    /// Calls `does` with a pool, which is opened if it is not, and which nobody closes meanwhile.
     pub(super) fn with_pool<T>(
         &self,
         id: &PoolId,
@@ -57,7 +57,7 @@ impl<J, L> NodeShared<J, L> {
         if idle.is_empty() {
             return;
         }
-        let mut pools = self.pools.write(); // From here on nobody says anything to a pool.
+        let mut pools = self.pools.write(); // Nobody sends a message to a pool while this lock is held.
         for id in idle {
             if pools.get(&id).is_some_and(|pool| pool.is_idle())
                 && let Some(pool) = pools.remove(&id)

@@ -17,7 +17,7 @@ use super::turns::Supply;
 /// How many workers with capacity the pool checks for one that has no lost Step in hand.
 pub(super) const LOOKED_AT: usize = 64;
 
-/// So many of the workers that last came to have capacity are remembered.
+/// How many of the workers that last came to have capacity are remembered.
 const ARRIVED_MAX: usize = 128;
 
 /// A link of a worker: the same worker may join again before its older link has gone.

@@ -1,10 +1,10 @@
 //! Pools: where ready Steps meet workers that asked for work.
 //!
-//! A pool is an in-memory queue derived from the log, and never stored. Workers state credits
-//! (absolute numbers, so a lost or doubled message does no harm); Tasks state how many ready Steps
-//! they have. The pool's actor pairs the two and sends credits to Tasks, which claim. A Task that
-//! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
-//! turn: otherwise a Task with many ready Steps would get one credit at a time, as each comes back.
+//! A pool is an in-memory queue derived from the log, and never stored. Workers state credits (absolute numbers, so a
+//! lost or doubled message does no harm); Tasks state how many ready Steps they have. The pool's actor pairs the two
+//! and sends credits to Tasks, which claim. A Task that is deciding may also reserve credits for its ready Steps, but
+//! only if no other Task has the turn: otherwise a Task with many ready Steps would get one credit at a time, as each
+//! comes back. Step 5 of the walk in docs/architecture.md.
 
 mod groups;
 mod idle;
@@ -242,7 +242,7 @@ impl Pool {
         state.members.leave(worker);
         state.note_left(&self.id, &worker.id);
         if state.members.links_of(&worker.id).is_empty() {
-            state.turns.may_fit(&worker.id); // It comes again under another name, if at all.
+            state.turns.may_fit(&worker.id); // A worker that comes again has another name.
         }
         drop(state);
         self.wake(); // A suspended worker may be needed now.

@@ -203,8 +203,8 @@ impl Turns {
         self.place(key, has, supply);
     }
 
-    /// A worker may fit Steps that it did not fit before, as it has a new link or its place is free; or it
-    /// has left. The cost is that of all Tasks that some worker does not fit.
+    /// A worker may fit Steps that it did not fit before, as it has a new link or its place is free; or it has left.
+    /// This costs as much as there are Tasks that some worker does not fit.
     pub(super) fn may_fit(&mut self, worker: &AgentId) {
         let mut others = UnfitWorkers::default();
         let mut from = UnfitWorkers::default();
@@ -228,8 +228,8 @@ impl Turns {
         Some(from.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// Puts every Task into the line of the groups that serve it now. The cost is that of all Tasks that
-    /// wait; it is only due when a worker comes that serves other sessions than any before it.
+    /// Puts every Task into the line of the groups that serve it now. This costs as much as there are Tasks that wait,
+    /// and happens only when a worker comes that serves other sessions than any worker before it.
     pub(super) fn regroup(&mut self, supply: &impl Supply) {
         let keys: Vec<TaskKey> = self.entries.keys().cloned().collect();
         self.regrouped = Some(Instant::now());
@@ -384,7 +384,8 @@ impl Turns {
             if given > 0 {
                 return Some((key, task, taken));
             }
-            self.move_to_its_line(&key); // There was no room for one before.
+            // A Task that was given no credit goes to the line of those that no free worker fits.
+            self.move_to_its_line(&key);
         }
         None
     }

@@ -1,5 +1,7 @@
 //! The address of a Task on its node. A message sent to it reaches the Task whether an actor is
 //! busy with the Task or not.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use std::any::Any;
 use std::fmt;

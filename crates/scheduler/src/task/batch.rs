@@ -1,16 +1,16 @@
-//! The Task actor decides here what has gathered in its queue, and sends the commits to the log as
-//! one append.
+//! The Task actor decides here what has gathered in its queue, and sends the commits to the log as one append. Step 5
+//! of the walk in docs/architecture.md.
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use tenure_core::command::pools::PoolField;
-use tenure_core::command::{Cx, Grant as GrantCommand};
+use tenure_core::command::{Caller, Cx, Grant as GrantCommand, Stamp};
 use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::status::Role;
 use tenure_core::task::Made;
-use tenure_core::{Command, Outcome, Rejection, Reply, Task};
+use tenure_core::{Command, Limits, Outcome, Rejection, Reply, Task};
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
@@ -212,17 +212,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Decides a command of the scheduler itself. Answers whether it wrote anything.
     pub(super) fn decide_alone(&mut self, flight: &mut Flight, command: &Command) -> bool {
         let Life::Known(task) = &mut self.life else { return false };
-        let cx = Cx {
-            caller: &self.system,
-            stamp: self.node.clock.stamp(self.lead),
-            command_id: None,
-            digest: None,
-            expected_version: None,
-            expected_spec_version: None,
-            trace: None,
-            epoch: self.epoch,
-            limits: self.node.limits(self.holds_edition_2),
-        };
+        let limits = self.node.limits(self.holds_edition_2);
+        let cx = own_cx(&self.system, self.node.clock.stamp(self.lead), self.epoch, limits);
         match task.decide(&cx, command) {
             Ok(outcome) => {
                 let did = outcome.commit.is_some();
@@ -295,17 +286,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     fn claim(&mut self, flight: &mut Flight, command: &Command) -> Option<tenure_core::table::Pos> {
         let Life::Known(task) = &mut self.life else { return None };
-        let cx = Cx {
-            caller: &self.system,
-            stamp: self.node.clock.stamp(self.lead),
-            command_id: None,
-            digest: None,
-            expected_version: None,
-            expected_spec_version: None,
-            trace: None,
-            epoch: self.epoch,
-            limits: self.node.limits(self.holds_edition_2),
-        };
+        let limits = self.node.limits(self.holds_edition_2);
+        let cx = own_cx(&self.system, self.node.clock.stamp(self.lead), self.epoch, limits);
         let outcome = task.decide(&cx, command).ok()?;
         let Made::Attempt(attempt) = outcome.reply.made else { return None };
         Self::keep(flight, outcome);
@@ -489,5 +471,20 @@ fn grant_to(worker: &Worker, may_be_suspect: bool) -> GrantCommand {
         origin: worker.origin.clone(),
         handlers: worker.handlers.clone(),
         may_be_suspect,
+    }
+}
+
+/// What a command of the scheduler itself is decided with. No caller repeats such a command, so it has no id.
+fn own_cx<'a>(system: &'a Caller, stamp: Stamp, epoch: u64, limits: &'a Limits) -> Cx<'a> {
+    Cx {
+        caller: system,
+        stamp,
+        command_id: None,
+        digest: None,
+        expected_version: None,
+        expected_spec_version: None,
+        trace: None,
+        epoch,
+        limits,
     }
 }

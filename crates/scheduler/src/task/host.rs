@@ -1,5 +1,7 @@
 //! The actor that serves Tasks, one after another. It reads the message, and passes it to the Task
 //! that it serves.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -100,8 +102,8 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         Ok(())
     }
 
-    /// Waits for the append in flight. Its callers learn that the fate of their command is not
-    /// known; they find out by sending it again with the same id.
+    /// Waits for the append in flight. Its callers learn that the outcome of their command is not known; they find out
+    /// by sending it again with the same id.
     async fn post_stop(
         &self,
         _: ActorRef<ActorMessage>,

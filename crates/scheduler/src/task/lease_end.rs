@@ -11,8 +11,7 @@ use tenure_ports::{Journal, Leases};
 use super::{ActorTask, Flight, Life};
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Ends Attempts. Those whose holders may not have been heard, because of a gap, end apart from
-    /// the others.
+    /// Ends Attempts. Those whose heartbeats may have been missed, because of a gap, end apart from the others.
     pub(super) fn end_leases(
         &mut self,
         flight: &mut Flight,

@@ -1,5 +1,5 @@
-//! The end of a Task's stay on this node: it is left to another node, or is over. And making sure of leases after a
-//! change of owners.
+//! Ends a Task's stay on this node, as another node takes it or it has ended; and confirms its leases after a change
+//! of owners.
 
 use tenure_core::Rejection;
 use tenure_core::task::Waits;
@@ -88,7 +88,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         let idle = self.flight.is_none() && self.waiting.is_empty();
         let over = match &self.life {
-            _ if self.is_shared => false, // If it were over, the actor would have taken it.
+            _ if self.is_shared => false, // If the Task had ended, the actor would have taken the message.
             Life::Known(task) => task.is_terminal(),
             Life::Stored(_) => false,
             Life::Unreadable(_) | Life::New => !self.pauses,
@@ -97,7 +97,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if ends {
             self.pools.clear();
             self.withdraw(myself);
-            self.answer_late([]); // Those that are left, where the log cannot be read, or is elsewhere.
+            self.answer_late([]); // Callers that still wait, as the log cannot be read or another node has it.
             if let (Some(bytes), Life::Known(_)) = (self.ended_bytes, &self.life)
                 && let Life::Known(task) = std::mem::replace(&mut self.life, Life::New)
             {

@@ -173,7 +173,7 @@ pub(crate) enum Life {
     New,
     /// Its state is known.
     Known(Box<Task>),
-    /// It rests, and is not in memory.
+    /// The Task rests, and is not in memory.
     Stored(StoredTask),
     /// Its log cannot be read: this answers every request (RECOVER-04).
     Unreadable(Rejection),
@@ -198,8 +198,8 @@ pub(crate) struct ActorTask<J, L> {
     /// does not change.
     holds_edition_2: bool,
     life: Life,
-    /// Its parent is watched, its leases were made sure of, and all else was done that is done once when a Task is made
-    /// or read: if it is read again, that is not repeated.
+    /// All that is done once when a Task is made or read has been done (its parent is watched, its leases are
+    /// confirmed), so that it is not repeated when the Task is read again.
     is_open: bool,
     /// Whether the Task is where readers find it, and not in `life`.
     is_shared: bool,
@@ -406,7 +406,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Life::Known(task) if task.is_terminal() && self.flight.is_none() => {
                 let _ = watcher.send(()); // The watcher may have gone.
             }
-            // Who watches asks again, and is told why the Task cannot be read.
+            // A watcher asks again, and is then told why the Task cannot be read.
             Life::Unreadable(_) if !self.pauses => {}
             Life::New | Life::Known(_) | Life::Stored(_) | Life::Unreadable(_) => {
                 self.watchers.push((watcher, self.node.waiters.one()))

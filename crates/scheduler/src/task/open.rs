@@ -254,7 +254,7 @@ pub fn unreadable(error: &ReadError) -> Rejection {
     }
 }
 
-/// There is no place in memory for the Task just now, and the request had no effect.
+/// The refusal of a request for whose Task there is no place in memory now. The request had no effect.
 fn unplaced(why: &str) -> Rejection {
     let refused = Rejection::new(Code::Unavailable, why);
     refused.of_kind(RejectionKind::Overloaded).with("retry_after_ms", 1_000)

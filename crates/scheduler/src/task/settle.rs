@@ -1,5 +1,5 @@
-//! What the Task actor does when an append returns: it sends answers, grants, signals and offers
-//! (WAL-06).
+//! What the Task actor does when an append returns: it sends answers, grants, signals and offers (WAL-06). Step 7 of
+//! the walk in docs/architecture.md.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -369,8 +369,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         Ok(WriteAnswer::of(&view, caller, decided, summary, now))
     }
 
-    /// Whether what somebody waits for has happened, or nobody here will know. While the Task is to be read again,
-    /// they wait on.
+    /// Whether callers that wait can be answered: what they wait for has happened, or this node will never know. While
+    /// the Task has to be read again, they go on waiting.
     fn has_happened(&self, wait: Wait) -> bool {
         let task = match &self.life {
             Life::Known(task) => task,
@@ -398,7 +398,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             let has_ended = matches!(self.life, Life::Known(_));
             for (watcher, _) in std::mem::take(&mut self.watchers) {
                 if has_ended {
-                    let _ = watcher.send(()); // The watcher may have gone. Whoever is told nothing asks again.
+                    let _ = watcher.send(()); // The watcher may have gone. One that gets no hint asks again.
                 }
             }
         }
@@ -480,7 +480,7 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
     }
 }
 
-/// The command is in the log, and what it began cannot be told, as the log cannot be read now.
+/// The answer to a command that is in the log, while the log cannot be read, so that nobody can say what it began.
 fn unread(why: &Rejection) -> Rejection {
     Rejection::in_doubt(format!("the command stands; repeat it with the same id: {}", why.message))
 }

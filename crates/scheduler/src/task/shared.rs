@@ -40,7 +40,8 @@ enum SharedState {
     Away,
     /// The Task is here. Its owner put it here in this epoch.
     Here(Box<Task>, u64),
-    /// Its log has all of it: nobody holds an Attempt, and the first message that concerns it has it read.
+    /// The Task was put away: its log has all of it, nobody holds an Attempt, and the first message that concerns the
+    /// Task has it read.
     Stored,
     /// There is no durable Task, it cannot be read, or it has left this address.
     Nothing,

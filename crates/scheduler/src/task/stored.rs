@@ -48,7 +48,7 @@ struct Candidate {
     address: Address,
 }
 
-/// Puts Tasks away whenever more of them are in memory than may be.
+/// Puts Tasks away whenever more bytes of them are in memory than may be.
 pub(crate) fn keep_within_memory<J: Journal, L: Leases>(
     node: &Arc<NodeShared<J, L>>,
 ) -> JoinHandle<()> {
@@ -68,7 +68,7 @@ pub(crate) fn keep_within_memory<J: Journal, L: Leases>(
                 pause = AGAIN.0;
                 continue;
             }
-            tokio::time::sleep(pause).await; // All of them are at work, and a look costs time.
+            tokio::time::sleep(pause).await; // All Tasks in memory are at work, and looking through them costs time.
             pause = (pause * 2).min(AGAIN.1);
         }
     })
@@ -101,7 +101,7 @@ async fn put_away_oldest<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>, su
         });
         if let Some(task) = gone {
             node.journal.release(address.key());
-            drop(task); // Without a lock: it may be large.
+            drop(task); // The Task is dropped without the lock, as it may be large.
             left = left.saturating_sub(bytes);
             tokio::task::yield_now().await;
         }
@@ -115,7 +115,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         (bytes > 0).then_some((self.rested?, bytes))
     }
 
-    /// Lets go of the Task, if its log has all of it and nobody is at work on it.
+    /// Drops the Task from memory, if its log has all of it and nobody is at work on it.
     fn put_away(&mut self) -> Option<Box<Task>> {
         let Life::Known(task) = &self.life else { return None };
         let is_idle = self.flight.is_none() && self.waiting.is_empty() && self.undone.is_empty();
@@ -143,8 +143,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
     }
 
-    /// LIVE-01: refuses a command that would add to the Task where there is too much of its session or of it. A
-    /// repetition adds nothing.
+    /// LIVE-01: refuses a command that would add to the Task while its session or the Task itself has as much as it
+    /// may. A repetition adds nothing, and is not refused.
     pub(super) fn admit(&self, envelope: &Envelope, what: &TaskOrder) -> Result<(), Rejection> {
         let (Life::Known(task), TaskOrder::Command(command)) = (&self.life, what) else {
             return Ok(());
@@ -157,7 +157,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.node.live.admit_growth(&self.key.session_id, bytes)
     }
 
-    /// Notes how long its log is, and that it is over where it is.
+    /// Notes how long the log of the Task is, and whether the Task has ended.
     pub(super) fn count_live(&mut self) {
         let Life::Known(task) = &self.life else { return };
         if task.is_terminal() {

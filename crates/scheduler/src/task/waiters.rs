@@ -1,9 +1,9 @@
 //! [`LateAnswers`]: callers of a Task whose answers wait for its end, or for the end of a Run.
 //!
-//! A command that waits is cheap to repeat, and each repetition waits as well. So a Task holds so many waiting
-//! answers of a principal and in all, a node so many of a principal ([`WaiterCounts`]), and who comes then is told to
-//! ask again: the command stands, and its repetition has the same effect. Adding one, finding those that something
-//! concerns and dropping those whose callers have gone costs the same however many wait.
+//! A command that waits is cheap to repeat, and each repetition waits as well. So a Task holds so many waiting answers
+//! of a principal and in all, a node so many of a principal ([`WaiterCounts`]). Who comes when there is no place is
+//! told to ask again: the command stands, and a repetition of it has the same effect. Adding one, finding those that
+//! something concerns and dropping those whose callers have gone costs the same however many wait.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -28,10 +28,11 @@ const OF_TASK_MAX: usize = 2_048;
 /// How many answers of one principal a node holds, in all its Tasks.
 const OF_PRINCIPAL_ON_NODE_MAX: usize = 8_192;
 
-/// After how long those ask again for whom there was no place.
+/// After how long a caller asks again for whom there was no place.
 const RETRY_AFTER_MS: u64 = 1_000;
 
-/// At so many more than there were after the last look, a Task looks for callers that have gone.
+/// A Task looks for callers that have gone when it holds so many more answers than twice those that were left after
+/// its last look.
 const SWEPT_AT: usize = 32;
 
 /// The waiting answers of one Task.
@@ -41,7 +42,7 @@ pub(super) struct LateAnswers {
     by_run: IdMap<Pos, Vec<LateAnswer>>,
     by_principal: IdMap<AgentId, usize>,
     count: usize,
-    /// At so many it drops those whose callers have gone.
+    /// When it holds so many answers, it drops those whose callers have gone.
     swept_at: usize,
     /// How many answers were looked at in all, which shows what it costs.
     #[cfg(test)]
@@ -162,7 +163,7 @@ impl WaiterCounts {
         self.all.now()
     }
 
-    /// Counts a watcher in this process, who is no principal.
+    /// Counts one that waits in this process, and is no principal.
     pub(crate) fn one(&self) -> One {
         self.all.one()
     }

@@ -27,8 +27,8 @@ const PULSE: Duration = Duration::from_secs(2);
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// Renews leases, and answers for each how many milliseconds it lasts from now.
     ///
-    /// While the store of leases does not answer, no node can find that a lease has ended. So they
-    /// count as renewed, and are made sure of when the store answers again (mechanisms 6).
+    /// While the store of leases does not answer, no node can find that a lease has ended. So they count as renewed,
+    /// and are confirmed when the store answers again (mechanisms 6).
     pub async fn pulses(&self, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
         let node = &self.scheduler.node;
         let mut by_task: BTreeMap<&TaskKey, Vec<usize>> = BTreeMap::new();
@@ -42,7 +42,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             // A Task that cannot be asked now must not cost the others their leases.
             let judged = tokio::time::timeout(PULSE, self.judged(task, asked)).await;
             if judged.is_err() {
-                node.note_unasked(task); // Nor its holders theirs.
+                node.note_unasked(task); // Nor may it cost the holders of this Task their leases.
             }
             (places, judged.ok().flatten())
         });
@@ -76,7 +76,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             && let Ok(Some(entry)) = node.journal.entry(task).await
             && let Some(end) = entry.ended
         {
-            // Nobody but its holder learns that.
+            // Only the holder is told so.
             let lost = |held: &Holding| match is_its_own(held) {
                 true => (Pulse::Lost(nothing_held(end.status())), 0),
                 false => (Pulse::Unknown, 0),
@@ -106,7 +106,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
                     Ok(answer) => answer,
                     Err(refused) => {
                         if matches!(refused.code, Code::Unavailable | Code::StorageError) {
-                            node.note_unasked(task); // Its holders cannot show that they are there.
+                            node.note_unasked(task); // The holders of this Task cannot show now that they are alive.
                         }
                         return None;
                     }
@@ -129,7 +129,7 @@ struct PulseAnswer {
     judged: Vec<(Pulse, u64)>,
     /// What holders have not seen of the Task's `input_refs`.
     unseen: Vec<LateInput>,
-    /// What the heartbeat says of that and the Task does not know.
+    /// How much of the input the holders have seen, as far as the Task does not know it yet.
     news: Vec<Holding>,
 }
 

@@ -14,6 +14,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Step 2 of the walk in docs/architecture.md.
 
 mod events;
 mod look;
@@ -62,7 +64,7 @@ impl<P: ClientPort> Client<P> {
         &self.port
     }
 
-    /// The same client, whose connection stands behind a pointer: what is made for one such client serves all.
+    /// The same client with its connection behind a pointer. Code for such clients is compiled once for all of them.
     #[must_use]
     pub fn erased(self) -> Client<ErasedClient> {
         let Self { port, expected_version, expected_spec_version } = self;

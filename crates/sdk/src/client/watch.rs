@@ -1,5 +1,7 @@
 //! Follows a Task: the Task's log says what happened. Hints tell the client when to read it, or the owner holds its
 //! answer until there is something to read.
+//!
+//! Step 11 of the walk in docs/architecture.md.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -104,7 +106,7 @@ struct Watch<P: ClientPort> {
     task: TaskId,
     /// The last event that was read.
     after: u64,
-    /// Until when the owner holds its answers. None: hints are heard.
+    /// Until when the client asks the owner to hold its answers. None: it listens to hints.
     held: Option<ReadUntil>,
     hints: Option<Hints>,
     read: VecDeque<Commit>,

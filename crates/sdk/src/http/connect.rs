@@ -313,7 +313,7 @@ fn refused_url(url: &str, why: String) -> HttpConnectError {
     HttpConnectError::Address { address: without_login(url), why }
 }
 
-/// What to do about a login in an address.
+/// The advice about a login in an address.
 const NO_LOGIN: &str = "a login does not stand in the address: give a token";
 
 /// Whether this is the beginning of an address, and no piece of one.

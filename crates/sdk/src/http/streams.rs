@@ -64,8 +64,7 @@ const STEADY: Duration = Duration::from_secs(10);
 /// Asks for no commits, only for the Task's version.
 const NO_COMMITS: u64 = u64::MAX;
 
-/// What is heard of a session in this process. Hints and runtime events have a connection each, as
-/// few want the latter.
+/// What this process receives of a session. Hints and runtime events have a connection each, as few want the latter.
 #[derive(Debug)]
 pub(super) struct SessionFeeds {
     hints: SessionFeed,
@@ -112,7 +111,7 @@ impl SessionFeeds {
     }
 }
 
-/// What a listener hears, to the end of the feed.
+/// What a listener receives, to the end of the feed.
 fn heard(told: mpsc::Receiver<SessionNews>) -> impl Stream<Item = SessionNews> + Send + 'static {
     stream::unfold(told, async |mut told| Some((told.recv().await?, told)))
 }

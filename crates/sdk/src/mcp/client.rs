@@ -4,28 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::sleep;
 
 use super::answer::{ServerAnswer, ToolTask};
 use super::error::ToolError;
 use super::link::{ToolLink, within};
-use super::message::ToolRequest;
+use super::message::{ProgressSender, ToolRequest};
 use super::settings::ToolServerSettings;
-
-/// How far a call has come.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ToolProgress {
-    /// How much is done.
-    pub done: f64,
-    /// Of how much.
-    pub total: Option<f64>,
-    /// The same for people.
-    pub message: Option<String>,
-}
-
-/// Tells how far a call has come: the newest word counts.
-pub type ProgressSender = watch::Sender<Option<ToolProgress>>;
 
 /// A call of a tool.
 #[derive(Debug, Clone, Default)]

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT};
-use hyper::{Method, Request, Response, Uri};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
@@ -21,10 +21,9 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::client::ProgressSender;
 use super::error::ToolError;
-use super::message::{ServerMessage, ToolRequest, ToolVersion, notification};
-use super::settings::ToolToken;
+use super::message::{ProgressSender, ServerMessage, ToolRequest, ToolVersion, notification};
+use super::settings::{ToolToken, check_url};
 use crate::http::HttpConnectError;
 use crate::http::connect::GatewayAddress;
 use crate::http::sse::SseReader;
@@ -47,23 +46,6 @@ const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a message that nobody waits for may take.
 const ASIDE_MAX: Duration = Duration::from_secs(5);
-
-/// The origin and the path of an address.
-///
-/// # Errors
-/// It is none of HTTP, or a login stands in it; the text says why, and shows no login.
-pub(super) fn check_url(url: &str) -> Result<(String, String), String> {
-    let uri: Uri = url.parse().map_err(|_| "it is no address".to_owned())?;
-    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
-    else {
-        return Err("it begins with http:// or https://, and names a host".to_owned());
-    };
-    if authority.as_str().contains('@') {
-        return Err("a login does not stand in an address: give a token".to_owned());
-    }
-    let path = uri.path_and_query().map_or("/", |it| it.as_str());
-    Ok((format!("{scheme}://{authority}"), path.to_owned()))
-}
 
 /// The way to a server at an address.
 #[derive(Debug)]

@@ -7,10 +7,11 @@ use serde_json::{Value as Json, json};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::client::ProgressSender;
 use super::error::ToolError;
 use super::http::HttpToolLink;
-use super::message::{NEWEST, NEWEST_OF_SESSIONS, ToolRequest, ToolVersion, initialize};
+use super::message::{
+    NEWEST, NEWEST_OF_SESSIONS, ProgressSender, ToolRequest, ToolVersion, initialize,
+};
 use super::settings::{ToolServerSettings, ToolServerWay};
 use super::stdio::StdioLink;
 

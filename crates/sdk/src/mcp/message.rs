@@ -1,9 +1,23 @@
 //! The messages of JSON-RPC, and what each version of the protocol writes into them.
 
 use serde_json::{Map, Value as Json, json};
+use tokio::sync::watch;
 
-use super::client::ToolProgress;
 use super::error::ToolError;
+
+/// How far a call has come.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ToolProgress {
+    /// How much is done.
+    pub done: f64,
+    /// Of how much.
+    pub total: Option<f64>,
+    /// The same for people.
+    pub message: Option<String>,
+}
+
+/// Tells how far a call has come: the newest word counts.
+pub type ProgressSender = watch::Sender<Option<ToolProgress>>;
 
 /// The newest version: no session, and each request says who asks and what it can do.
 pub(super) const NEWEST: &str = "2026-07-28";

@@ -25,8 +25,9 @@ pub mod settings;
 mod stdio;
 
 pub use answer::{ServerAnswer, ToolQuestions, ToolResult, ToolTask, ToolTaskState};
-pub use client::{ServerCall, ToolClient, ToolProgress};
+pub use client::{ServerCall, ToolClient};
 pub use error::ToolError;
+pub use message::{ProgressSender, ToolProgress};
 pub use settings::{ToolServerSettings, ToolServerWay, ToolServers, ToolToken};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hyper::Uri;
 use serde::Deserialize;
 
 use crate::secrets::{SecretName, SecretSources};
@@ -68,7 +69,7 @@ pub enum ToolToken {
     File(PathBuf),
     /// In a variable of the environment.
     Env(String),
-    /// Among the secrets of the worker.
+    /// The token is a secret of the worker, which has this name.
     Secret(SecretName, SecretSources),
 }
 
@@ -229,9 +230,26 @@ impl ServerTable {
         if given.next().is_some() {
             return bad("a server has one of token_file, token_env and token_secret");
         }
-        super::http::check_url(&url).map_err(|why| BadServer(format!("url: {why}")))?;
+        check_url(&url).map_err(|why| BadServer(format!("url: {why}")))?;
         Ok(ToolServerWay::Address { url, token, ca: self.ca.take() })
     }
+}
+
+/// The origin and the path of an address.
+///
+/// # Errors
+/// It is none of HTTP, or a login stands in it; the text says why, and shows no login.
+pub(super) fn check_url(url: &str) -> Result<(String, String), String> {
+    let uri: Uri = url.parse().map_err(|_| "it is no address".to_owned())?;
+    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
+    else {
+        return Err("it begins with http:// or https://, and names a host".to_owned());
+    };
+    if authority.as_str().contains('@') {
+        return Err("a login does not stand in an address: give a token".to_owned());
+    }
+    let path = uri.path_and_query().map_or("/", |it| it.as_str());
+    Ok((format!("{scheme}://{authority}"), path.to_owned()))
 }
 
 fn bad<T>(why: impl Into<String>) -> Result<T, BadServer> {

@@ -21,9 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::client::ProgressSender;
 use super::error::ToolError;
-use super::message::{ServerMessage, ToolRequest, ToolVersion, notification};
+use super::message::{ProgressSender, ServerMessage, ToolRequest, ToolVersion, notification};
 use crate::worker::exec::LeashedGroup;
 
 /// Variables that each program gets, if the worker has them: where programs, files and texts are.

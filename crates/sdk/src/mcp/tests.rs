@@ -1,4 +1,5 @@
-//! Mutated messages of others: of servers of tools, of agents, and on streams of events. There is an answer.
+//! Gives mutated messages to the readers of what others send: servers of tools, agents, and streams of events. Each
+//! reads or refuses them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 

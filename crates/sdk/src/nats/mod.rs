@@ -13,6 +13,7 @@
 
 pub mod client;
 pub mod connect;
+mod connect_error;
 mod join;
 mod mux;
 mod news;
@@ -20,7 +21,8 @@ mod reach;
 pub mod worker;
 
 pub use client::NatsClient;
-pub use connect::{ConnectError, Connection, NatsSettings, without_secrets};
+pub use connect::{Connection, NatsSettings, without_secrets};
+pub use connect_error::ConnectError;
 pub use join::{JoinError, PoolMember, boot};
 pub use tenure_wire::bus::subject::ClusterName;
 pub use worker::NatsWorker;

@@ -1,5 +1,7 @@
 //! Hands each reply to the request that waits for it. All replies come to one subscription, and the
 //! last token of the subject is the id of the request.
+//!
+//! Step 2 of the walk in docs/architecture.md.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

@@ -1,5 +1,7 @@
 //! The first connection: all servers are asked side by side, and the first that lets this login in is taken. So a
 //! server that is frozen or away costs no time where another one answers.
+//!
+//! Step 1 of the walk in docs/architecture.md.
 
 use std::fmt;
 use std::future::{Ready, ready};
@@ -18,7 +20,7 @@ use tenure_wire::bus::fault::{self, Fault};
 use tenure_wire::bus::turns::ServerTurns;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connect::ConnectError;
+use super::connect_error::ConnectError;
 use super::news::News;
 
 /// The pause before a server that is away is asked again: it may be just starting.

@@ -1,8 +1,8 @@
-//! Masks secrets in what a Step wrote.
+//! Masks secrets in the output of a Step.
 //!
 //! A secret is masked where it stands as it is, as it stands in a JSON text, and line by line if it has several lines.
 //! A Step that writes it in another form, such as in base64, gets past this: masking keeps accidents out of logs, and
-//! does not hold a Step that wants to tell.
+//! does not stop a Step that means to give one away.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,10 +16,10 @@ use tokio::time::sleep;
 
 use crate::regular::open_regular;
 
-/// What stands for a secret in a text.
+/// The text that replaces a secret.
 const MASKED: &str = "***";
 
-/// A shorter text is no secret worth the name, and would mask half a log.
+/// The fewest bytes of a text that is masked: a shorter one would mask half a log.
 const MASKED_MIN: usize = 4;
 
 /// How often the files are looked through while a command runs.
@@ -35,7 +35,7 @@ const HEAD: usize = 64;
 /// the secret is that was read, and to no other text.
 pub(crate) static CUTS: RwLock<()> = RwLock::new(());
 
-/// What masks the secrets of a Step.
+/// Masks the secrets of a Step.
 #[derive(Clone, Default)]
 pub(crate) struct SecretMask {
     /// The texts that are masked, the longest first, as one may be a part of another.
@@ -100,8 +100,8 @@ impl SecretMask {
         }
     }
 
-    /// Does something that writes files, and masks them meanwhile and in the end. Other readers may see a secret
-    /// there for a moment; afterwards nobody does.
+    /// Runs work that writes files, and masks these meanwhile and in the end. Other readers may see a secret there for
+    /// a moment; afterwards nobody does.
     pub(crate) async fn over<T>(self, files: &[&Path], work: impl Future<Output = T>) -> T {
         if self.is_empty() {
             return work.await;
@@ -117,7 +117,7 @@ impl SecretMask {
                 done = &mut work => Some(done),
                 () = sleep(EVERY) => None,
             };
-            // If somebody drops this now, the files are masked by who has them.
+            // If somebody drops this future now, the last owner of the files masks them.
             let swept = tokio::task::spawn_blocking(move || {
                 masked.sweep();
                 masked
@@ -241,7 +241,7 @@ fn head_of(file: &File) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// As many bytes as there are.
+/// Reads as many bytes as there are, up to the length of the buffer.
 fn read_at(file: &File, bytes: &mut [u8], from: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {

@@ -39,10 +39,9 @@ const FIELD: &str = "secret";
 pub struct SecretName(String);
 
 impl SecretName {
-    /// Checks the form: it means no path, and is one word of a command.
+    /// Checks the form of a name: it is no path, and it is one word of a command line.
     ///
-    /// # Errors
-    /// It has another form.
+    /// # Errors The name has another form.
     pub fn new(text: &str) -> Result<Self, BadId> {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
@@ -95,7 +94,7 @@ pub(crate) struct SecretRef {
 /// Why a Step does not get a secret. No message holds a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// What stands there is no reference.
+    /// The value there is no reference.
     #[error("{0}")]
     Malformed(String),
     /// No source has it.
@@ -106,7 +105,7 @@ pub enum SecretError {
         /// Where it was searched for.
         searched: String,
     },
-    /// A source has something that can be no value.
+    /// A source has something that cannot be a value.
     #[error("secret {name} cannot be used: {why}")]
     Unusable {
         /// Its name.
@@ -135,7 +134,7 @@ impl SecretError {
         }
     }
 
-    /// Whether the same Step may get it another time.
+    /// Whether a repetition of the Step may get the secret.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
@@ -151,7 +150,7 @@ impl GivenSecrets {
         self.0.is_empty()
     }
 
-    /// What masks them.
+    /// The mask of these values.
     pub(crate) fn mask(&self) -> SecretMask {
         SecretMask::of(self.0.values().map(String::as_str))
     }

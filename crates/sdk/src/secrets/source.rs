@@ -1,4 +1,4 @@
-//! Where a worker has its secrets.
+//! The places where a worker finds secrets.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -73,7 +73,7 @@ impl fmt::Display for SecretSource {
 pub struct SecretSources(Vec<SecretSource>);
 
 impl SecretSources {
-    /// These places, the first of which counts that has a secret.
+    /// These places. A secret is that of the first place that has one of this name.
     pub fn of(sources: impl IntoIterator<Item = SecretSource>) -> Self {
         Self(sources.into_iter().collect())
     }

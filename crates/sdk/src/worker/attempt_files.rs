@@ -1,6 +1,8 @@
 //! The files around a command of the built-in `exec`. Each Attempt has a directory of its own, so that no try
 //! overwrites what an earlier one wrote. When the command has ended, empty logs are removed, and after a
 //! success the inputs: a file system has a limited number of files, and most commands print nothing.
+//!
+//! Step 9 of the walk in docs/architecture.md.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};

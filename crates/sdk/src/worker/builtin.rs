@@ -162,12 +162,12 @@ async fn run_command(
     work_on(ctx, (&spec, mask), settings, LastWord::ExitCode).await
 }
 
-/// What ends a Step of which its command has said nothing final.
+/// What ends a Step whose command has sent no final report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastWord {
     /// Its exit code.
     ExitCode,
-    /// Nothing but an exit code that is an error: the command was to say it.
+    /// Only an exit code that is an error: with the code 0 the command had to send the final report.
     IsSaid,
 }
 
@@ -204,7 +204,7 @@ pub(super) async fn work_on(
     if !mask.is_empty() {
         mask.clone().over(&written[2..], ready(())).await; // What is read of it is masked by itself.
     }
-    drop(tools); // Whatever the command has said, it has said.
+    drop(tools); // From here on the command can report nothing.
     files.tidy(ended.as_ref().is_ok_and(|outcome| outcome.ended == CommandEnd::Exited(0))).await;
     match ended {
         Ok(outcome) => report(ctx, paths, &masked(outcome, &mask), last).await,
@@ -233,7 +233,8 @@ enum NoSpec {
     Secret(SecretError),
 }
 
-/// The command, with the secrets that it names, and what masks them. An input without a reference is read once.
+/// The command with the values of the secrets that it names, and the mask of these values. An input without a
+/// reference is read only once.
 async fn read_spec(
     ctx: &StepContext,
     secrets: &SecretSources,
@@ -334,7 +335,7 @@ fn environment(ctx: &StepContext, handed_on: &[String], spec: &ExecSpec) -> Vec<
     handed_on.chain(own).collect()
 }
 
-/// The variables of this process that a command gets by name. What its description says of them counts.
+/// The variables of this process that a command gets by name. The Step's own value of such a variable comes first.
 pub(super) fn handed_on_to<'a>(
     spec: &'a ExecSpec,
     handed_on: &'a [String],

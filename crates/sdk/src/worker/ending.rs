@@ -1,4 +1,6 @@
 //! Ends an Attempt: runs its handler to the end, and repeats its final report until it is recorded.
+//!
+//! Step 10 of the walk in docs/architecture.md.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -205,8 +207,8 @@ impl PoolShared {
         self.open.lock().remove(&attempt);
     }
 
-    /// Says that a final word was refused. If another has ended the Attempt before, the work of its handler
-    /// was for nothing, and no other line says so: what heartbeats are told after the word is no news.
+    /// Logs that a final report was refused. If somebody else has ended the Attempt before, the work of its handler
+    /// was for nothing, and no other line says so: heartbeats after the final report log nothing.
     fn say_refused(&self, held: &Holding, refused: &Rejection) {
         let (task, attempt) = (&held.task, held.attempt_id);
         let stage = self.open.lock().get(&attempt).map(|open| open.stage);

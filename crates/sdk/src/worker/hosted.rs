@@ -41,7 +41,7 @@ use super::words::reason;
 use crate::secrets::SecretMask;
 
 /// How often a worker asks for a Run under which its command has not claimed yet. The scheduler offers a Run to others
-/// of which it hears nothing for the length of a lease, which is a second or more.
+/// if its worker does not ask for it for the length of a lease, which is a second or more.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// The command that a worker has instead of handlers.
@@ -59,7 +59,7 @@ impl RunCommand {
         Ok(Self(Arc::new((fields.try_into()?, settings.into()))))
     }
 
-    /// What works on a Step that is claimed already.
+    /// Works on a Step that is claimed already.
     pub(super) fn handler(&self) -> Handler {
         let command = Arc::clone(&self.0);
         Arc::new(move |ctx| {
@@ -100,7 +100,7 @@ struct HostedRun {
     /// The Step that the command has claimed.
     held: watch::Sender<Option<StepContext>>,
     ended: watch::Sender<Option<Arc<HostedEnd>>>,
-    /// Asks the command to end.
+    /// Cancelled to ask the command to end.
     stop: CancellationToken,
     /// Ends it.
     kill: CancellationToken,
@@ -141,7 +141,7 @@ impl PoolShared {
         }
         match stage {
             HostedStage::HasClaimed => {} // Its Attempt has the capacity.
-            // The worker leaves, or the Run is over: it is not the command that found nothing.
+            // The worker leaves, or the Run is over. This does not mean that the command found nothing.
             _ if is_over => self.free_capacity(),
             _ => self.leave(&hosted.run, failed).await,
         }
@@ -248,7 +248,7 @@ impl HostedRun {
         fs::create_dir_all(place.path()).await?;
         let (from, to) = (self.paths(&self.dir), self.paths(place.path()));
         for (from, to) in [(&from.stdout, &to.stdout), (&from.stderr, &to.stderr)] {
-            let _ = fs::remove_file(to).await; // Of a Task that had this id before.
+            let _ = fs::remove_file(to).await; // Such a directory is of an earlier Task with this id.
             fs::hard_link(from, to).await?;
         }
         Ok(to)
@@ -287,7 +287,7 @@ impl HostedRun {
         }
     }
 
-    /// Claims a Step, and has it begin.
+    /// Claims a Step, and begins it.
     async fn claim_first(
         self: Arc<Self>,
         task: TaskId,
@@ -321,7 +321,7 @@ impl HostedRun {
         match begun.recv().await {
             Some(()) => Ok(claim),
             None => {
-                self.stop.cancel(); // There is nothing for it to do.
+                self.stop.cancel(); // The command has nothing to do.
                 Err(over("the step was over before it began"))
             }
         }
@@ -352,7 +352,7 @@ impl HostedTools for Arc<HostedRun> {
         task: TaskId,
         step: StepId,
     ) -> BoxFuture<'static, Result<ClaimResult, Rejection>> {
-        // It goes on if the command ends meanwhile: what is claimed is held.
+        // The claim goes on if the command ends meanwhile, so that the worker holds the Step that is claimed.
         let claiming = tokio::spawn(Arc::clone(self).claim_first(task, step));
         Box::pin(async move {
             claiming.await.unwrap_or_else(|error| {

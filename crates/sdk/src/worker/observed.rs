@@ -1,4 +1,4 @@
-//! Notifies the observer of what handlers have done.
+//! Notifies the observer of the handlers that have ended.
 
 use std::time::SystemTime;
 

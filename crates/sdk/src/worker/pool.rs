@@ -1,5 +1,7 @@
 //! The pool of a worker: it takes grants, runs handlers, sends heartbeats, and repeats reports
 //! until they are recorded.
+//!
+//! Step 9 of the walk in docs/architecture.md.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -190,7 +192,7 @@ impl<P: WorkerPort> WorkerPool<P> {
     }
 }
 
-/// Begins what a pool does. All pools have the same code, whichever port they have.
+/// Starts the work of a pool. The code is the same for all pools, whichever port they have.
 fn started(
     port: ErasedWorker,
     deliveries: UnboundedReceiver<Delivery>,
@@ -391,7 +393,7 @@ impl PoolShared {
         &self.port
     }
 
-    /// What does a Step with this handler.
+    /// What runs a Step with this handler: the command of the worker if it has one, else its handler of this name.
     fn handler_of(&self, name: &HandlerName) -> Option<Handler> {
         match &self.options.run_command {
             Some(command) => Some(command.handler()),

@@ -1,4 +1,6 @@
 //! The heartbeats of a worker: renews leases on a schedule of its own, and handles the answers.
+//!
+//! Step 9 of the walk in docs/architecture.md.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -183,8 +185,7 @@ impl PoolShared {
     }
 }
 
-/// Says that an Attempt is over which the worker has not ended. It is no trouble if somebody ended its
-/// Task.
+/// Logs that an Attempt is over which the worker has not ended. If somebody ended its Task, this is nothing unusual.
 fn say_lost(held: &Holding, refused: &Rejection) {
     let (task, attempt) = (&held.task, held.attempt_id);
     match refused.code {

@@ -1,9 +1,9 @@
 //! Works under a dispatched Run: looks for a Step in its scope, claims it, and runs it.
 //!
-//! Losing a claim is normal (CLAIM-09): the worker looks for another Step. Finding nothing is a
-//! success, which the worker says until it is recorded (DISP-12, DISP-16). If there is no answer now, or
-//! the Task gives out nothing at present, the worker lets the Run go, and the scheduler offers it again.
-//! A worker that starts a command for each Run leaves all this to the command ([`hosted`](super::hosted)).
+//! Losing a claim is normal (CLAIM-09): the worker looks for another Step. Finding nothing is a success, which the
+//! worker says until it is recorded (DISP-12, DISP-16). If there is no answer now, or the Task gives out nothing at
+//! present, the worker lets the Run go, and the scheduler offers it again. In a worker that starts a command for each
+//! Run, the command does all this ([`hosted`](super::hosted)).
 
 use std::sync::Arc;
 

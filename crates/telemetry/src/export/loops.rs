@@ -83,7 +83,7 @@ impl LoopShared {
             }
             tokio::select! {
                 () = sleep(pause) => pause = (2 * pause).min(longest),
-                () = self.stop(false) => {} // It gets one more attempt.
+                () = self.stop(false) => {} // The export gets one more attempt.
             }
         }
         if let Some(counts) = &self.counts {

@@ -28,7 +28,7 @@ pub(crate) struct MetricSource {
 }
 
 impl MetricSource {
-    /// Reads them as they are now.
+    /// Reads all metrics as they are now.
     pub(super) fn read(&self, all: &mut ResourceMetrics) -> OTelSdkResult {
         let _reading = self.reading.lock();
         self.gauges.refresh(self.begun);

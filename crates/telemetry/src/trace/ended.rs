@@ -23,7 +23,7 @@ pub struct EndedTask {
     pub kind: Option<SmolStr>,
     /// Its title, as its maker wrote it.
     pub title: SmolStr,
-    /// What happened to it beside its Attempts.
+    /// The events of the Task that are not of an Attempt.
     pub events: EventsOfTask,
     /// The span that the Task's maker named.
     pub parent: Option<ParentSpan>,
@@ -121,7 +121,7 @@ impl EndedTask {
 }
 
 impl EndedAttempt {
-    /// Whether the worker gave the Step back in good order: it had no room for it, or was to leave. That is no
+    /// Whether the worker gave the Step back in good order: it had no capacity for it, or was to leave. That is no
     /// error. A worker that cannot run the Step, or had to stop it, is one.
     pub(super) fn went_back_in_order(&self) -> bool {
         matches!(self.given_back, Some(ReleaseReason::Surplus | ReleaseReason::Draining))

@@ -1,7 +1,8 @@
 //! What happens to live Tasks beside their Attempts, for the events of their spans: pauses, reopenings, takeovers.
 //!
-//! The state of an ended Task does not say these any more, so they are noted as they become durable. Only Tasks
-//! that become traces are noted, and only so many. Of lost Attempts each is noted, as its Task is not known there.
+//! The state of an ended Task does not say these any more, so they are noted as they become durable. Only Tasks that
+//! become traces are noted, and only so many. Every lost Attempt is noted, as it is not known there whether its Task
+//! becomes a trace.
 
 use std::collections::HashMap;
 use std::mem;

@@ -1,4 +1,6 @@
 //! Requests of orchestrators and observers, and the answers to them.
+//!
+//! Step 2 of the walk in docs/architecture.md.
 
 use std::borrow::Cow;
 

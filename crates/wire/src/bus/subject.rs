@@ -19,6 +19,8 @@
 //! | `tenure.v1.node.<node>.<verb>` | a node | workers and nodes |
 //! | `tenure.v1.event.<session>.<task>` | the owner | whoever watches |
 //! | `_INBOX.<role>.<principal>.<boot>.…` | the scheduler | that principal alone |
+//!
+//! Step 2 of the walk in docs/architecture.md.
 
 use smol_str::SmolStr;
 use tenure_core::id::{AgentId, BadId, PoolId, SessionId, TaskId};

@@ -22,6 +22,8 @@
 //! index, of         4 bytes each, little endian: which chunk, of how many
 //! part of the frame
 //! ```
+//!
+//! Step 6 of the walk in docs/architecture.md.
 
 use std::io::Cursor;
 

@@ -1,4 +1,6 @@
 //! The exit codes of `tenure`, and the failures of commands with advice.
+//!
+//! Step 11 of the walk in docs/architecture.md.
 
 use std::error::Error as StdError;
 use std::process::ExitCode;
@@ -162,7 +164,7 @@ impl Failure {
         let paint = Paint::of(Stream::Stderr);
         let rendered = self.message.strip_prefix("error: ").filter(|_| self.is_rendered);
         let message = rendered.unwrap_or(&self.message);
-        // What ends a process stands out, also behind a log.
+        // A failure that ends the process stands out, even behind lines of a log.
         say_plain(&format!("{} {message}", paint.text(Tone::Bad, "error:")));
         if let Some(help) = &self.help {
             say_plain(&format!(" {} {help}", paint.text(Tone::Faint, "= help:")));

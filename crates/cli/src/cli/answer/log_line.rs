@@ -1,5 +1,5 @@
-//! The form of what a process that serves says itself: that of its log, so that whoever collects the log can read
-//! every line of stderr.
+//! The form of the lines that a process writes to stderr by itself. A process that serves writes them in the form of
+//! its log, so that a collector of logs can read every line.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write as _};
@@ -27,7 +27,7 @@ const TARGET: &str = "tenure";
 /// Set once, when the log begins.
 static FORM: OnceLock<LogForm> = OnceLock::new();
 
-/// From now on this process says everything in the form of its log.
+/// From now on this process writes all its lines in the form of its log.
 pub(crate) fn begin(form: LogForm) {
     let _ = FORM.set(form); // A process has one log.
 }
@@ -58,7 +58,7 @@ impl Weight {
 /// The line for a message with further fields.
 pub(crate) fn line(form: LogForm, weight: Weight, message: &str, more: Json) -> String {
     let mut now = String::new();
-    let _ = SystemTime.format_time(&mut Writer::new(&mut now)); // A string takes everything.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now)); // Writing to a string cannot fail.
     let more = match more {
         Json::Object(more) => more,
         _ => Map::new(),
@@ -82,8 +82,8 @@ pub(crate) fn line(form: LogForm, weight: Weight, message: &str, more: Json) -> 
     }
 }
 
-/// Has panics of any thread come into the log as one line, with their place. If the filter of the log lets such lines
-/// not through, stderr gets it none the less: nobody who asks for less of the log means a panic.
+/// Writes a panic of any thread into the log as one line, with its place in the code. If the filter of the log keeps
+/// such lines out, the panic goes to stderr: a filter is not meant to hide panics.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|info| {
         log_panic(info, |line| {
@@ -131,7 +131,7 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 
-    /// What the log has of a panic.
+    /// The message of a panic.
     #[derive(Debug, Clone, Default)]
     struct Lines(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
 

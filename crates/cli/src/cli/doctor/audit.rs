@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tenure_core::Rejection;
 use tenure_node::doctor::Finding;
-use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{NodeFacts, RetainedWork, WorkerFacts};
@@ -118,14 +117,14 @@ fn seen(worker: &WorkerFacts) -> u64 {
 }
 
 /// Asks all nodes several times, and makes findings from the answers.
-pub(super) async fn audit(client: &Client<NatsClient>) -> Vec<Finding> {
+pub(super) async fn audit(client: &NatsClient) -> Vec<Finding> {
     let (count, apart) = LOOKS;
     let mut looks = Vec::new();
     for at in 0..count {
         if at > 0 {
             tokio::time::sleep(apart).await;
         }
-        match client.port().audit().await {
+        match client.audit().await {
             Ok(heard) => looks.push(heard),
             Err(refused) => return vec![silent(&refused)],
         }

@@ -1,4 +1,4 @@
-//! Checks what this machine shows to others: files with secrets, the data directory, and doors without a login.
+//! Checks what this machine shows to others: files with secrets, the data directory, and gateways without a login.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use tenure_sdk::http::metrics::read_metrics;
 
 use crate::cli::serve::ExposedSettings;
 
-/// Rights of others than the owner and its group.
+/// The bits of a file's mode for users who are neither its owner nor in its group.
 const OTHERS: u32 = 0o007;
-/// Rights to write of all but the owner.
+/// The bits that let others than the owner write.
 const WRITE: u32 = 0o022;
-/// Rights to read of all but the owner.
+/// The bits that let others than the owner read.
 const READ: u32 = 0o044;
 
-/// What to do about a door without a login.
+/// The advice about a gateway without a login.
 const CALLERS: &str = "name a file of callers with --http-callers (docs/http.md, Identity)";
 
 /// Makes findings from the settings of a node.
@@ -92,7 +92,7 @@ fn directory(path: &Path) -> Option<Finding> {
     })
 }
 
-/// Doors through which commands can be run without a login.
+/// Gateways through which anybody can run commands without a login.
 fn doors(settings: &ExposedSettings) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(address) = settings.http {

@@ -20,7 +20,7 @@ const DIGEST_SHOWN: usize = 12;
 /// What to do about a gateway that says nothing.
 const SILENT: &str = "see that the gateway runs, that --gateways names it, and what its log says";
 
-/// What to do about a gateway that refuses whoever asks.
+/// The advice about a gateway that refuses the caller.
 const REFUSED: &str = "see that --token is one of an orchestrator or an observer";
 
 /// What to do about an address that is none.

@@ -20,7 +20,7 @@ pub(super) const SESSIONS: (usize, usize) = (64, 8);
 /// How many of the sessions without an answer are named.
 const NAMED: usize = 3;
 
-/// What to do if the server refuses whoever asks.
+/// The advice if the server refuses the caller.
 pub(super) const AS_WHOM: &str =
     "name an observer's login with --client-nats, --name and --session";
 
@@ -102,7 +102,7 @@ fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> O
     })
 }
 
-/// What the live Tasks of a node take of what they may.
+/// How much the live Tasks of a node take, and how much they may.
 fn room(node: &NodeFacts) -> Option<Finding> {
     const CHECK: &str = "nodes.room";
     let live = node.live?;

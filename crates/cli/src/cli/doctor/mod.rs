@@ -17,7 +17,6 @@ use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use tenure_core::id::SessionId;
 use tenure_node::doctor::{Examination, Finding, Verdict, examine, latency};
-use tenure_sdk::client::Client;
 use tenure_sdk::http::HttpSettings;
 use tenure_sdk::nats::{NatsClient, NatsSettings};
 use tenure_wire::bus::subject::Token;
@@ -223,7 +222,7 @@ async fn ask(
 struct SessionCheck<'a> {
     session: &'a SessionId,
     /// The client of the session, if a node answered.
-    client: Option<Client<NatsClient>>,
+    client: Option<NatsClient>,
     compared: Result<lease::LeaseAudit, Failure>,
 }
 
@@ -241,7 +240,7 @@ async fn look<'a>(caller: &ClusterUser, session: &'a SessionId) -> SessionCheck<
 /// them.
 async fn hear(
     (caller, session): (&ClusterUser, &SessionId),
-    client: &Client<NatsClient>,
+    client: &NatsClient,
     ground: &Ground,
     busy: usize,
 ) -> Vec<Finding> {
@@ -257,7 +256,7 @@ async fn hear(
     let mut findings =
         vec![latency("nodes.latency", "an answer of a node", &mut times, ANSWER, advice)];
     let begun = human::now();
-    let heard = client.port().nodes().await;
+    let heard = client.nodes().await;
     let open = heard.as_ref().ok().and_then(|heard| open_to_all(&heard.answers, busy));
     let of_work = heard.as_ref().map(work).unwrap_or_default();
     let silent = ground.silent(heard.as_ref().ok().map(|heard| &heard.answers[..]));

@@ -1,4 +1,4 @@
-//! Makes findings about schedulers that say nothing: whoever hangs, was killed or is cut off.
+//! Makes findings about scheduler nodes that say nothing: they hang, were killed or are cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,24 @@ use tenure_wire::bus::operate::NodeFacts;
 use super::judge::{AS_WHOM, Holders};
 use crate::cli::answer::{Exit, Failure, human};
 
-/// What to do where no scheduler runs.
+/// The advice if no scheduler runs.
 pub(super) const START: &str = "start `tenure serve`; where it runs, its log says what it lacks";
 
-/// What to do with a process that is there and stands still.
+/// The advice about a process that exists and does nothing.
 const STANDS_STILL: &str = "its connections to NATS are open, so its process is there and stands still: \
                             stopped, short of processor, or swapped out. End it with `kill -9`, and \
                             start it again";
 
-/// What to do where the process is gone.
+/// The advice if the process is gone.
 const IS_GONE: &str = "it has no connection to NATS: it was killed, or its machine is gone. Its unit's \
                        status and `dmesg` say why; start it again";
 
-/// The same where nobody says which.
+/// The advice if it is not known whether the process exists.
 const EITHER: &str = "it stands still, is cut off, or was killed: look at its process and at the end of its \
                       log, end it with `kill -9` if it is there, and start it again. With --nats-monitor \
                       this says which";
 
-/// What a cluster runs on, as far as it could be examined.
+/// What is known of the servers and nodes of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Ground {
     /// Which node has the lease of which partition.
@@ -47,7 +47,7 @@ impl Ground {
         }
     }
 
-    /// What to do about an answer that did not come: only where a login was refused another one helps.
+    /// The advice about an answer that did not come. Another login helps only if the login was refused.
     pub(super) fn advice(&self, exit: Exit) -> String {
         match (exit, &self.away[..]) {
             (Exit::NotAllowed | Exit::Usage, _) => AS_WHOM.into(),
@@ -59,7 +59,7 @@ impl Ground {
         }
     }
 
-    /// No node has answered whoever asks.
+    /// The finding if no node has answered.
     pub(super) fn nobody(&self, check: &'static str, failure: &Failure) -> Finding {
         let (found, advice) = (failure.message.clone(), self.advice(failure.exit));
         if matches!(failure.exit, Exit::NotAllowed | Exit::Usage) || self.away.contains(&"nats") {
@@ -78,7 +78,7 @@ impl Ground {
         }
     }
 
-    /// Nodes that were given up and had not left, and nodes of which only Redis or only NATS hears.
+    /// Nodes that gave no sign of life and had not left, and nodes that only Redis or only NATS knows.
     pub(super) fn silent(&self, answers: Option<&[NodeFacts]>) -> Vec<Finding> {
         const CHECK: &str = "nodes.silent";
         let Some(signs) = &self.signs else { return Vec::new() };
@@ -118,7 +118,7 @@ impl Ground {
     }
 }
 
-/// The nodes that hold partitions for which nobody answers, each with those.
+/// The nodes that hold partitions for which nobody answers, each with these partitions.
 pub(super) fn holding<'a>(missing: &[u32], holders: &'a Holders) -> BTreeMap<&'a str, Vec<String>> {
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for partition in missing {

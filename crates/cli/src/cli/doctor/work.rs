@@ -1,4 +1,4 @@
-//! Makes findings about work that waits for what is not there: workers, leases, or the log.
+//! Makes findings about work that waits for something that is away: workers, leases, or the log.
 
 use tenure_core::eligibility::Obstacle;
 use tenure_node::doctor::Finding;
@@ -8,10 +8,10 @@ use tenure_wire::bus::operate::NodeFacts;
 use crate::cli::answer::human;
 use crate::cli::pool::{WaitCounts, longest, merged, waits};
 
-/// A Step that waits longer for a busy worker is worth a look.
+/// A Step that waits longer than this for a busy worker is a finding.
 const LONG_MS: u64 = 600_000;
 
-/// How many pools are named.
+/// How many pools a finding names at most.
 const NAMED: usize = 3;
 
 /// What Steps wait for, as all nodes together say it.

@@ -7,6 +7,7 @@ use clap::Args;
 use tenure_gateway::server::{ServerError, ServerSettings, TlsFiles};
 
 use super::grpc::{GrpcArgs, SpokenHere};
+use super::usage;
 use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure};
 
@@ -96,10 +97,6 @@ impl HttpArgs {
             (Some(_), None) | (None, Some(_)) => Err(usage("--http-cert goes with --http-key")),
         }
     }
-}
-
-pub(super) fn usage(message: &str) -> Failure {
-    Failure::new(Exit::Usage, message)
 }
 
 const ELSEWHERE: &str = "another process may listen there: --http names another address, and port 0 is one \

@@ -10,7 +10,7 @@ use tenure_core::id::SessionId;
 use tenure_gateway::GatewaySettings;
 use tenure_mcp::McpSettings;
 
-use super::args::usage;
+use super::usage;
 use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::Failure;
 
@@ -55,7 +55,7 @@ pub(crate) struct SpokenHere {
     /// How MACP is served.
     #[cfg(feature = "grpc")]
     pub(crate) macp: Option<tenure_gateway::macp::MacpSettings>,
-    /// Where its policies stand.
+    /// The file with its policies.
     #[cfg(feature = "grpc")]
     pub(crate) macp_policies: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ impl SpokenHere {
         }
     }
 
-    /// Whether it has policies on file, which can be read again.
+    /// Whether its policies are in a file, which can be read again.
     pub(super) fn has_policies(&self) -> bool {
         #[cfg(feature = "grpc")]
         return self.macp.is_some() && self.macp_policies.is_some();
@@ -101,8 +101,7 @@ pub(super) struct PoliciesOnFile {
 impl PoliciesOnFile {
     /// Reads the file again.
     ///
-    /// # Errors
-    /// It cannot be used, and the policies are as they were.
+    /// # Errors The file cannot be used. The policies stay as they were.
     pub(super) fn reload(&self) -> Result<(), Failure> {
         self.served.replace(read_policies(&self.path)?);
         Ok(())

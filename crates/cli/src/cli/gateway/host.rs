@@ -24,7 +24,7 @@ use crate::cli::agent::AgentsOnFile;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::runtime::{CommandRuntime, START, StopSignals, one_thread};
 
-/// The session about whose longest waits a request hears that names none.
+/// The session whose longest waits an answer names if the request names no session.
 const SESSION: &str = "default";
 
 /// A running HTTP API. It ends when this is dropped, and [`stop`](Self::stop) waits for that.

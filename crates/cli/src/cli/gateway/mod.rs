@@ -24,6 +24,11 @@ use crate::cli::place::NatsArgs;
 use crate::cli::runtime::{StopSignals, one_thread, take_small_pages};
 use crate::cli::telemetry::LogArgs;
 
+/// The failure of options that do not go together.
+fn usage(message: &str) -> Failure {
+    Failure::new(Exit::Usage, message)
+}
+
 /// Let programs reach a cluster over HTTP.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayRunArgs {
@@ -46,7 +51,7 @@ pub(crate) struct GatewayRunArgs {
 }
 
 impl GatewayRunArgs {
-    /// The name that it was given, if it was.
+    /// The name that the user gave this process, if any.
     pub(crate) fn given_name(&self) -> Option<String> {
         let name = self.name.to_string();
         (name != GATEWAY).then_some(name)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::id::AttemptId;
-use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::operate::LeaseRow;
 
@@ -54,13 +53,13 @@ pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
 }
 
 /// Compares the leases of a session with its logs.
-pub(crate) async fn compare(client: &Client<NatsClient>) -> Result<LeaseAudit, Failure> {
-    let first = client.port().leases().await?;
+pub(crate) async fn compare(client: &NatsClient) -> Result<LeaseAudit, Failure> {
+    let first = client.leases().await?;
     if first.iter().all(fits) {
         return Ok(judge(&first, &first));
     }
     tokio::time::sleep(AGAIN).await;
-    Ok(judge(&first, &client.port().leases().await?))
+    Ok(judge(&first, &client.leases().await?))
 }
 
 /// Whether the row has both: an open Attempt and a lease.

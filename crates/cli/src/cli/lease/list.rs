@@ -12,7 +12,7 @@ struct LeaseListing {
 }
 
 pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
-    let leases = args.ask(async |client| Ok(client.port().leases().await?))?;
+    let leases = args.ask(async |client| Ok(client.leases().await?))?;
     let listing = LeaseListing { leases };
     args.output.answer(&listing, Shape::many("leases", "attempt_id"), || {
         if listing.leases.is_empty() {

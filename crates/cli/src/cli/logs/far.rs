@@ -3,7 +3,6 @@
 use tenure_core::id::TaskId;
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Rejection};
-use tenure_sdk::client::Client;
 use tenure_wire::bus::output::{OUTPUT_PAGE_MAX, OutputPage, OutputStream, ReadOutput};
 
 use super::find::AwayLog;
@@ -16,7 +15,7 @@ const END: u64 = (1 << 53) - 1;
 
 /// Asks the workers of a Task, through its owner.
 pub(super) struct WorkerReader {
-    client: Client<AnyClient>,
+    client: AnyClient,
     task: TaskId,
 }
 
@@ -45,7 +44,7 @@ pub(super) enum Shown {
 }
 
 impl WorkerReader {
-    pub(super) const fn new(client: Client<AnyClient>, task: TaskId) -> Self {
+    pub(super) const fn new(client: AnyClient, task: TaskId) -> Self {
         Self { client, task }
     }
 
@@ -60,7 +59,7 @@ impl WorkerReader {
             Stream::Stderr => OutputStream::Stderr,
         };
         let asked = ReadOutput { attempt_id: attempt.attempt_id, stream, from };
-        Ok(self.client.port().read_output(&self.task, asked).await?)
+        Ok(self.client.read_output(&self.task, asked).await?)
     }
 }
 
@@ -106,7 +105,7 @@ impl FarLog {
             let page = reader.page(attempt, self.away.log.stream, from).await?;
             let Some(size) = page.size_bytes else { return Ok(Shown::Absent) };
             if from > size {
-                // The worker drops what is in a log that got too long, and the command goes on at its begin.
+                // The worker empties a log that got too long, and the command goes on at its beginning.
                 self.at = 0;
                 self.unprinted.clear();
                 continue;
@@ -159,7 +158,7 @@ impl FarLog {
 fn is_away(refused: &Rejection) -> bool {
     match refused.code {
         Code::WorkerGone => true,
-        Code::ValidationError => refused.details.get("field").is_some_and(|it| it == "operation"),
+        Code::ValidationError => refused.names_field("operation"),
         Code::Unavailable => refused.details.contains_key("feature"),
         _ => false,
     }

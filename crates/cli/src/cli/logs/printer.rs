@@ -48,7 +48,7 @@ impl LogPrinter {
         from: u64,
         is_over: bool,
     ) -> Result<Option<u64>, Failure> {
-        // The worker drops what is in a log that got too long, and the command goes on at its begin.
+        // The worker empties a log that got too long, and the command goes on at its beginning.
         let is_cut = std::fs::metadata(&log.path).is_ok_and(|log| log.len() < from);
         let from = if is_cut { 0 } else { from };
         let Some(mut input) = open(&log.path, from).map_err(unread(&log.path))? else {

@@ -19,7 +19,6 @@ use tenure_mcp::{
     McpCaller, McpServer, McpSettings, OneCaller, RunServer, StreamsError, ToolFilter,
     run_tool_names, serve_run_streams, serve_streams, tool_names,
 };
-use tenure_sdk::client::Client;
 use tenure_sdk::worker::{RUN_SOCKET_ENV, RunToolsClient};
 use tenure_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &McpArgs, telemetry: Option<&Telemetry>) -> Result<Exit,
     ended
 }
 
-/// For the command of a Step: its worker is asked, and nobody else, whatever else the options name.
+/// Serves the command of a Step: asks its worker and nobody else, whatever else the options name.
 async fn under_run(args: &McpArgs, socket: &Path, stop: &mut StopSignals) -> Result<Exit, Failure> {
     let tools = args.allow.clone().unwrap_or_default();
     let server = RunServer::new(RunToolsClient::new(socket), tools);
@@ -124,11 +123,7 @@ impl McpArgs {
     }
 
     /// Serves the standard streams.
-    async fn serve(
-        &self,
-        client: Client<AnyClient>,
-        stop: &mut StopSignals,
-    ) -> Result<Exit, Failure> {
+    async fn serve(&self, client: AnyClient, stop: &mut StopSignals) -> Result<Exit, Failure> {
         let agent = AgentId::new(PRINCIPAL).map_err(Rejection::from)?;
         let client = client.erased();
         let caller = McpCaller { client, agent, role: self.at.cluster.role() };
@@ -159,7 +154,7 @@ async fn until_stopped(
         served = &mut serving => served.map(|()| Exit::Ok).map_err(|error| Failure::caused(Exit::Usage, &error)),
         () = stop.asked() => {
             token.cancel();
-            let _ = serving.await; // What is answered already is written.
+            let _ = serving.await; // The answers that are there are written first.
             Ok(Exit::Interrupted)
         }
     }

@@ -1,4 +1,6 @@
 //! The options that name a cluster or its gateway and the login for it, and the connection that they make.
+//!
+//! Step 1 of the walk in docs/architecture.md.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,7 +10,6 @@ use clap::{Args, ValueEnum};
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
-use tenure_sdk::client::Client;
 use tenure_sdk::http::{HttpClient, HttpSettings};
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, boot, without_secrets};
 use tenure_wire::bus::subject::{ClientName, ClusterName, Token, inbox};
@@ -178,7 +179,7 @@ impl ClusterArgs {
     }
 
     /// Connects as an orchestrator of the session.
-    pub(crate) async fn connect(&self) -> Result<Client<AnyClient>, Failure> {
+    pub(crate) async fn connect(&self) -> Result<AnyClient, Failure> {
         let caller = match self.gateway() {
             Some(url) => {
                 ClusterUser::of_gateway(self.gateway.settings(url, self.patience.patience))
@@ -354,21 +355,17 @@ impl ClusterUser {
     }
 
     /// A client in a session.
-    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<AnyClient>, Failure> {
-        Ok(Client::new(match &self.way {
-            UserWay::Nats { .. } => self.join(session).await?.into(),
+    pub(crate) async fn client(&self, session: &SessionId) -> Result<AnyClient, Failure> {
+        Ok(match &self.way {
+            UserWay::Nats { .. } => self.nats(session).await?.into(),
             UserWay::Gateway(settings) => {
                 HttpClient::connect(settings, session.clone()).await?.into()
             }
-        }))
+        })
     }
 
     /// A client in a session, for what gateways do not offer.
-    pub(crate) async fn nats(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
-        self.join(session).await.map(Client::new)
-    }
-
-    async fn join(&self, session: &SessionId) -> Result<NatsClient, Failure> {
+    pub(crate) async fn nats(&self, session: &SessionId) -> Result<NatsClient, Failure> {
         let UserWay::Nats { connection, role, principal } = &self.way else {
             let message = format!("the {} does not offer this", self.place());
             return Err(Failure::new(Exit::Usage, message).help(NEEDS_NATS));

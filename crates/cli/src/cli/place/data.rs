@@ -16,7 +16,7 @@ use tenure_local::{FileBlobs, JsonlReader, read_regular};
 use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
-use tenure_sdk::client::{Client, get_blob};
+use tenure_sdk::client::get_blob;
 
 use super::any::AnyClient;
 use super::args::{FILES, OfTask, PlaceArgs, resume, run_from_text};
@@ -280,10 +280,7 @@ impl TaskReader {
 
     /// A client of whoever runs a Task and knows more of it than the log says, with the name that stands for the
     /// Task there: an owner in a cluster, or the process at work on the directory, if it answers.
-    pub(crate) fn owner_of(
-        &self,
-        key: &TaskKey,
-    ) -> Result<Option<(Client<AnyClient>, TaskKey)>, Failure> {
+    pub(crate) fn owner_of(&self, key: &TaskKey) -> Result<Option<(AnyClient, TaskKey)>, Failure> {
         self.runtime.block_on(async {
             if let Some(cluster) = &self.cluster {
                 return cluster.find(key.clone()).await.map(Some);

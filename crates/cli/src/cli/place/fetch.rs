@@ -13,8 +13,9 @@ use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
 use tenure_core::record::Blob;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{LeaseFact, ListInput, TaskPage};
-use tenure_ports::ClientPort;
+use tenure_ports::ClientPort as _;
 use tenure_ports::client::Listing;
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
@@ -31,7 +32,7 @@ pub(crate) struct Cluster {
     caller: ClusterUser,
     session: SessionId,
     dir: TempDir,
-    clients: RefCell<HashMap<SessionId, Client<AnyClient>>>,
+    clients: RefCell<HashMap<SessionId, AnyClient>>,
     stands: RefCell<HashMap<TaskKey, Stand>>,
 }
 
@@ -91,7 +92,7 @@ impl Cluster {
     }
 
     /// A client in a session.
-    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<AnyClient>, Failure> {
+    pub(crate) async fn client(&self, session: &SessionId) -> Result<AnyClient, Failure> {
         if let Some(client) = self.clients.borrow().get(session) {
             return Ok(client.clone());
         }
@@ -101,15 +102,12 @@ impl Cluster {
     }
 
     /// A client in a session, for what gateways do not offer.
-    pub(crate) async fn nats(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+    pub(crate) async fn nats(&self, session: &SessionId) -> Result<NatsClient, Failure> {
         self.caller.nats(session).await
     }
 
     /// Finds a Task, and the client of its session.
-    pub(crate) async fn find(
-        &self,
-        name: TaskKey,
-    ) -> Result<(Client<AnyClient>, TaskKey), Failure> {
+    pub(crate) async fn find(&self, name: TaskKey) -> Result<(AnyClient, TaskKey), Failure> {
         let client = self.client(&name.session_id).await?;
         let key = names::find(&client, name).await?;
         Ok((client, key))
@@ -175,8 +173,8 @@ pub(crate) fn file_of(data: &Path, key: &TaskKey) -> std::path::PathBuf {
 
 /// Fetches the log of a Task page by page, as the lines of a log file, into a temporary file beside
 /// its place. `each` gets the number of events so far and of all.
-pub(crate) async fn fetch<P: ClientPort>(
-    client: &Client<P>,
+pub(crate) async fn fetch(
+    client: &Client<ErasedClient>,
     key: &TaskKey,
     data: &Path,
     mut each: impl FnMut(u64, u64),

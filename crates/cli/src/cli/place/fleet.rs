@@ -2,7 +2,6 @@
 
 use clap::Args;
 use tenure_core::id::SessionId;
-use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
@@ -31,7 +30,7 @@ impl FleetArgs {
     /// Connects to the named cluster, or to that of this machine, and asks it.
     pub(crate) fn ask<T>(
         &self,
-        ask: impl AsyncFnOnce(Client<AnyClient>) -> Result<T, Failure>,
+        ask: impl AsyncFnOnce(AnyClient) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let runtime = one_thread()?;
         runtime.block_on(async {
@@ -43,7 +42,7 @@ impl FleetArgs {
     /// The same for what gateways do not offer.
     pub(crate) fn ask_nats<T>(
         &self,
-        ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
+        ask: impl AsyncFnOnce(NatsClient) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let runtime = one_thread()?;
         runtime.block_on(async {
@@ -54,7 +53,7 @@ impl FleetArgs {
 
     /// The answers of all nodes about themselves, and the exit code. Warns if something is left out.
     pub(crate) fn nodes(&self) -> Result<(Gather<NodeFacts>, Exit), Failure> {
-        let heard = self.ask(async |client| Ok(client.port().nodes().await?))?;
+        let heard = self.ask(async |client| Ok(client.nodes().await?))?;
         let exit = exit_without(&heard.missing_partitions);
         if heard.answers.iter().any(|node| node.more) {
             output::warn("there are more workers or pools than a node can name in an answer");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::{Client, NotifiedWait, passes};
+use tenure_sdk::client::{NotifiedWait, passes};
 
 use super::any::AnyClient;
 use super::args::PlaceArgs;
@@ -67,7 +67,7 @@ impl LiveTask {
 
     /// Connects to the session of the Task, and finds it. If no scheduler answers, waits for one,
     /// as the Task will go on.
-    pub(crate) async fn far_in_the_end(&self) -> Result<(Client<AnyClient>, TaskKey), Failure> {
+    pub(crate) async fn far_in_the_end(&self) -> Result<(AnyClient, TaskKey), Failure> {
         let mut told = None;
         loop {
             match self.far().await {
@@ -88,7 +88,7 @@ impl LiveTask {
     }
 
     /// Connects to the session of the Task, and finds it.
-    async fn far(&self) -> Result<(Client<AnyClient>, TaskKey), Failure> {
+    async fn far(&self) -> Result<(AnyClient, TaskKey), Failure> {
         let key = self.at.key(&self.task)?;
         let client = self.at.cluster.caller().await?.client(&key.session_id).await?;
         let key = names::find(&client, key).await?;

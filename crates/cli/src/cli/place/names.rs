@@ -2,8 +2,9 @@
 
 use tenure_core::id::RunId;
 use tenure_core::{Code, Rejection};
-use tenure_ports::ClientPort;
+use tenure_ports::ClientPort as _;
 use tenure_ports::client::Listing;
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_sdk::client::Client;
 
@@ -96,10 +97,7 @@ pub(crate) fn no_run(name: &str, key: &TaskKey) -> Failure {
 }
 
 /// Finds out whether there is a Task of this name, or which one it stands for.
-pub(crate) async fn find<P: ClientPort>(
-    client: &Client<P>,
-    name: TaskKey,
-) -> Result<TaskKey, Failure> {
+pub(crate) async fn find(client: &Client<ErasedClient>, name: TaskKey) -> Result<TaskKey, Failure> {
     match client.port().log(&name.task_id, u64::MAX).await {
         Err(refused) if refused.code == Code::TaskNotFound => {
             let known = client.list(may_stand_for_another(&name)).await?;

@@ -217,7 +217,7 @@ impl CallerSession {
     }
 
     async fn nearest_task(&self, no: &Rejection) -> Option<String> {
-        // For a suggestion no cluster is to read its streams.
+        // A mere suggestion is not worth that a cluster reads its streams.
         let is_here = matches!(self.way, SessionWay::Here { .. });
         let known = self.client.list(is_here).await.ok()?;
         let names = known.entries.iter().map(|entry| entry.key.task_id.as_str());

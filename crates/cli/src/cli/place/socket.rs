@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tenure_core::id::SessionId;
-use tenure_sdk::client::Client;
 use tenure_sdk::http::{HttpClient, HttpSettings};
 use tokio::time::{sleep, timeout};
 
@@ -38,7 +37,7 @@ pub(crate) fn socket_of(data: &Path) -> PathBuf {
 }
 
 /// As [`at_work`], also if the process has just begun.
-pub(crate) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<Client<AnyClient>> {
+pub(crate) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<AnyClient> {
     let path = socket_of(data);
     let appears = async {
         while !path.exists() {
@@ -50,7 +49,7 @@ pub(crate) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<Cli
 }
 
 /// A client of the process at work on a directory, if it answers.
-pub(super) async fn at_work(data: &Path, session: &SessionId) -> Option<Client<AnyClient>> {
+pub(super) async fn at_work(data: &Path, session: &SessionId) -> Option<AnyClient> {
     let path = socket_of(data);
     if !path.exists() {
         return None;
@@ -58,7 +57,7 @@ pub(super) async fn at_work(data: &Path, session: &SessionId) -> Option<Client<A
     let usual = HttpSettings::new(format!("unix:{}", path.display()));
     let settings = HttpSettings { first_wait: FIRST_ANSWER, patience: PATIENCE, ..usual };
     match HttpClient::connect(&settings, session.clone()).await {
-        Ok(client) => Some(Client::new(client.into())),
+        Ok(client) => Some(client.into()),
         Err(error) => {
             tracing::debug!(%error, "the process at work does not answer on its socket");
             None

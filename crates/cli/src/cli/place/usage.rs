@@ -8,7 +8,7 @@ use nix::sys::statvfs::statvfs;
 use parking_lot::Mutex;
 use tenure_ports::observer::{LogCapacity, LogSample};
 
-/// For how long an answer is used again: to read how long all logs are, each is looked at.
+/// For how long an answer is used again: adding up the lengths of all logs takes a look at each file.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// The logs of a directory, as their metrics show them.
@@ -24,7 +24,7 @@ impl DirectoryUsage {
         Self { logs: data.join("tasks"), last: Mutex::default() }
     }
 
-    /// What is known of them, a minute old at most.
+    /// How much the logs take, as of a minute ago at most.
     pub(super) fn now(&self) -> Option<LogSample> {
         let mut last = self.last.lock();
         if let Some((at, known)) = &*last

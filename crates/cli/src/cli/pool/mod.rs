@@ -16,7 +16,7 @@ use crate::cli::place::FleetArgs;
 /// Pools.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
-    /// List the pools of a cluster: workers, room, and what waits
+    /// List the pools of a cluster: workers, free capacity, and what waits
     List(FleetArgs),
 }
 

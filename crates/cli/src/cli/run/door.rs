@@ -26,7 +26,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct RunDoor {
     opened: JoinHandle<Option<HttpHost>>,
-    /// Dropping this keeps the socket closed that is not open yet.
+    /// Dropping this keeps a socket that is not open yet from being opened.
     closes: oneshot::Sender<()>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct RunHost {
     servers: Option<ToolServers>,
     /// Where the secrets are that Steps may name.
     secrets: SecretSources,
-    /// Whoever watches the workers.
+    /// The observer of the workers.
     observer: Option<Arc<dyn WorkerObserver>>,
     workers: Vec<Arc<LocalWorkers>>,
 }

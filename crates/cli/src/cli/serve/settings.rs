@@ -263,7 +263,7 @@ impl NodeArgs {
         self.in_file().map(|given| given.telemetry).unwrap_or_default()
     }
 
-    /// The name that the node was given, if it was.
+    /// The name that the user gave the node, if any.
     pub(crate) fn name(&self) -> Option<String> {
         let in_file = || self.in_file().and_then(|given| given.node);
         self.given.node.clone().or_else(in_file)

@@ -5,6 +5,8 @@
 //! at the end a [`table`] or a [`report`]. [`ended`] says which Steps failed and which were only
 //! stopped. [`optional`] says that a Task only waits for optional Steps. [`to_end`] shows a Task that
 //! another process runs, and says the [`reason`] where nothing of it runs.
+//!
+//! Step 11 of the walk in docs/architecture.md.
 
 mod ended;
 mod format;

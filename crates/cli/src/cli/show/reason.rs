@@ -5,7 +5,8 @@ use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{Millis, StepId};
 use tenure_core::view::explain::{ForWhom, Group, Remedy};
 use tenure_core::view::{ExplainTaskInput, Known, TaskExplanation, View, explain_task};
-use tenure_ports::ClientPort;
+use tenure_ports::ClientPort as _;
+use tenure_ports::erased::ErasedClient;
 use tenure_sdk::client::Client;
 
 use crate::cli::answer::human;
@@ -76,7 +77,7 @@ impl WaitReason {
 
 /// Asks the owner of a Task of a cluster, which knows the workers.
 pub(crate) async fn reason_from_owner(
-    client: &Client<impl ClientPort>,
+    client: &Client<ErasedClient>,
     task: &Task,
 ) -> Option<WaitReason> {
     let whom = ExplainTaskInput { run_id: None, worker_id: None };

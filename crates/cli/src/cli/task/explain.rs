@@ -18,11 +18,12 @@ use tenure_core::view::{
 };
 use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort as _;
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 
 use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output, status};
-use crate::cli::place::{AnyClient, Host, TaskReader, ViewArgs};
+use crate::cli::place::{Host, TaskReader, ViewArgs};
 
 /// How many Steps of a group to name on one line.
 const LINE_MAX: usize = 8;
@@ -79,7 +80,7 @@ enum ExplainAnswer {
 fn asked(
     args: &ExplainArgs,
     data: &TaskReader,
-    client: &Client<AnyClient>,
+    client: &Client<ErasedClient>,
     key: TaskKey,
 ) -> Result<(TaskKey, ExplainAnswer), Failure> {
     let (run_id, worker_id) = (args.run, args.worker.clone());
@@ -109,8 +110,7 @@ fn asked(
 }
 
 fn is_of_operation(refused: &Rejection) -> bool {
-    let field = refused.details.get("field").and_then(|field| field.as_str());
-    refused.code == Code::ValidationError && field == Some("operation")
+    refused.code == Code::ValidationError && refused.names_field("operation")
 }
 
 /// Decides the reasons from the log alone.

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use tenure_core::id::SessionId;
 use tenure_core::{Code, Rejection};
-use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
@@ -51,8 +50,8 @@ pub(super) fn start(
     tokio::spawn(async move {
         let asked = async {
             let client = join(&caller, &session, &tell).await?;
-            let client = client.port();
-            let ((), ()) = tokio::join!(ask_nodes(client, every, &tell), ask_leases(client, &tell));
+            let ((), ()) =
+                tokio::join!(ask_nodes(&client, every, &tell), ask_leases(&client, &tell));
             Some(())
         };
         let _ = asked.await; // It ends when the receiver is dropped.
@@ -65,7 +64,7 @@ async fn join(
     caller: &ClusterUser,
     session: &SessionId,
     tell: &Sender<FeedMessage>,
-) -> Option<Client<NatsClient>> {
+) -> Option<NatsClient> {
     loop {
         let why = match timeout(JOIN, caller.nats(session)).await {
             Ok(Ok(client)) => return Some(client),

@@ -18,9 +18,9 @@ use tenure_core::record::Blob;
 use tenure_core::{Code, Rejection};
 use tenure_local::FileBlobs;
 use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
+use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, put_blob};
-use tenure_sdk::nats::NatsClient;
 
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
@@ -129,12 +129,13 @@ async fn bring(cluster: &Cluster, from: &Path, log: &LogFile) -> Result<Brought,
     let WholeLog { lines, commits, blobs } = whole(log)?;
     let events = commits.last().map_or(0, |(last, _)| *last);
     let client = cluster.nats(&log.key.session_id).await?;
-    bring_blobs(&client, &log.key, from, &blobs).await?;
-    let (version, unchanged) = match client.port().import(&log.key.task_id, &lines).await {
+    let any = Client::new(client.clone()).erased();
+    bring_blobs(any.port(), &log.key, from, &blobs).await?;
+    let (version, unchanged) = match client.import(&log.key.task_id, &lines).await {
         Ok(version) => (version, false),
         // The answer to an earlier import may have been lost: the same history is no conflict.
         Err(refused) if refused.code == Code::TaskIdConflict => {
-            match there_already(cluster, &client, &log.key, &commits).await? {
+            match there_already(cluster, &any, &log.key, &commits).await? {
                 Some(version) => (version, true),
                 None => {
                     let message = format!("task {} is there, with another history", log.key);
@@ -154,7 +155,7 @@ type Commits = Vec<(u64, String)>;
 
 /// Puts the blobs that a log names, before the owner gets the log (VALUE-01).
 async fn bring_blobs(
-    client: &Client<NatsClient>,
+    port: &ErasedClient,
     key: &TaskKey,
     from: &Path,
     blobs: &BTreeSet<Blob>,
@@ -163,7 +164,7 @@ async fn bring_blobs(
     for &blob in blobs {
         let bytes = store.get(key, blob.hash).await.map_err(Rejection::from)?;
         let bytes = bytes.ok_or_else(|| blob_lost(blob.hash))?;
-        match put_blob(client.port(), &key.task_id, &bytes).await {
+        match put_blob(port, &key.task_id, &bytes).await {
             // It is there and has ended: an earlier import has brought them.
             Err(refused) if refused.code == Code::TaskTerminal => return Ok(()),
             put => put.map(drop)?,
@@ -204,7 +205,7 @@ fn whole(log: &LogFile) -> Result<WholeLog, Failure> {
 /// The version of a Task of the cluster whose history begins with these commits.
 async fn there_already(
     cluster: &Cluster,
-    client: &Client<NatsClient>,
+    client: &Client<ErasedClient>,
     key: &TaskKey,
     commits: &Commits,
 ) -> Result<Option<u64>, Failure> {

@@ -31,7 +31,7 @@ pub(crate) struct CleanArgs {
     output: Format,
 }
 
-/// What was removed, or would be.
+/// What this command has removed, or would remove.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct CleanedFiles {
     attempts: usize,
@@ -80,9 +80,9 @@ const OWN_FILES: [&str; 4] = ["stdout.log", "stderr.log", "output.json", "inputs
 
 /// Removes the files of old Attempts below a directory.
 struct FileCleaner {
-    /// What was written to since then stays.
+    /// Directories in which something was written since then stay.
     before: SystemTime,
-    /// Whether the directory is surely one of a worker, so that empty directories in it are, too.
+    /// Whether the directory is surely one of a worker, so that empty directories in it are a worker's, too.
     is_workers: bool,
     cleaned: CleanedFiles,
 }
@@ -97,7 +97,7 @@ fn clean(files: &Path, before: SystemTime, is_dry_run: bool) -> io::Result<Clean
     Ok(cleaner.cleaned)
 }
 
-/// What was found; none if there is no such thing any more: workers remove what nobody needs meanwhile.
+/// The result of a look; none if there is nothing there any more, as workers remove what nobody needs meanwhile.
 fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -106,7 +106,7 @@ fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 impl FileCleaner {
-    /// What was found, if anything. What cannot be looked at has failed, and the others are cleaned all the same.
+    /// The result of a look, if there is anything. Notes a failure if the look fails, and goes on with the others.
     fn found<T>(&mut self, path: &Path, found: io::Result<T>) -> Option<T> {
         present(found).unwrap_or_else(|error| {
             self.cleaned.failed += 1;
@@ -140,7 +140,7 @@ impl FileCleaner {
         let Some(entries) = self.found(dir, fs::read_dir(dir)) else { return false };
         let has_removed = self.walk(dir, entries, depth);
         let may_remove = !self.cleaned.is_dry_run && (has_removed || is_old);
-        let is_removed = may_remove && fs::remove_dir(dir).is_ok(); // Unless something is left in it.
+        let is_removed = may_remove && fs::remove_dir(dir).is_ok(); // This fails if something is left in it.
         has_removed || is_removed
     }
 
@@ -220,7 +220,7 @@ mod tests {
         wrote(files, "s/old/a/1", 40 * day);
         wrote(files, "s/both/a/1", 40 * day);
         wrote(files, "s/both/a/2", day);
-        wrote(files, "s/old/a/notes", 40 * day); // No Attempt.
+        wrote(files, "s/old/a/notes", 40 * day); // This is no directory of an Attempt.
         fs::write(files.join("no-inputs.json"), b"{}").unwrap();
         let before = SystemTime::now() - 30 * day;
         let expected = CleanedFiles {
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((cleaned.attempts, cleaned.failed), (1, 0));
         assert!(!files.join("s").exists(), "what is above an attempt goes with the last one");
         assert!(others.iter().all(|path| files.join(path).exists()));
-        // Where a worker has been, what is empty for that long is left of its commands.
+        // A worker was here, so a directory that has been empty for that long is a rest of its commands.
         fs::write(files.join(NO_INPUTS), b"{}").unwrap();
         let cleaned = clean(files, before, false).unwrap();
         assert_eq!((cleaned.attempts, cleaned.failed), (0, 0));

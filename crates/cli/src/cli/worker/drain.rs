@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::{AgentId, PoolId};
-use tenure_sdk::client::{Client, passes};
+use tenure_sdk::client::passes;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::V;
@@ -75,7 +75,7 @@ struct DrainAnswer {
 pub(super) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     let which = args.which()?;
     args.fleet.ask_nats(async |client| {
-        let heard = client.port().drain(&which).await?;
+        let heard = client.drain(&which).await?;
         let exit = exit_without(&heard.missing_partitions);
         let mut workers: Vec<AgentId> =
             heard.answers.into_iter().flat_map(|node: Drained| node.workers).collect();
@@ -150,11 +150,7 @@ impl DrainArgs {
 
     /// Waits until no node has a link with any of these workers, and tells whom it waits for. Nodes
     /// that do not answer are asked again for as long as the patience lasts.
-    async fn until_gone(
-        &self,
-        client: &Client<NatsClient>,
-        told: &[AgentId],
-    ) -> Result<Exit, Failure> {
+    async fn until_gone(&self, client: &NatsClient, told: &[AgentId]) -> Result<Exit, Failure> {
         let most = match (self.timeout, self.time()) {
             (Some(seconds), _) => Duration::from_secs(seconds),
             (None, Some(time)) => time + STOPPING,
@@ -180,7 +176,7 @@ impl DrainArgs {
                             (waits_for, is_told) = (now, true);
                         }
                     }
-                    None if heard.elapsed() >= client.port().patience() => return Err(silent()),
+                    None if heard.elapsed() >= client.patience() => return Err(silent()),
                     None => {}
                 }
                 sleep(LOOK).await;
@@ -214,10 +210,10 @@ fn silent() -> Failure {
 /// Those of these workers with which a node has a link. None if that is not known, as some nodes do
 /// not answer, or have more workers than they name.
 async fn staying(
-    client: &Client<NatsClient>,
+    client: &NatsClient,
     told: &[AgentId],
 ) -> Result<Option<Vec<WorkerSums>>, Failure> {
-    match client.port().nodes().await {
+    match client.nodes().await {
         Ok(heard) => Ok(still_there(&heard, told)),
         Err(refused) if passes(&refused) => Ok(None),
         Err(refused) => Err(refused.into()),

@@ -55,13 +55,13 @@ impl WorkerArgs {
         format!("{}.{}", self.run.name, self.run.boot)
     }
 
-    /// The name that it was given, if it was.
+    /// The name that the user gave this process, if any.
     pub(crate) fn given_name(&self) -> Option<String> {
         let name = self.run.name.to_string();
         (name != run::NAME).then_some(name)
     }
 
-    /// Where it serves its metrics.
+    /// Where the worker serves its metrics.
     pub(crate) fn metrics(&self) -> &MetricsArgs {
         &self.run.metrics
     }

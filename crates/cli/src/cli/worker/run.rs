@@ -106,7 +106,7 @@ pub(crate) struct RunArgs {
     pub(super) boot: String,
 }
 
-/// Who a worker is if nobody says it.
+/// The principal of a worker whose user names none.
 pub(super) const NAME: &str = "worker";
 
 /// The most Steps that a worker runs at a time. A larger number is a mistake: nodes would send it all that waits.
@@ -326,8 +326,7 @@ fn settings(args: &RunArgs) -> Options {
     Options { sessions: args.sessions.clone(), ..Options::new(args.concurrency) }
 }
 
-/// The handlers, or none where there is a command in their place, and the settings with the directory in which both
-/// write.
+/// The handlers, or none if a command does their work, and the settings with the directory in which both write.
 fn prepared(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<(Handlers, Options), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;

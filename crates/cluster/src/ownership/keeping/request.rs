@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(super) enum PollRequest {
     Take(u32),
     LetGo(u32),
-    /// Let it go, as it cannot be taken here: for so long others come first.
+    /// Release it, as it cannot be taken here. For so long, other nodes come first.
     Avoid(u32, Duration),
     Give(u32, String),
 }

@@ -1,4 +1,4 @@
-//! Which nodes give no sign of life, and have not left: they stand still, are cut off, or were killed.
+//! Which nodes give no sign of life although they have not left: they are frozen, cut off, or were killed.
 
 use tenure_core::id::Millis;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ impl SilentNodes {
     }
 }
 
-/// What a node is called that its user gave no name: so are many.
+/// The name of a node that its user gave no name. Many nodes may have it.
 const NO_NAME: &str = "node";
 
 /// Whether a node was started again under the name that its user gave it: another boot of it lives.

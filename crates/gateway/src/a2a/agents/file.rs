@@ -1,4 +1,4 @@
-//! What the file of agents says of agents.
+//! Reads the agents in the file of agents.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const SESSION_PREFIX: &str = "a2a-";
 /// The media types that an agent takes and gives if the file names none.
 const TEXT: &str = "text/plain";
 
-/// What is read of the file.
+/// The part of the file that is about agents.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentsContent {
@@ -108,7 +108,7 @@ fn digest_of<'a>(text: &str, agents: impl Iterator<Item = &'a Arc<Agent>>) -> St
 }
 
 impl AgentsContent {
-    /// The agents of a file that says this.
+    /// The agents of a file with this text.
     pub(super) fn into_table(
         self,
         file: &AgentsFile,

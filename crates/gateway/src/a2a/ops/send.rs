@@ -46,7 +46,8 @@ pub(super) struct DeliveredMessage<P> {
 
 /// What is known of the Task to which a message came.
 pub(super) enum KnownTask<P> {
-    /// The message has made it. If somebody waits for the answer, its commits are heard since before that.
+    /// The message has made it. If somebody waits for the answer, the gateway has listened to its commits since before
+    /// that.
     New(Option<Box<TaskFollower<P>>>),
     /// It was there, and stood like this before the message.
     Before(Box<TaskFold>),

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use tenure_core::id::Ref;
 use tenure_wire::bus::worker::LateInput;
 
+use super::super::CONCURRENCY_MAX;
 use super::super::double::{LEASE_MS, claim, lost_claim, offer};
 use super::*;
 

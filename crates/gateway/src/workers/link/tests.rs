@@ -7,7 +7,8 @@ use tenure_core::event::ReleaseReason;
 use tenure_wire::bus::output::OutputStream;
 use tokio::time::sleep;
 
-use super::super::account::{FETCH_GAP, SILENCE};
+use super::super::FETCH_GAP;
+use super::super::account::SILENCE;
 use super::super::double::{DoubleCall, PortDouble, RECORDED, claim, offer};
 use super::*;
 

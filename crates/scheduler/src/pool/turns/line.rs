@@ -13,8 +13,8 @@ use tenure_ports::journal::TaskKey;
 use super::super::groups::GroupSet;
 use super::Supply;
 
-/// So many lines a pool has before a Task that some workers do not fit gets none of its own. It then stands with
-/// those that everybody may fit: it is tried in vain now and then, and never lost.
+/// A pool has at most so many lines for Tasks that some workers do not fit. A Task that would need one more stands
+/// with the Tasks that every worker may fit: then it is tried in vain now and then, and never lost.
 pub(super) const LINES_MAX: usize = 256;
 
 /// Workers that fit none of a Task's ready Steps, sorted. The Tasks of a line share the list.
@@ -111,7 +111,8 @@ pub(super) struct WaitingLine {
     pub(super) ready: u64,
     /// How many of them have any.
     pub(super) live: usize,
-    /// How many workers had come to have credits when none that had any did fit; 0: one did, or nobody looked.
+    /// How many workers had come to have credits ([`Supply::arrivals`]) when none with credits fitted the Tasks of
+    /// this line; 0: one fitted, or nobody has looked.
     unserved_at: Cell<u64>,
 }
 
@@ -207,8 +208,8 @@ impl WaitingLine {
         }
     }
 
-    /// Whether a worker with free credits may take its Tasks. As long as none may, only workers are looked at
-    /// that came to have credits since.
+    /// Whether a worker with free credits may take its Tasks. As long as none may, this looks only at workers that
+    /// came to have credits since it last looked.
     pub(super) fn is_served(&self, key: &LineKey, supply: &impl Supply) -> bool {
         if !key.groups.meets(supply.open()) || key.unfit.is_empty() {
             return key.groups.meets(supply.open());

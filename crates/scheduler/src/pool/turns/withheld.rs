@@ -1,7 +1,7 @@
 //! Tasks with ready Steps that begin nothing for now, as the log or the store of leases does not answer.
 //!
-//! They want no credits, so they are in no line. Their Steps wait all the same: whoever reads what waits for a pool
-//! is told of them, however long the store is away.
+//! They want no credits, so they are in no line. Their Steps wait all the same, and are counted among what waits for a
+//! pool, however long the log or the store is away.
 
 use tenure_ports::journal::TaskKey;
 use tenure_ports::map::IdMap;

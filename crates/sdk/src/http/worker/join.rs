@@ -58,7 +58,7 @@ pub(super) struct PoolJoin {
 }
 
 impl PoolJoin {
-    /// A worker of a pool that can run so much.
+    /// A worker of a pool that runs so many Steps at a time.
     ///
     /// # Errors
     /// `validation_error`: what it says cannot be written.

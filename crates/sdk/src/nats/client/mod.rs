@@ -3,6 +3,8 @@
 //! The client sends every request to the owner of its partition and repeats it, with the same
 //! `command_id`, until there is a final answer or its patience runs out (IDEM-01). It creates a
 //! Task that is too long for one message in parts.
+//!
+//! Step 2 of the walk in docs/architecture.md.
 
 mod draft;
 mod operate;
@@ -255,7 +257,8 @@ impl ClientShared {
         Ok(Listing { entries: entries.concat(), missing_partitions })
     }
 
-    /// What comes under a subject, from the return of this call on. A message that cannot be decoded counts as lost.
+    /// The messages that come under a subject, from the return of this call on. A message that cannot be decoded
+    /// counts as lost.
     async fn heard<T: Send + 'static>(
         &self,
         subject: String,
@@ -362,7 +365,7 @@ impl ClientPort for NatsClient {
 
     async fn published(&self, task: &TaskId) -> Result<BoxStream<'static, Published>, Rejection> {
         let subject = public(self.0.connection.cluster(), &self.0.session, task);
-        // A reader notices an event that is lost as a gap, and reads the log.
+        // A lost event leaves a gap, at which a reader reads the log.
         self.0.heard(subject, |message| decode(&message.payload).ok()).await
     }
 

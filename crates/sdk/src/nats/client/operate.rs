@@ -263,8 +263,8 @@ fn part_end(len: u64) -> usize {
 /// How many pages of workers and pools are asked for at most: some 25,000 pools, and 150,000 workers.
 const PAGES_MAX: usize = 64;
 
-/// Where the next page begins that some node has: behind the first of the last workers, and of the last pools, that
-/// nodes have named.
+/// Where the next page begins, if some node has one. Each node has named workers and pools up to some name; the page
+/// begins behind the first of these names.
 fn first_next(answers: &[NodeFacts]) -> Option<NodesAfter> {
     let next = || answers.iter().filter_map(|node| node.next.clone());
     let worker = next().filter_map(|next| next.worker).min();
@@ -286,7 +286,7 @@ fn join_pages(answers: &mut [NodeFacts], page: Vec<NodeFacts>) {
         let last = known.pools.last().map(|it| it.pool.clone());
         let new = more.pools.iter().filter(|it| last.as_ref().is_none_or(|last| it.pool > *last));
         known.pools.extend(new.cloned());
-        // A node behind the page that was asked for keeps its place.
+        // A node that is behind the page that was asked for keeps its place.
         let next = more.next.clone().unwrap_or_default();
         let before = known.next.take().unwrap_or_default();
         let next = NodesAfter {

@@ -1,5 +1,7 @@
 //! A worker's state of all nodes: its links with them, which partitions they own, which have
 //! waiting work, and what the worker must tell each.
+//!
+//! Step 9 of the walk in docs/architecture.md.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -71,7 +73,7 @@ pub(super) struct WorkerLinks {
     has_left: bool,
     /// A node has opened a link, or the warning that none has was logged.
     is_answered: bool,
-    /// The worker serves only some sessions, so that it takes nothing from nodes that do not heed them (DISP-20).
+    /// The worker serves only some sessions, so it takes nothing from nodes that ignore which ones (DISP-20).
     is_restricted: bool,
 }
 
@@ -92,7 +94,8 @@ struct KnownNode {
     /// Whether the link is in use.
     is_linked: bool,
     past: VecDeque<SmolStr>,
-    /// Whether it heeds which sessions a worker serves; none before it has said what it can do.
+    /// Whether the node gives a worker only Steps of the sessions that it serves; none before the node has said what
+    /// it can do.
     heeds_sessions: Option<bool>,
     heard: Moment,
     spoken: Moment,

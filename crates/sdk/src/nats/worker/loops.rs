@@ -1,5 +1,7 @@
 //! The loops of a worker: one takes deliveries from nodes, one states capacity to them, one sends
 //! reports.
+//!
+//! Step 9 of the walk in docs/architecture.md.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -99,9 +99,9 @@ impl fmt::Debug for NatsWorker {
 }
 
 impl NatsWorker {
-    /// Joins a pool: asks every node for a link. A node sends work as soon as the worker has stated
-    /// its capacity. A worker that serves only some sessions states none to a node that does not heed them
-    /// (DISP-20). The connection's inbox must be the worker's ([`WorkerName::inbox`]).
+    /// Joins a pool: asks every node for a link. A node sends work as soon as the worker has stated its capacity. A
+    /// worker that serves only some sessions states none to a node that would give it Steps of others (DISP-20). The
+    /// connection's inbox must be the worker's ([`WorkerName::inbox`]).
     ///
     /// # Errors
     /// `unavailable` without a connection; `validation_error` if the inbox is that of another

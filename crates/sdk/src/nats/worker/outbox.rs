@@ -2,6 +2,8 @@
 //!
 //! A report is sent at once while few messages to its partition are unanswered. Otherwise reports
 //! gather and go together, so the number of messages for each report falls under load.
+//!
+//! Step 10 of the walk in docs/architecture.md.
 
 use std::collections::{BTreeMap, VecDeque};
 

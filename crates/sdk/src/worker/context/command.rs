@@ -16,7 +16,7 @@ impl StepContext {
         &*self.shared.reporter
     }
 
-    /// The claim as if it were of this Task, which need not be that of the Run: the scheduler judges.
+    /// The claim, with this Task in place of its own: a command may name any Task, and the scheduler judges that.
     pub(in crate::worker) fn on(&self, task: &TaskId) -> ClaimResult {
         ClaimResult { task_id: task.clone(), ..self.claim().clone() }
     }

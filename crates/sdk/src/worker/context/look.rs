@@ -66,7 +66,7 @@ impl StepContext {
             let text = match Blob::hash_in(reference.as_str()) {
                 Some(hash) => {
                     let bytes = self.shared.reporter.blob(self.claim(), hash).await?;
-                    // Whatever else it is, it is nothing that somebody has said.
+                    // Any other reference is no answer of a person.
                     std::str::from_utf8(&bytes)
                         .ok()
                         .filter(|it| it.len() <= ANSWER_MAX)

@@ -64,7 +64,7 @@ pub(super) struct Errand {
     pub(super) noted: Option<RemoteRef>,
     pub(super) ids: StepIds,
     input: Delegation,
-    /// The token of the Step's own, for the host of the card alone.
+    /// The token that the Step itself names. Only the host of the card gets it.
     token: Option<String>,
     settings: Arc<DelegationSettings>,
     client: Option<PeerClient>,

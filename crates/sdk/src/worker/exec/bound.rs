@@ -1,4 +1,4 @@
-//! Bounds the files with the output of a command: one that prints for ever fills no disk.
+//! Bounds the files with the output of a command, so that a command that prints for ever does not fill the disk.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -44,7 +44,7 @@ async fn look_for_ever(logs: [PathBuf; 2]) -> std::convert::Infallible {
     }
 }
 
-/// Empties a file that is too long, but for a line that says so. Commands append to it, so they go on behind that.
+/// Empties a file that is too long, and writes a line that says so. Commands append to it, so they go on behind that.
 /// A command can replace its log by a link to another file, or by a pipe: neither is its log, and stays as it is.
 fn cut(log: &Path, max: u64) -> io::Result<()> {
     let mut file = open_regular(log, OpenOptions::new().append(true))?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::output::OUTPUT_BYTES_MAX;
+use super::OUTPUT_BYTES_MAX;
 use super::spec::SpecError;
 
 /// Why a command could not be run, or why its outcome is unknown.

@@ -37,6 +37,8 @@
 //! to a cgroup around the worker. No sandbox: the command runs with the worker's rights and, but for
 //! the [logins](withheld) of the worker, its environment, and one that kills its own guard has only
 //! its process group killed.
+//!
+//! Step 9 of the walk in docs/architecture.md.
 
 mod bound;
 mod error;
@@ -66,12 +68,15 @@ use self::guarded::Guarded;
 use self::launch::Launch;
 pub use self::launch::{INPUTS_ENV, OUTPUT_ENV};
 use self::logs::OutputFiles;
-pub use self::output::OUTPUT_BYTES_MAX;
 pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
 use self::supervise::{CommandProcess as _, ExecLimits, supervise};
 use self::unguarded::Unguarded;
 pub(super) use self::why::why_not_started;
 pub(crate) use self::withheld::withhold;
+
+/// The size of the largest result that a command leaves in `$TENURE_OUTPUT`; larger results belong elsewhere, with a
+/// reference left there.
+pub const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
 /// The files of one command. Their directories exist already.
 #[derive(Debug, Clone)]

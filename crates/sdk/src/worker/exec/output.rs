@@ -5,10 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{ExecError, OutputError};
-
-/// The size of the largest value; larger results belong elsewhere, with a reference left here.
-pub const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+use super::{ExecError, OUTPUT_BYTES_MAX, OutputError};
 
 /// Removes what an earlier attempt may have left.
 pub(super) fn clear(path: &Path) -> Result<(), ExecError> {

@@ -1,4 +1,4 @@
-//! What a command asks, and the answer: an object of JSON on a line each.
+//! The requests of a command and their answers: each is an object of JSON on one line.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -63,7 +63,7 @@ pub(super) fn to_line(message: &impl Serialize) -> Result<Vec<u8>, Rejection> {
     Ok(line)
 }
 
-/// Does what a command asks, as far as its Run may.
+/// Carries out a request of a command, as far as its Run may.
 ///
 /// # Errors
 /// The operation is none of a worker's, its input is wrong, or the scheduler refuses it.

@@ -14,13 +14,13 @@ use super::ask::{RunReply, RunRequest, read_line, to_line};
 #[derive(Debug)]
 pub struct RunToolsClient {
     path: PathBuf,
-    /// A connection on which nothing is open. Whoever asks takes it, and puts it back behind the answer: so whoever
-    /// does not wait for its answer leaves none behind for the next.
+    /// A connection on which no answer is due. A request takes it, and puts it back with the answer. A caller that
+    /// does not wait for its answer does not put it back, so the next one gets no answer of another.
     idle: Mutex<Option<BufReader<UnixStream>>>,
 }
 
 impl RunToolsClient {
-    /// At the socket with this path. Nothing is connected yet.
+    /// A client of the socket with this path. It connects with its first request.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), idle: Mutex::default() }
     }

@@ -11,8 +11,8 @@ pub(in crate::worker) type FirstProcess = watch::Receiver<Option<u32>>;
 #[cfg(target_os = "linux")]
 const ANCESTORS_MAX: usize = 256;
 
-/// Whether a connection is that of a process of the command. Where the kernel does not say who descends from whom, the
-/// rights on the directory have to do.
+/// Whether a connection is that of a process of the command. Where the kernel does not say who descends from whom,
+/// only the rights on the directory protect the socket.
 pub(super) async fn is_of_command(stream: &UnixStream, first: &mut FirstProcess) -> bool {
     #[cfg(target_os = "linux")]
     {

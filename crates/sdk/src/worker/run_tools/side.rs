@@ -1,4 +1,5 @@
-//! Whose tools a command has: those of a Step that its worker has claimed, or those of a Run under which it claims one.
+//! What the tools of a command act on: a Step that its worker has claimed, or a Run under which the command claims
+//! one.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ impl RunSocket {
 
 impl Drop for RunSocket {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // What cannot be removed is of no use to anybody.
+        let _ = fs::remove_file(&self.path); // A directory that cannot be removed stays, and is of no use to anybody.
         let _ = fs::remove_dir(&self.dir);
     }
 }

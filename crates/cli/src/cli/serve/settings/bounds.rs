@@ -40,7 +40,7 @@ pub(super) struct GivenBounds {
     #[arg(long, value_name = "N", env = "TENURE_RATE_CREATES")]
     rate_creates: Option<u64>,
 
-    /// Reports a second that are taken from one principal and end no step [default: 5000]
+    /// Reports a second that are taken from one principal and end no step [default: 20000]
     #[arg(long, value_name = "N", env = "TENURE_RATE_REPORTS")]
     rate_reports: Option<u64>,
 

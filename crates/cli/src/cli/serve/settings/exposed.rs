@@ -1,4 +1,4 @@
-//! What of a node's settings decides who can get at what, for `tenure doctor`.
+//! The settings of a node that decide who can reach what, for `tenure doctor`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::cli::metrics::MetricsArgs;
 pub(crate) struct ExposedSettings {
     /// Files with secrets, each with the option that names it.
     pub(crate) secrets: Vec<(&'static str, PathBuf)>,
-    /// The file that says who is let in: whoever may write there lets in anybody.
+    /// The file that says who is let in. A user who may write there can let in anybody.
     pub(crate) callers: Option<PathBuf>,
     /// The same for the page of metrics.
     pub(crate) metrics_callers: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(crate) struct ExposedSettings {
 }
 
 impl NodeArgs {
-    /// What of these settings decides who can get at what.
+    /// The part of these settings that decides who can reach what.
     pub(crate) fn exposed(&self) -> Result<ExposedSettings, Failure> {
         let config = self.config.clone();
         let given = self.clone().into_given()?;

@@ -180,7 +180,7 @@ impl Model {
         rows
     }
 
-    /// Nodes that have never answered here, of which others say that they are silent.
+    /// Nodes that have never answered here, and that other nodes call silent.
     fn missed(&self) -> Vec<NodeRow> {
         let Some((heard, _)) = &self.heard else { return Vec::new() };
         let mut missed: BTreeMap<&SmolStr, u64> = BTreeMap::new();
