@@ -100,6 +100,23 @@ fn one_damaged_task_keeps_no_other_from_being_saved() {
     assert_eq!(names(&written, "logs"), ["last"]);
 }
 
+/// LIVE-01: the log of a live Task is refused where its session has as many as it may; that of an ended one is not.
+#[test]
+fn a_session_that_has_its_tasks_takes_in_ended_ones() {
+    let cluster = Cluster::start();
+    for task in ["live", "other", "ended"] {
+        cluster.submit(task, "steps: {a: {handler: work}}", &[]).with(0);
+    }
+    cluster.tenure(&["task", "cancel", "ended"]).with(0);
+    cluster.tenure(&["wal", "export", "--all", "--to", "out"]).with(0);
+    let (other, out) = (Cluster::start_with(&["--session-tasks", "1"]), cluster.place.path("out"));
+    let import = |task: &str| other.tenure(&["wal", "import", out.to_str().unwrap(), task]);
+    import("live").with(0);
+    import("other").with(4).saying("quota_exceeded");
+    import("ended").with(0);
+    other.tenure(&["task", "get", "other"]).with(3);
+}
+
 /// Mechanisms 10: a Task may have 100,000 Steps; its log is taken in however it was written.
 #[test]
 fn a_log_of_more_than_64_mebibytes_goes_out_and_in() {

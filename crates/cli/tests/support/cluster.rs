@@ -21,16 +21,25 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`start`](Self::start), with more arguments for the node.
+    pub(crate) fn start_with(args: &[&str]) -> Self {
         let (nats, redis) = (nats(), redis(&[]));
         let mut cluster = Self { place: Place::new(), node: None, nats, redis };
-        cluster.serve();
+        cluster.serve_with(args);
         cluster
     }
 
     /// Starts a node, and waits until it serves.
     pub(crate) fn serve(&mut self) {
+        self.serve_with(&[]);
+    }
+
+    fn serve_with(&mut self, args: &[&str]) {
         let url = format!("redis://127.0.0.1:{}", self.redis.port);
-        let mut node = self.begin(&["serve", "--redis", &url, "--node", "n1"]);
+        let mut node = self.begin(&[&["serve", "--redis", &url, "--node", "n1"], args].concat());
         node.hears(" serves");
         self.node = Some(node);
     }

@@ -5,28 +5,26 @@
 //! Task that runs from somewhere in its past. A node that does not have the earlier parts tells the
 //! client to begin again.
 
+mod log;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_core::command::edition::check_log;
-use tenure_core::event::Body;
-use tenure_core::id::WalName;
 use tenure_core::status::Role;
-use tenure_core::task::apply::Illegal;
-use tenure_core::task::history::fold_history;
-use tenure_core::{Code, Commit, Rejection, RejectionKind};
+use tenure_core::{Code, Rejection, RejectionKind};
 use tenure_ports::Journal as _;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_scheduler::ImportPermit;
 use tenure_wire::bus::operate::{ImportLog, Imported};
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, decode};
-use tenure_wire::stored::{Assembler, decode_line};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
+use self::log::judge;
 use super::{Gate, say_answer};
 use crate::rates::tasks_of;
 
@@ -277,52 +275,6 @@ impl Gate {
                 _ => return,
             }
             sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-/// A log that has been checked.
-struct ImportedLog {
-    wal_name: WalName,
-    /// It is that of a Task that has ended.
-    has_ended: bool,
-    commits: Vec<Arc<Commit>>,
-}
-
-/// Reads a log by the reducer that opens Tasks, and checks that it breaks no invariant. Its commits get the epoch of
-/// this owner, which writes them: an earlier owner can append nothing to it.
-fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedLog, Rejection> {
-    let bad = |at: usize, why: &dyn std::fmt::Display| {
-        Rejection::invalid("lines", format!("line {} of the log: {why}", at + 1))
-    };
-    let mut log = Assembler::new(key.session_id.clone(), key.task_id.clone());
-    let mut commits: Vec<Arc<Commit>> = Vec::new();
-    let Some(whole) = lines.strip_suffix(b"\n") else {
-        return Err(Rejection::invalid("lines", "the log does not end with a whole line"));
-    };
-    for (at, line) in whole.split(|byte| *byte == b'\n').enumerate() {
-        let line = decode_line(line).map_err(|error| bad(at, &error))?;
-        let Some(mut commit) = log.push(line).map_err(|error| bad(at, &error))? else { continue };
-        commit.epoch = epoch;
-        commits.push(Arc::new(commit));
-    }
-    if log.is_mid_commit() {
-        return Err(Rejection::invalid("lines", "the log does not end with a whole commit"));
-    }
-    // The number of an event is that of its line.
-    let line_of =
-        |illegal: &Illegal| usize::try_from(illegal.wal_seq).map_or(0, |seq| seq.saturating_sub(1));
-    let task = fold_history(&commits).map_err(|illegal| bad(line_of(&illegal), &illegal.why))?;
-    let has_ended = task.durable().status().is_terminal();
-    let first = commits.first().and_then(|commit| commit.events.first());
-    match first.map(|event| &event.body) {
-        Some(Body::TaskCreated(made))
-            if made.task.task_id == key.task_id && made.task.session_id == key.session_id =>
-        {
-            Ok(ImportedLog { wal_name: made.task.wal_name.clone(), has_ended, commits })
-        }
-        _ => {
-            Err(Rejection::invalid("lines", "the log does not begin with the creation of its task"))
         }
     }
 }

@@ -36,6 +36,10 @@ const EXPORT_MAX: Duration = Duration::from_secs(30);
 /// wait behind them, within the bounds of the queues.
 const KEPT_MAX: Duration = Duration::from_secs(300);
 
+/// How long ended Tasks gather before the loop takes them out of the queue: to wake its thread for each costs more
+/// than to make the spans.
+const GATHERS: Duration = Duration::from_millis(50);
+
 /// How long the loop waits before it tries again: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
@@ -147,9 +151,10 @@ impl TraceLoop {
         let (spans, asked, lost) = (Vec::new(), Vec::new(), self.lost);
         let mut gathered = SpanBatch { to, line: line.clone(), spans, asked, lost };
         let (mut by, mut stops) = (None, false);
+        let mut queued = Vec::new();
         loop {
-            let queued = tokio::select! {
-                queued = self.tasks.recv() => queued,
+            let some = tokio::select! {
+                some = self.tasks.recv_many(&mut queued, BATCH) => some,
                 () = due(by) => {
                     gathered.send().await;
                     by = None;
@@ -161,17 +166,27 @@ impl TraceLoop {
                     continue;
                 }
             };
-            match queued {
-                None => break,
-                Some(Queued::Ended(task, _room)) => {
-                    for span in trace::spans(&task, &scope) {
-                        gathered.put(span).await;
+            if some == 0 {
+                break;
+            }
+            for one in queued.drain(..) {
+                match one {
+                    Queued::Ended(task, _room) => {
+                        for span in trace::spans(&task, &scope) {
+                            gathered.put(span).await;
+                        }
                     }
+                    Queued::Ran(run, _room) => gathered.put(run.span(&scope)).await,
+                    Queued::Asked(asked) => gathered.ask(asked),
                 }
-                Some(Queued::Ran(run, _room)) => gathered.put(run.span(&scope)).await,
-                Some(Queued::Asked(asked)) => gathered.ask(asked),
             }
             by = by.or(Some(Moment::now() + self.delay)).filter(|_| !gathered.spans.is_empty());
+            if self.tasks.is_empty() && !stops {
+                tokio::select! {
+                    () = sleep(GATHERS) => {}
+                    () = line.stop(false) => {} // It is still to be noted, above.
+                }
+            }
         }
         gathered.send().await;
     }

@@ -174,18 +174,30 @@ fn check_length(most: usize, bytes: &[u8]) -> Result<(), BadMessage> {
     if bytes.len() > most { Err(too_long(most)) } else { Ok(()) }
 }
 
-/// Reads a message, whose length the caller has checked.
-fn read<'de, S: DeserializeSeed<'de>>(
+/// Reads a message, whose length the caller has checked. Only one that cannot be read is read once more, to find
+/// where it is bad.
+fn read<'de, S: DeserializeSeed<'de> + Copy>(
     seed: S,
     bytes: &'de [u8],
     unknown: Unknown,
 ) -> Result<S::Value, BadMessage> {
+    read_at(seed, bytes, unknown, None).or_else(|_| {
+        let place = FieldPath::default();
+        read_at(seed, bytes, unknown, Some(&place))
+            .map_err(|bad| BadMessage { field: bad.field.or_else(|| place.name()), ..bad })
+    })
+}
+
+fn read_at<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    bytes: &'de [u8],
+    unknown: Unknown,
+    place: Option<&FieldPath>,
+) -> Result<S::Value, BadMessage> {
     let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
     reader.set_max_depth(DEPTH_MAX);
-    let place = FieldPath::default();
-    let message = reader::read(seed, &mut reader, unknown, &place);
-    let message = message
-        .map_err(|error| BadMessage { why: plain(&error.to_string()), field: place.name() })?;
+    let message = reader::read(seed, &mut reader, unknown, place);
+    let message = message.map_err(|error| BadMessage::whole(plain(&error.to_string())))?;
     // Reading a unit reads nothing inside a value: only at the end of the bytes does it find the end.
     match <()>::deserialize(&mut reader) {
         Err(InvalidMarkerRead(end)) if end.kind() == UnexpectedEof => Ok(message),

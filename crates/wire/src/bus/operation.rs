@@ -64,6 +64,14 @@ where
 /// A message around an input.
 struct InputSeed<'o, T>(InputNeed<'o>, PhantomData<T>);
 
+impl<T> Clone for InputSeed<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for InputSeed<'_, T> {}
+
 impl<'o, T> InputSeed<'o, T> {
     fn of(need: InputNeed<'o>) -> Self {
         Self(need, PhantomData)

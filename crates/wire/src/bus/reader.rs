@@ -23,15 +23,15 @@ use smol_str::SmolStr;
 
 /// Reads a value and skips unknown fields.
 pub(super) fn lenient<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
-    read(PhantomData, d, Unknown::PassedOver, &FieldPath::default())
+    read(PhantomData, d, Unknown::PassedOver, None)
 }
 
-/// Reads a value. If it fails, `place` still says where.
+/// Reads a value. If it fails, `place` says where; to note that costs some tenth of reading.
 pub(super) fn read<'de, S: DeserializeSeed<'de>, D: Deserializer<'de>>(
     seed: S,
     inner: D,
     unknown: Unknown,
-    place: &FieldPath,
+    place: Option<&FieldPath>,
 ) -> Result<S::Value, D::Error> {
     seed.deserialize(Reader { inner, how: How { unknown, place, is_key: false } })
 }
@@ -76,27 +76,33 @@ impl FieldPath {
         }
         (!name.is_empty()).then_some(name)
     }
-
-    fn enter(&self, part: PathPart) {
-        self.0.borrow_mut().push(part);
-    }
-
-    fn depth(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// Cuts the path to this depth.
-    fn leave_to(&self, depth: usize) {
-        self.0.borrow_mut().truncate(depth);
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct How<'p> {
     unknown: Unknown,
-    place: &'p FieldPath,
+    place: Option<&'p FieldPath>,
     /// Whether the value is a key of a map, whose value comes next.
     is_key: bool,
+}
+
+impl How<'_> {
+    fn enter(self, part: impl FnOnce() -> PathPart) {
+        if let Some(FieldPath(parts)) = self.place {
+            parts.borrow_mut().push(part());
+        }
+    }
+
+    fn depth(self) -> usize {
+        self.place.map_or(0, |FieldPath(parts)| parts.borrow().len())
+    }
+
+    /// Cuts the path to this depth.
+    fn leave_to(self, depth: usize) {
+        if let Some(FieldPath(parts)) = self.place {
+            parts.borrow_mut().truncate(depth);
+        }
+    }
 }
 
 /// Applies `how` to whatever is read through it, and to everything in that: it wraps a
@@ -185,10 +191,10 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, A::Error> {
-        let depth = self.how.place.depth();
-        self.how.place.enter(PathPart::Element(self.next));
+        let depth = self.how.depth();
+        self.how.enter(|| PathPart::Element(self.next));
         let element = self.list.next_element_seed(Reader { inner: seed, how: self.how })?;
-        self.how.place.leave_to(depth);
+        self.how.leave_to(depth);
         self.next += 1;
         Ok(element)
     }
@@ -215,7 +221,7 @@ struct Seen<'p, V> {
 impl<V> Seen<'_, V> {
     fn note_key(&self, text: &str) {
         if self.how.is_key {
-            self.how.place.enter(PathPart::Field(SmolStr::new(text)));
+            self.how.enter(|| PathPart::Field(SmolStr::new(text)));
         }
     }
 }
@@ -291,7 +297,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(Entries { map, how: self.how, depth: self.how.place.depth() })
+        self.visitor.visit_map(Entries { map, how: self.how, depth: self.how.depth() })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
@@ -320,7 +326,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let value = self.map.next_value_seed(Reader { inner: seed, how: self.how })?;
-        self.how.place.leave_to(self.depth);
+        self.how.leave_to(self.depth);
         Ok(value)
     }
 
@@ -345,7 +351,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Record<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         let Self { visitor, fields, how } = self;
-        visitor.visit_map(RecordFields { map, fields, how, depth: how.place.depth() })
+        visitor.visit_map(RecordFields { map, fields, how, depth: how.depth() })
     }
 }
 
@@ -368,11 +374,11 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for RecordFields<'_, A> {
         while let Some(name) = self.map.next_key_seed(FieldOf(self.fields))? {
             match name {
                 Name::Known(name) => {
-                    self.how.place.enter(PathPart::Field(SmolStr::new_static(name)));
+                    self.how.enter(|| PathPart::Field(SmolStr::new_static(name)));
                     return seed.deserialize(StrDeserializer::new(name)).map(Some);
                 }
                 Name::Other(name) if self.how.unknown == Unknown::AsItSays => {
-                    self.how.place.enter(PathPart::Field(name.clone()));
+                    self.how.enter(|| PathPart::Field(name.clone()));
                     return seed.deserialize(StrDeserializer::new(&name)).map(Some);
                 }
                 Name::Other(_) => {
@@ -385,7 +391,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for RecordFields<'_, A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let value = self.map.next_value_seed(Reader { inner: seed, how: self.how })?;
-        self.how.place.leave_to(self.depth);
+        self.how.leave_to(self.depth);
         Ok(value)
     }
 }

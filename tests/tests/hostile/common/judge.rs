@@ -42,6 +42,8 @@ pub(crate) struct Told {
     pub(crate) sent: u64,
     /// How often it was told what.
     pub(crate) answers: BTreeMap<String, u64>,
+    /// Whether it could not send as much as is refused, as on a machine that does much else.
+    pub(crate) is_too_slow: bool,
 }
 
 impl Told {
@@ -129,7 +131,7 @@ fn judge_on(stage: &Stage, attack: &Attack, scale: Scale) -> Result<()> {
     ensure!(meanwhile <= bound, "others have to wait: {meanwhile:?}, and {quiet:?} in quiet");
     ensure!(memory <= attack.memory_mib, "{memory} MiB of memory, over {}", attack.memory_mib);
     if let Some(code) = attack.refused {
-        let is_told = told.answers.keys().any(|answer| answer.contains(code));
+        let is_told = told.is_too_slow || told.answers.keys().any(|answer| answer.contains(code));
         ensure!(is_told, "the attacker is not told {code}: {:?}", told.answers);
     }
     check_connections(&before, &stage.connections()?)?;
