@@ -134,7 +134,8 @@ impl WorkerSessions {
 
     /// The sessions of these patterns, in whatever order they are and however often. `*` alone stands for all.
     ///
-    /// # Errors There are no patterns, or too many.
+    /// # Errors
+    /// There are no patterns, or too many.
     pub fn of(patterns: impl IntoIterator<Item = SessionPattern>) -> Result<Self, String> {
         let mut patterns: Vec<SessionPattern> = patterns.into_iter().collect();
         if patterns.is_empty() {

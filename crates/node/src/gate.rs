@@ -326,7 +326,15 @@ async fn read_in_turn<T>(
 /// What becomes of a command. If the log does not answer in time, the answer is that nobody knows
 /// yet (WAL-09).
 async fn in_time<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
-    timeout(SETTLES, done).await.unwrap_or_else(|_| {
+    within(SETTLES, done).await
+}
+
+/// As [`in_time`], for so long.
+async fn within<T>(
+    most: Duration,
+    done: impl Future<Output = Result<T, Rejection>>,
+) -> Result<T, Rejection> {
+    timeout(most, done).await.unwrap_or_else(|_| {
         Err(Rejection::in_doubt("what becomes of it is not known yet; repeat it with the same id"))
     })
 }

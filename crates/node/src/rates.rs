@@ -92,6 +92,12 @@ impl TokenBucket {
         Err(Duration::try_from_secs_f64(seconds).unwrap_or(RETRY_AFTER.1))
     }
 
+    /// Takes so many tokens, whether they are there or not.
+    fn spend(&mut self, rate: u64, tokens: u64, now: Instant) {
+        self.fill(rate, now);
+        self.left -= as_f64(tokens);
+    }
+
     fn is_full(&self, rate: u64, now: Instant) -> bool {
         let mut then = *self;
         then.fill(rate, now);
@@ -217,6 +223,16 @@ impl RateTable {
                 .take(rate, tasks, now)
                 .map_err(|wait| ("tasks", "rate-creates", rate, wait))
         })
+    }
+
+    /// Counts so many Tasks that were created already: what follows is refused for them.
+    pub(crate) fn created(&self, role: Role, who: &Token, tasks: u64) {
+        let rate = self.settings.creates;
+        let counted = self.charge(role, who, |sent, now| {
+            sent.creates.spend(rate, tasks, now);
+            Ok(())
+        });
+        debug_assert!(counted.is_ok(), "nothing is refused here");
     }
 
     /// Counts a report of a worker, whose message has so many bytes for each report. A result of a Step always
@@ -421,6 +437,13 @@ mod tests {
             [0, 0, 2, 2_048]
         );
         let rates = RateTable::new(FEW);
+        // Those that were made already are paid for later, whatever there was.
+        assert_eq!(passed(&rates, "ann", 100), 20);
+        rates.created(Role::Orchestrator, &name("ann"), 40);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!((passed(&rates, "ann", 1), rates.refused()), (0, 81));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(passed(&rates, "ann", 1), 1);
         let long = || rates.create(Role::Orchestrator, &name("eve"), tasks_of(5 << 10, true));
         assert_eq!((0..100).filter(|_| long().is_ok()).count(), 2, "of ten Tasks each");
         assert_eq!(passed(&rates, "bob", 10), 10);

@@ -210,7 +210,8 @@ impl LiveTasks {
 
     /// Waits for a place in memory for a Task whose log has so many bytes.
     ///
-    /// # Errors No place became free in time, or the Task needs more than all the memory.
+    /// # Errors
+    /// No place became free in time, or the Task needs more than all the memory.
     pub(crate) async fn place(self: &Arc<Self>, bytes: u64) -> Result<MemoryPlace, String> {
         let until = Instant::now() + WAITS_FOR_PLACE;
         let mut waiter = None;

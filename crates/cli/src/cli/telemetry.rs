@@ -147,10 +147,13 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
 /// answered, and that of NATS says five times a second that a server is away, which this program says once.
 const QUIET: [(&str, &str); 2] = [("rmcp", "error"), ("async_nats", "warn")];
 
-/// A filter of the log that hides what [`QUIET`] libraries say, but for those that the filter names.
+/// A filter of the log that hides what [`QUIET`] libraries say, but for those that the filter names, and where it shows
+/// less of everything.
 fn with_quiet_libraries(filter: String) -> String {
-    let is_off = matches!(filter.trim(), "" | "off");
-    let quiet = QUIET.iter().filter(|(library, _)| !is_off && !filter.contains(library));
+    let levels = filter.split(',').filter_map(|part| part.trim().parse::<LevelFilter>().ok());
+    let shown = levels.max().unwrap_or(LevelFilter::OFF);
+    let is_more = |level: &str| level.parse::<LevelFilter>().is_ok_and(|level| shown > level);
+    let quiet = QUIET.iter().filter(|(library, level)| is_more(level) && !filter.contains(library));
     quiet.fold(filter.trim().to_owned(), |filter, (library, level)| {
         format!("{filter},{library}={level}")
     })
@@ -353,7 +356,10 @@ mod tests {
     fn libraries_are_quiet_unless_they_are_named() {
         for (asked, filter) in [
             ("info", "info,rmcp=error,async_nats=warn"),
-            ("warn,tenure=debug", "warn,tenure=debug,rmcp=error,async_nats=warn"),
+            ("debug,tenure=trace", "debug,tenure=trace,rmcp=error,async_nats=warn"),
+            ("warn", "warn,rmcp=error"),
+            ("error", "error"),
+            ("tenure=debug", "tenure=debug"),
             ("info,rmcp=debug", "info,rmcp=debug,async_nats=warn"),
             ("info,async_nats=debug", "info,async_nats=debug,rmcp=error"),
             ("off", "off"),

@@ -43,7 +43,8 @@ impl TaskSnapshot {
     /// Checks that each record that one names is there, so that a Task can be made of them, and that no two are the
     /// same.
     ///
-    /// # Errors A message that names what is missing.
+    /// # Errors
+    /// A message that names what is missing.
     pub fn check(&self) -> Result<(), Contradiction> {
         let lengths = [self.steps.len(), self.attempts.len(), self.runs.len()].map(next_pos);
         let [steps, attempts, runs] = lengths;

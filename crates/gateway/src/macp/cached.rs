@@ -210,12 +210,10 @@ impl SessionCache {
     /// until there is room for one more. What is in use stays.
     fn make_room(&mut self) {
         loop {
-            let gone = match (self.bytes() > BYTES_MAX, self.sessions.len() >= SESSIONS_MAX) {
-                (true, _) => self.largest(),
-                (false, true) => self.by_use.values().find(|id| self.is_idle(id)).cloned(),
-                (false, false) => return,
-            };
-            let Some(gone) = gone else { return };
+            let large = if self.bytes() > BYTES_MAX { self.largest() } else { None };
+            let oldest = || self.by_use.values().find(|id| self.is_idle(id)).cloned();
+            let is_full = self.sessions.len() >= SESSIONS_MAX;
+            let Some(gone) = large.or_else(|| is_full.then(oldest).flatten()) else { return };
             self.remove(&gone);
         }
     }
@@ -224,11 +222,18 @@ impl SessionCache {
         self.sessions.get(id).is_some_and(|it| Arc::strong_count(&it.session) == 1)
     }
 
-    /// Of those that nobody uses now, the one whose records have most bytes: small ones are not pushed out by it.
+    /// Of those that nobody uses now, the one whose records have most bytes, so that it pushes out no small ones. None:
+    /// what is in use has too many by itself, and the others have not.
     fn largest(&self) -> Option<String> {
         let bytes = |it: &KnownSession| it.session.try_lock().map_or(0, |it| it.bytes.own);
         let idle = self.sessions.iter().filter(|(id, _)| self.is_idle(id));
-        idle.max_by_key(|(_, it)| bytes(it)).map(|(id, _)| id.clone())
+        let (mut all, mut largest) = (0, None);
+        for (id, bytes) in idle.map(|(id, it)| (id, bytes(it))) {
+            all += bytes;
+            largest = largest.max(Some((bytes, id)));
+        }
+        let helps = all > BYTES_MAX || self.bytes().saturating_sub(all) <= BYTES_MAX;
+        largest.filter(|_| helps).map(|(_, id)| id.clone())
     }
 
     /// The session, which is used now.

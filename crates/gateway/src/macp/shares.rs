@@ -62,8 +62,14 @@ struct ByteBucket {
 /// The sessions that go on, by who has started them.
 #[derive(Debug, Default)]
 struct OpenByInitiator {
-    initiator: HashMap<String, Arc<str>>,
+    initiator: HashMap<String, OpenSession>,
     count: HashMap<Arc<str>, usize>,
+}
+
+#[derive(Debug)]
+struct OpenSession {
+    initiator: Arc<str>,
+    noted: Instant,
 }
 
 /// One message that is under way, until this is dropped.
@@ -134,6 +140,19 @@ impl SentBytes {
     }
 }
 
+impl OpenByInitiator {
+    fn remove(&mut self, session_id: &str) {
+        if let Some(OpenSession { initiator, .. }) = self.initiator.remove(session_id)
+            && let Some(count) = self.count.get_mut(&initiator)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.count.remove(&initiator);
+            }
+        }
+    }
+}
+
 impl SenderShares {
     /// Takes a message of so many bytes, which is under way until the answer is dropped.
     ///
@@ -197,16 +216,19 @@ impl SenderShares {
         if goes_on {
             let known = open.count.get_key_value(initiator).map(|(name, _)| Arc::clone(name));
             let name = known.unwrap_or_else(|| Arc::from(initiator));
-            open.initiator.insert(session_id.to_owned(), Arc::clone(&name));
+            let session = OpenSession { initiator: Arc::clone(&name), noted: Instant::now() };
+            open.initiator.insert(session_id.to_owned(), session);
             *open.count.entry(name).or_default() += 1;
-        } else if let Some(name) = open.initiator.remove(session_id)
-            && let Some(count) = open.count.get_mut(&name)
-        {
-            *count -= 1;
-            if *count == 0 {
-                open.count.remove(&name);
-            }
+        } else {
+            open.remove(session_id);
         }
+    }
+
+    /// The sessions that counted as open already at that time. Some may have ended at other gateways.
+    pub(super) fn open_at(&self, time: Instant) -> Vec<String> {
+        let open = self.open.lock();
+        let before = open.initiator.iter().filter(|(_, session)| session.noted < time);
+        before.map(|(id, _)| id.clone()).collect()
     }
 }
 
@@ -265,6 +287,13 @@ mod tests {
         }
         shares.check_open("eve", 2).unwrap();
         shares.note("s2", "eve", false);
+        // What began later has not ended elsewhere.
+        shares.note("s3", "eve", true);
+        let time = Instant::now();
+        shares.note("s4", "eve", true);
+        assert_eq!(shares.open_at(time), ["s3"]);
+        shares.note("s3", "eve", false);
+        shares.note("s4", "eve", false);
         let open = shares.open.lock();
         assert!(open.count.is_empty() && open.initiator.is_empty());
     }

@@ -65,7 +65,11 @@ impl<B: Backend> ServedSessions<B> {
         if *look_at <= Instant::now() {
             // What is due does not wait for a partition that does not answer.
             *look_at = Instant::now() + LOOK;
-            for id in self.ids(false).await? {
+            let listed = std::time::Instant::now();
+            let mut ids = self.ids(false).await?;
+            // Those that are not listed have ended, perhaps at another gateway.
+            ids.extend(self.gateway.macp.shares.open_at(listed));
+            for id in ids {
                 self.tend_one(&id).await;
             }
         }

@@ -115,7 +115,7 @@ impl Gate {
             };
             let operation = request.ask.operation();
             let came = CallInput { gate, link, reply, partition, operation, may_wait, since };
-            let Some(query) = came.call().run(request).await else { return };
+            let Some(query) = Box::pin(came.call().run(request)).await else { return };
             match came.link.caller().role {
                 // What other nodes read is needed for what is being written.
                 Role::System => came.call().query(query).await,
@@ -237,8 +237,11 @@ impl Call<'_> {
             Write::RetryEnded(_) | Write::Command(_) => self.task(&head),
         };
         let done = match task.and_then(|task| Ok((task, context(head)?))) {
+            Ok((task, context)) if !self.is_of_node && matches!(what, Write::RetryEnded(_)) => {
+                Box::pin(self.make_again(task, context, what)).await
+            }
             Ok((task, context)) => {
-                let done = Box::pin(self.carry_out(&task, context, what));
+                let done = Box::pin(self.link.carry_out(&task, context, what));
                 if self.asked.may_wait { while_asked(done).await } else { in_time(done).await }
             }
             Err(refused) => Err(refused),

@@ -32,8 +32,8 @@ use crate::rates::tasks_of;
 /// memory, and JetStream takes at most a thousand messages of half a mebibyte in one append.
 const LOG_MAX: u64 = 384 << 20;
 
-/// How many of these bytes the logs of one principal may have while others have room for theirs: one that brings more
-/// has it for a single log, and only while nobody brings another.
+/// How many of these bytes the logs of one principal may have, so that others have room for theirs. A single log may
+/// have more.
 const OF_ONE_MAX: u64 = LOG_MAX / 4 * 3;
 
 /// Each counts as so many at least: what is shorter comes in one part.
@@ -141,31 +141,32 @@ impl Imports {
     }
 }
 
-/// Sees to it that there is room for another log of so many bytes: those that are late go, where they stand in the way.
+/// Sees to it that there is room for another log of so many bytes: those that are late go, if it fits without them.
 fn make_room(
     all: &mut HashMap<TaskKey, Upload>,
     by: &ClientName,
     len: u64,
     now: Instant,
 ) -> Result<(), Rejection> {
-    let check = |all: &HashMap<TaskKey, Upload>| {
-        let counted = |len: u64| len.max(LOG_MIN);
-        let of = |own: bool| all.values().filter(move |it| it.is_of(by) == own);
-        let (own, others): (u64, u64) =
-            (of(true).map(|it| counted(it.len)).sum(), of(false).map(|it| counted(it.len)).sum());
-        let len = counted(len);
+    let check = |with_late: bool| {
+        let (mut own, mut others, len) = (0, 0, len.max(LOG_MIN));
+        for coming in all.values().filter(|it| with_late || !it.is_late(now)) {
+            let of = if coming.is_of(by) { &mut own } else { &mut others };
+            *of += coming.len.max(LOG_MIN);
+        }
         if own + others + len > LOG_MAX {
             return Err(later("this node takes in as many logs as it can hold"));
         }
-        if own + others > 0 && own + len > OF_ONE_MAX {
+        if own > 0 && own + len > OF_ONE_MAX {
             return Err(later("this node takes in as many logs of one principal as it may"));
         }
         Ok(())
     };
-    check(all).or_else(|_| {
+    if check(true).is_err() {
+        check(false)?;
         all.retain(|_, coming| !coming.is_late(now));
-        check(all)
-    })
+    }
+    Ok(())
 }
 
 /// A complete log that is being checked and written. Dropping this removes it from [`Imports`],
@@ -440,6 +441,13 @@ mod tests {
                 assert!(imports.take(&key_of(task), &by("eve"), next).is_ok(), "a byte at a time");
             }
         }
+        assert_eq!(begin("zoe", "z", 2), Ok(()));
+        assert_eq!(begin("bob", "g", LOG_MAX), Err(Code::Unavailable), "it fits in no case");
+        let still = imports.take(&key_of("a"), &by("eve"), part(third, 0, b"x"));
+        assert!(
+            matches!(still, Ok(Uploaded::Part(here)) if here > 1),
+            "so nothing makes room for it"
+        );
         assert_eq!(begin("ann", "f", LOG_MAX / 2), Ok(()));
         let again = imports.take(&key_of("a"), &by("eve"), part(third, 5, b"x"));
         assert!(matches!(again, Ok(Uploaded::Part(0))), "it begins again");

@@ -167,6 +167,11 @@ impl Groups {
         serving
     }
 
+    /// How many sessions a new list is matched with.
+    pub(super) fn known_sessions(&self) -> usize {
+        self.serving.borrow().len()
+    }
+
     fn found_serving(&self, session: &SessionId) -> GroupSet {
         let mut serving = GroupSet::default();
         for (group, it) in self.all.iter().enumerate() {

@@ -99,6 +99,11 @@ impl Members {
         self.groups.has(sessions)
     }
 
+    /// How many sessions a new list of them is matched with.
+    pub(super) fn known_sessions(&self) -> usize {
+        self.groups.known_sessions()
+    }
+
     /// Adds a link. Answers whether no worker served just its sessions before.
     pub(super) fn join(&mut self, worker: Arc<Worker>) -> Result<bool, TooManyGroups> {
         let (group, is_new) = self.groups.join(&worker.sessions)?;

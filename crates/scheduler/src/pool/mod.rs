@@ -223,7 +223,8 @@ impl Pool {
         let mut state = self.state.lock();
         let id = worker.id.clone();
         let is_known = state.members.has_group(&worker.sessions);
-        if let Some(wait) = state.turns.regroups_after(Instant::now()).filter(|_| !is_known) {
+        let wait = state.turns.regroups_after(state.members.known_sessions(), Instant::now());
+        if let Some(wait) = wait.filter(|_| !is_known) {
             return Err(too_many_lists(&self.id, wait));
         }
         let is_new = state.members.join(worker).map_err(|_| too_many_groups(&self.id))?;

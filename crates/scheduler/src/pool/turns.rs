@@ -35,10 +35,11 @@ use self::withheld::WithheldTasks;
 /// So many Tasks without ready Steps may stand in a line before they are taken out of it.
 const SPENT_MAX: usize = 64;
 
-/// Tasks are put into other lines so rarely that it takes a tenth of the time at most: it takes a microsecond each.
+/// Tasks are put into other lines, and sessions matched with a new list, so rarely that it takes a tenth of the time or
+/// so: it takes a microsecond each.
 const REGROUPED_EACH: Duration = Duration::from_micros(10);
 
-/// So few Tasks are put into other lines at any time: a worker cannot come so often that it matters.
+/// So few Tasks and sessions are put into other lines at any time: a worker cannot come so often that it matters.
 const REGROUPED_AT_ANY_TIME: usize = 100;
 
 /// A Task with a place in a line. A Task without ready Steps stays until its turn comes, so that it
@@ -220,11 +221,13 @@ impl Turns {
         moved.iter().for_each(|key| self.move_to_its_line(key));
     }
 
-    /// After which time all Tasks may be put into other lines; none: now.
-    pub(super) fn regroups_after(&self, now: Instant) -> Option<Duration> {
-        let tasks = Some(self.entries.len()).filter(|tasks| *tasks > REGROUPED_AT_ANY_TIME)?;
-        let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
-        let from = self.regrouped? + REGROUPED_EACH * tasks;
+    /// After which time a new list of sessions may be matched with these sessions, and all Tasks be put into other
+    /// lines; none: now.
+    pub(super) fn regroups_after(&self, sessions: usize, now: Instant) -> Option<Duration> {
+        let matched = self.entries.len() + sessions;
+        let matched = Some(matched).filter(|matched| *matched > REGROUPED_AT_ANY_TIME)?;
+        let matched = u32::try_from(matched).unwrap_or(u32::MAX);
+        let from = self.regrouped? + REGROUPED_EACH * matched;
         Some(from.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 

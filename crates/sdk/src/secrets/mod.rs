@@ -41,7 +41,8 @@ pub struct SecretName(String);
 impl SecretName {
     /// Checks the form of a name: it is no path, and it is one word of a command line.
     ///
-    /// # Errors The name has another form.
+    /// # Errors
+    /// The name has another form.
     pub fn new(text: &str) -> Result<Self, BadId> {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');

@@ -101,7 +101,8 @@ pub(super) struct PoliciesOnFile {
 impl PoliciesOnFile {
     /// Reads the file again.
     ///
-    /// # Errors The file cannot be used. The policies stay as they were.
+    /// # Errors
+    /// The file cannot be used. The policies stay as they were.
     pub(super) fn reload(&self) -> Result<(), Failure> {
         self.served.replace(read_policies(&self.path)?);
         Ok(())

@@ -473,3 +473,16 @@ async fn who_has_left_is_forgotten() {
     assert_eq!((unfit(), pool.sample(0).waiting), (None, 1));
     assert_eq!(pool.state.lock().turns.lines.len(), 1);
 }
+
+/// DISP-20, mechanisms 15: workers that come with ever new lists of sessions do not hold up a pool that knows many
+/// sessions, or in which many Tasks wait.
+#[test]
+fn new_lists_are_matched_for_a_part_of_the_time() {
+    let mut turns = Turns::new();
+    let after = |turns: &Turns, sessions| turns.regroups_after(sessions, Instant::now());
+    assert_eq!(after(&turns, 4_096), None, "the first is matched at once");
+    turns.regroup(&Workers::default());
+    assert_eq!(after(&turns, REGROUPED_AT_ANY_TIME), None);
+    let wait = after(&turns, 4_096).unwrap();
+    assert!(wait > Duration::from_millis(20) && wait <= REGROUPED_EACH * 4_096, "{wait:?}");
+}

@@ -23,7 +23,8 @@ struct GivenNodes {
 impl HttpClient {
     /// The facts of every node about itself, its workers and its pools. The gateway is asked once.
     ///
-    /// # Errors `unavailable` if no gateway answers, or no node answers the gateway.
+    /// # Errors
+    /// `unavailable` if no gateway answers, or no node answers the gateway.
     pub async fn nodes(&self) -> Result<Gather<NodeFacts>, Rejection> {
         let path = format!("/v1/nodes?session={}", self.0.session);
         let request = HttpRequest::bare(Method::GET, path, JSON);
@@ -35,7 +36,8 @@ impl HttpClient {
 
     /// Leases and open Attempts of the session, in the order of the Attempts.
     ///
-    /// # Errors `unavailable` if no gateway answers for as long as patience lasts, or none that a node answers.
+    /// # Errors
+    /// `unavailable` if no gateway answers for as long as patience lasts, or none that a node answers.
     pub async fn leases(&self) -> Result<Vec<LeaseRow>, Rejection> {
         let mut all: Vec<LeaseRow> = Vec::new();
         loop {
