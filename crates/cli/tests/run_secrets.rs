@@ -97,6 +97,44 @@ fn a_secret_that_is_not_there_fails_the_step_for_good() {
     }
 }
 
+/// What a command reports by the tools of its Run is masked like what it writes.
+#[test]
+fn what_a_command_reports_has_no_secret() {
+    let (place, secrets) = with_secret();
+    let said = |id: u32, method: &str, params: serde_json::Value| {
+        serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+            .to_string()
+    };
+    let client = serde_json::json!({ "name": "sh", "version": "1" });
+    let begin = serde_json::json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    let report =
+        serde_json::json!({ "status": "running", "progress": { "summary": "it is SECRET" } });
+    let call = serde_json::json!({ "name": "task_update_step", "arguments": report });
+    let lines = [
+        said(1, "initialize", begin),
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned(),
+        said(2, "tools/call", call),
+    ];
+    place.file("asks", lines.map(|line| line + "\n").concat());
+    let tenure = support::TENURE;
+    let run = format!(
+        "(sed s/SECRET/$DB/ asks; while ! grep -q '\"id\":2' answers; do sleep 0.1; done) | {tenure} mcp > answers"
+    );
+    let input =
+        serde_json::json!({ "run": run, "run_tools": true, "env": { "DB": { "secret": "db" } } });
+    let step = serde_json::json!({ "handler": "exec", "input": input });
+    let task = serde_json::json!({ "task_id": "t", "steps": { "a": step } });
+    place.file("t.json", task.to_string());
+    place.tenure(&["run", "t.json", &secrets]).with(0);
+    let log = place.tenure(&["wal", "show", "t", "--raw"]).with(0).stdout;
+    assert!(
+        log.contains("it is ***"),
+        "{}\n{log}",
+        fs::read_to_string(place.path("answers")).unwrap()
+    );
+    assert_eq!(is_told(&place.path(".tenure")), None);
+}
+
 /// What is no place for secrets is refused before anything runs.
 #[test]
 fn a_place_that_is_none_is_refused() {

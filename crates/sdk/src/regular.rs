@@ -8,13 +8,14 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// Opens a regular file as the options say. It never waits for another process.
+/// Opens a regular file as the options say; if that makes it, only its user may read it. It never waits for another
+/// process.
 ///
 /// # Errors
 /// Those of the system; and that it is no regular file.
 pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = options.custom_flags(flags.bits()).open(path)?;
+    let file = options.mode(0o600).custom_flags(flags.bits()).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is no regular file")),

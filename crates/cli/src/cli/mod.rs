@@ -148,9 +148,13 @@ enum CliCommand {
 
 /// Reads the command line and runs the command.
 pub(crate) fn main() -> ExitCode {
+    let hidden = runtime::hide_environment();
     let given = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let telling = telemetry::start(cli.command.told());
+    if let Err(error) = hidden {
+        tracing::warn!(%error, "commands of steps can read the environment of this process");
+    }
     let telemetry = telling.telemetry.as_ref();
     let ended = match cli.command {
         CliCommand::Run(args) => run::run(args, telemetry),

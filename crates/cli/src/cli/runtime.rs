@@ -41,12 +41,15 @@ impl From<Runtime> for CommandRuntime {
 }
 
 /// Keeps other processes of this user from reading the environment and the memory of this one: both hold its logins,
-/// and the commands of steps run as the same user. A crash leaves no core dump then.
-pub(crate) fn hide_environment() {
+/// and the commands of steps run as the same user. A crash leaves no core dump then. It comes before all else, as a
+/// command could be reading at that moment.
+///
+/// # Errors
+/// The system refuses it.
+pub(crate) fn hide_environment() -> Result<(), nix::Error> {
     #[cfg(target_os = "linux")]
-    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
-        tracing::warn!(%error, "commands of steps can read the environment of this process");
-    }
+    nix::sys::prctl::set_dumpable(false)?;
+    Ok(())
 }
 
 /// Waits for something that goes on without this process. If a signal stops the wait, the message

@@ -175,6 +175,8 @@ fn the_worker_of_the_unit_is_a_user_of_the_roles() {
     assert!(at.starts_with(&format!("tls://{principal}:")), "{at}");
     let line = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
     assert!(line.contains("--name ${TENURE_PRINCIPAL} ") && line.contains("--pool %i "), "{line}");
+    // Commands of one pool cannot read what those of another have.
+    assert!(unit.contains("\nUser=tenure-worker-%i\n"), "{unit}");
     let roles = read("deploy/nats/roles.conf");
     let (_, user) = roles.split_once(&format!("user: {principal}\n")).unwrap();
     let user = user.split("user: ").next().unwrap();
@@ -277,8 +279,8 @@ fn what_compose_files_name_is_there() {
     }
 }
 
-/// The command line accepts the commands of scheduler and worker, and their health checks look for
-/// connections to the ports of their servers.
+/// The command line accepts the commands of scheduler, worker and gateway, and health checks look for connections to
+/// the ports of their servers.
 #[test]
 fn services_of_tenure_start_and_are_looked_at() {
     let (tenure, services) = (tenure(), services());
@@ -295,9 +297,11 @@ fn services_of_tenure_start_and_are_looked_at() {
         for set in environment.keys().filter(|set| set.starts_with("TENURE_")) {
             assert!(known.contains(&OsStr::new(set)), "{name}: {set} says nothing to it");
         }
-        let check = words(&service["healthcheck"]["test"]).last().unwrap();
-        assert!(check.contains(&established(4222)), "{name}: {check}");
-        let is_scheduler = *name == "scheduler";
+        let check = words(&service["healthcheck"]["test"]).last().unwrap_or_default();
+        // Beside a worker, commands of Steps would read the login in the environment of a check.
+        let (is_scheduler, is_worker) = (*name == "scheduler", *name == "worker");
+        assert_eq!(service["healthcheck"].is_null(), is_worker, "{name}: {check}");
+        assert_eq!(check.contains(&established(4222)), !is_worker, "{name}: {check}");
         assert_eq!(check.contains(&established(6379)), is_scheduler, "{name}: {check}");
         // It sends telemetry to the collector of the compose file.
         let to = &service["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"];

@@ -81,6 +81,35 @@ impl SecretMask {
         written.unwrap_or_else(|_| Json::from(MASKED).to_string().into_bytes())
     }
 
+    /// What a command asks, with masked texts in its input. Names, ids and numbers stay: they say what is asked.
+    pub(crate) fn asked(&self, line: Vec<u8>) -> Vec<u8> {
+        if self.is_empty() {
+            return line;
+        }
+        let Ok(mut asked) = serde_json::from_slice::<Json>(&line) else { return line };
+        if let Some(input) = asked.get_mut("input") {
+            self.texts_in(input);
+        }
+        serde_json::to_vec(&asked).unwrap_or(line)
+    }
+
+    fn texts_in(&self, value: &mut Json) {
+        match value {
+            Json::String(text) => *text = self.text(std::mem::take(text)),
+            Json::Array(all) => all.iter_mut().for_each(|one| self.texts_in(one)),
+            Json::Object(fields) => {
+                let is_said = |name: &str| {
+                    !(name.ends_with("_id") || name.ends_with("_ids") || name == "status")
+                };
+                fields
+                    .iter_mut()
+                    .filter(|(name, _)| is_said(name))
+                    .for_each(|(_, one)| self.texts_in(one));
+            }
+            _ => {}
+        }
+    }
+
     fn value(&self, value: Json) -> Json {
         match value {
             Json::String(text) => Json::String(self.text(text)),
@@ -260,6 +289,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// What is asked stays what it is, though a secret is a part of an id or a number.
+    #[test]
+    fn texts_of_what_is_asked_are_masked_and_no_names() {
+        let mask = SecretMask::of(["prod", "2024"].into_iter());
+        let line = |said: &str| {
+            let input = serde_json::json!({"step_id": "deploy-prod", "status": "running", "progress":
+                {"percent": 12024, "summary": said}, "checkpoint_refs": [said], "prod": said});
+            serde_json::json!({"operation": "prod", "task_id": "prod", "input": input})
+        };
+        let asked = mask.asked(line("it is prod").to_string().into_bytes());
+        assert_eq!(serde_json::from_slice::<Json>(&asked).unwrap(), line("it is ***"));
+        assert_eq!(mask.asked(b"prod".to_vec()), b"prod", "it is refused as it is");
+    }
 
     fn mask(values: &[&str]) -> SecretMask {
         SecretMask::of(values.iter().copied())

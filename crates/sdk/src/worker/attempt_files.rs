@@ -4,9 +4,9 @@
 //!
 //! Step 9 of the walk in docs/architecture.md.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tenure_core::id::StepId;
@@ -14,6 +14,7 @@ use tenure_ports::journal::TaskKey;
 
 use super::context::StepContext;
 use super::exec::{ExecPaths, is_shortage};
+use crate::regular::open_regular;
 
 /// The inputs of all Steps that get none, below the directory for all files. No session has this name, as
 /// names of sessions have no dot.
@@ -87,14 +88,15 @@ impl AttemptFiles {
         let task = TaskKey { session_id, task_id };
         let place = AttemptDir::new(files, &task, ctx.step_id(), ctx.attempt());
         let own = files.join(format!("{NO_INPUTS}.{}", claim.attempt_id));
-        let shared = files.join(NO_INPUTS);
+        let (files, shared) = (files.to_owned(), files.join(NO_INPUTS));
         let work = move || -> Result<Self, Lack> {
             let dir = place.path().to_owned();
-            make_dir(&dir).map_err(|error| Lack::of("create the directory", &dir, &error))?;
+            make_dir(&files, &dir)
+                .map_err(|error| Lack::of("create the directory", &dir, &error))?;
             let has_inputs = inputs.is_some();
             let path = if has_inputs { dir.join("inputs.json") } else { shared };
             let written = match inputs {
-                Some(inputs) => fs::write(&path, inputs),
+                Some(inputs) => write_new(&path, &inputs, OWN_FILE),
                 None => write_no_inputs(&path, &own),
             };
             written.map_err(|error| Lack::of("write", &path, &error))?;
@@ -135,10 +137,12 @@ impl AttemptFiles {
     }
 }
 
-fn make_dir(dir: &Path) -> io::Result<()> {
+/// Makes a directory below `files`, into which only its user may look, with those on the way. None of these is a link:
+/// a command, or whoever made `files` elsewhere, could have put one there. `files` itself may be one.
+pub(super) fn make_dir(files: &Path, dir: &Path) -> io::Result<()> {
     let mut made = Ok(());
     for _ in 0..TRIES {
-        made = fs::create_dir_all(dir);
+        made = make_each(files, dir);
         match &made {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             _ => break,
@@ -147,13 +151,105 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     made
 }
 
+fn make_each(files: &Path, dir: &Path) -> io::Result<()> {
+    if let Some(above) = files.parent() {
+        fs::create_dir_all(above)?;
+    }
+    let mut private = DirBuilder::new();
+    private.mode(0o700);
+    let mut at = files.to_owned();
+    match private.create(&at) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && at.is_dir() => {}
+        made => made?,
+    }
+    for part in dir.strip_prefix(files).map_err(io::Error::other)?.components() {
+        at.push(part);
+        match private.create(&at) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if !fs::symlink_metadata(&at)?.is_dir() {
+                    let message = format!("{} is no directory, or a link to one", at.display());
+                    return Err(io::Error::other(message));
+                }
+            }
+            made => made?,
+        }
+    }
+    Ok(())
+}
+
+/// The rights to a file: its user's.
+pub(super) const OWN_FILE: u32 = 0o600;
+
+/// Writes a file in place of whatever has its name, which is not written to.
+pub(super) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(bytes)
+}
+
 /// Writes the shared file, unless it is there as it has to be. It is not writable, as it is that of other
 /// commands too. `own` is a name that nobody else uses.
 fn write_no_inputs(path: &Path, own: &Path) -> io::Result<()> {
-    if fs::read(path).is_ok_and(|found| found == NO_INPUTS_TEXT) {
+    let found = open_regular(path, OpenOptions::new().read(true)).and_then(|file| {
+        let (mut found, more) = (Vec::new(), NO_INPUTS_TEXT.len() as u64 + 1);
+        file.take(more).read_to_end(&mut found)?;
+        Ok(found)
+    });
+    if found.is_ok_and(|found| found == NO_INPUTS_TEXT) {
         return Ok(());
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o444).open(own)?;
-    file.write_all(NO_INPUTS_TEXT)?;
+    write_new(own, NO_INPUTS_TEXT, 0o444)?;
     fs::rename(own, path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// Mechanisms 15: nothing that a command has put in the place of the inputs is written to, waited for or read to an
+    /// end that it does not have; and nobody else may look at them.
+    #[test]
+    fn what_bears_the_name_of_inputs_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let (files, precious) = (place.path().join("files"), place.path().join("precious"));
+        let dir = files.join("s/t/a/1");
+        make_dir(&files, &dir).unwrap();
+        assert_eq!([mode(&files), mode(&dir)], [0o700; 2]);
+        fs::write(&precious, "mine").unwrap();
+        let inputs = dir.join("inputs.json");
+        symlink(&precious, &inputs).unwrap();
+        write_new(&inputs, b"{1}", OWN_FILE).unwrap();
+        assert_eq!((fs::read(&inputs).unwrap(), mode(&inputs)), (b"{1}".to_vec(), 0o600));
+        assert_eq!(fs::read(&precious).unwrap(), b"mine");
+
+        let (shared, own) = (files.join(NO_INPUTS), files.join("own"));
+        let is_whole = || {
+            fs::symlink_metadata(&shared).unwrap().is_file()
+                && fs::read(&shared).unwrap() == NO_INPUTS_TEXT
+        };
+        mkfifo(&shared, Mode::S_IRWXU).unwrap();
+        write_no_inputs(&shared, &own).unwrap();
+        assert!(is_whole());
+        fs::remove_file(&shared).unwrap();
+        symlink("/dev/zero", &shared).unwrap();
+        write_no_inputs(&shared, &own).unwrap();
+        assert!(is_whole());
+
+        symlink(place.path(), files.join("s/t/b")).unwrap();
+        let refused = make_dir(&files, &files.join("s/t/b/1")).unwrap_err();
+        assert!(refused.to_string().contains("a link to one"), "{refused}");
+        assert!(!place.path().join("1").exists(), "nothing is made behind it");
+    }
 }

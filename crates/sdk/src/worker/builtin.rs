@@ -187,14 +187,17 @@ pub(super) async fn work_on(
     let mut environment = environment(ctx, &settings.handed_on, spec);
     let first = watch::Sender::new(None);
     let tools = match spec.has_run_tools() {
-        true => match RunSocket::open(RunToolsOf::Step(ctx.clone()), first.subscribe()) {
-            Ok(tools) => Some(tools),
-            Err(error) => {
-                let is_shortage = exec::is_shortage(&error);
-                let what = format!("cannot open a socket for the tools of the run: {error}");
-                return Ok(lacking(ctx, Lack { what, is_shortage })?);
+        true => {
+            let tools = RunToolsOf::Step(ctx.clone());
+            match RunSocket::open(tools, mask.clone(), first.subscribe()) {
+                Ok(tools) => Some(tools),
+                Err(error) => {
+                    let is_shortage = exec::is_shortage(&error);
+                    let what = format!("cannot open a socket for the tools of the run: {error}");
+                    return Ok(lacking(ctx, Lack { what, is_shortage })?);
+                }
             }
-        },
+        }
         false => None,
     };
     environment.extend(tools.iter().flat_map(|tools| of_run(ctx, tools)));

@@ -19,7 +19,7 @@ use super::DevArgs;
 use crate::cli::answer::{Exit, Failure, human, output};
 use crate::cli::gateway::HttpHost;
 use crate::cli::place::{FILES, open_here, socket_of};
-use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment};
+use crate::cli::runtime::{NO_CWD, StopSignals};
 use crate::cli::tools::with_tools;
 use crate::cli::worker::wind_down;
 
@@ -77,7 +77,6 @@ pub(crate) fn hire(
     (files, servers, secrets): (PathBuf, Option<ToolServers>, SecretSources),
     telemetry: Option<&Telemetry>,
 ) -> Result<LocalWorkers, Failure> {
-    hide_environment();
     let scheduler = tenure.scheduler().clone();
     // STORE-17: a Task that was made from a file goes on where that was.
     let cwd = move |step: StepContext| {

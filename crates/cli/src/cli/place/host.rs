@@ -4,6 +4,7 @@
 //! moment, so this reads the kernel's list of locks instead.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::id::Millis;
 use tenure_core::view::Means;
+use tenure_local::read_regular;
 use tokio::time::{Instant, sleep};
 
 /// How often to look whether a process is still at work.
@@ -32,6 +34,13 @@ pub(crate) enum Host {
     Cluster(String),
 }
 
+/// Who has written itself into a file `lock`. In a directory from elsewhere it may be a pipe, or have no end.
+fn signed_by(path: &Path) -> Option<u32> {
+    let mut text = String::new();
+    read_regular(path).ok()?.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
 impl Host {
     /// Finds the process at work on the directory.
     pub(crate) fn of(data: &Path) -> Self {
@@ -43,8 +52,7 @@ impl Host {
             return Self::Nobody;
         }
         let Ok(locks) = fs::read_to_string("/proc/locks") else { return Self::Unknown };
-        let signed: Option<u32> =
-            fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+        let signed = signed_by(&path);
         let is_it = |held: &FileLock| {
             held.inode.is_some() && inodes.contains(&held.inode)
                 || signed.is_some_and(|pid| held.pid == Some(pid) && has_open(pid, &path))
@@ -128,6 +136,21 @@ fn has_open(pid: u32, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file `lock` may come from elsewhere: a pipe is not waited for, and what has no end is not read to it.
+    #[test]
+    fn nothing_but_a_file_says_who_is_at_work() {
+        let place = tempfile::tempdir().unwrap();
+        let lock = place.path().join("lock");
+        nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(signed_by(&lock), None);
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &lock).unwrap();
+        assert_eq!(signed_by(&lock), None);
+        fs::remove_file(&lock).unwrap();
+        fs::write(&lock, "4711\n").unwrap();
+        assert_eq!(signed_by(&lock), Some(4_711));
+    }
 
     #[test]
     fn only_exclusive_locks_that_are_held_count() {

@@ -15,7 +15,7 @@ use tenure_telemetry::Telemetry;
 use crate::cli::answer::Failure;
 use crate::cli::place::{FILES, open_here};
 use crate::cli::request::handlers;
-use crate::cli::runtime::{NO_CWD, hide_environment};
+use crate::cli::runtime::NO_CWD;
 use crate::cli::tools::with_tools;
 
 /// A scheduler on the data directory, and workers that have only the built-in handlers.
@@ -64,7 +64,6 @@ impl RunHost {
         pools: impl IntoIterator<Item = PoolId>,
         concurrency: usize,
     ) -> Result<(), Failure> {
-        hide_environment();
         let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
         for pool in pools {
             let (cwd, files) = (self.cwd.clone(), self.data.join(FILES));

@@ -1,8 +1,9 @@
 //! Runs Steps of a pool, over NATS or through a gateway, until a signal stops it or a node asks it to leave.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
 use std::num::NonZeroUsize;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::cli::a2a::DelegationArgs;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::metrics::{MetricsArgs, MetricsHost, ProcessReadiness};
 use crate::cli::place::{GatewayArgs, NatsArgs};
-use crate::cli::runtime::{NO_CWD, StopSignals, hide_environment, one_thread};
+use crate::cli::runtime::{NO_CWD, StopSignals, one_thread};
 use crate::cli::telemetry::LogArgs;
 use crate::cli::tools::{ToolArgs, with_tools};
 
@@ -330,7 +331,6 @@ fn settings(args: &RunArgs) -> Options {
 fn prepared(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<(Handlers, Options), Failure> {
     let files = std::path::absolute(&args.files).map_err(Failure::cannot(NO_CWD))?;
     check_files(&files, &args.boot)?;
-    hide_environment();
     let (handed_on, secrets) = (args.exec_env.clone(), args.tools.secrets());
     let exec = ExecSettings { files: files.clone(), handed_on, secrets: secrets.clone() };
     let observer = telemetry.map(Telemetry::worker_observer);
@@ -349,7 +349,14 @@ fn prepared(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<(Handlers, 
 /// Checks that commands can write their output there: otherwise each Step would go back (LEASE-18).
 fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
     let probe = files.join(format!(".probe-{boot}"));
-    let tried = fs::create_dir_all(files).and_then(|()| fs::write(&probe, [0; 4_096]));
+    let try_it = || -> io::Result<()> {
+        fs::create_dir_all(files.parent().unwrap_or(files))?;
+        if !files.is_dir() {
+            DirBuilder::new().mode(0o700).create(files)?;
+        }
+        OpenOptions::new().write(true).create_new(true).open(&probe)?.write_all(&[0; 4_096])
+    };
+    let tried = try_it();
     let removed = fs::remove_file(&probe);
     let Err(error) = tried.and(removed) else { return Ok(()) };
     // A path that is no directory, or that belongs to somebody else, is a wrong option; a full or

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::RunToolsOf;
 use super::ask::{RunReply, answer, read_line, to_line};
 use super::peer::{FirstProcess, is_of_command};
+use crate::secrets::SecretMask;
 
 /// How many connections a command has at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 8;
@@ -35,17 +36,22 @@ pub(in crate::worker) struct RunSocket {
 }
 
 impl RunSocket {
-    /// Opens a socket for a command, whose first process is told as soon as it is known.
+    /// Opens a socket for a command, whose first process is told as soon as it is known. Secrets are masked in what the
+    /// command says there.
     ///
     /// # Errors
     /// The directory or the socket cannot be made.
-    pub(in crate::worker) fn open(tools: RunToolsOf, first: FirstProcess) -> io::Result<Self> {
+    pub(in crate::worker) fn open(
+        tools: RunToolsOf,
+        mask: SecretMask,
+        first: FirstProcess,
+    ) -> io::Result<Self> {
         let dir = make_dir()?;
         let path = dir.join("run");
         let listener = UnixListener::bind(&path).inspect_err(|_| {
             let _ = fs::remove_dir(&dir); // Nothing is in it.
         })?;
-        let serving = tokio::spawn(serve(listener, tools, first));
+        let serving = tokio::spawn(serve(listener, (tools, mask), first));
         Ok(Self { dir, path, _serving: AbortOnDropHandle::new(serving) })
     }
 
@@ -72,7 +78,7 @@ fn make_dir() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-async fn serve(listener: UnixListener, tools: RunToolsOf, first: FirstProcess) {
+async fn serve(listener: UnixListener, tools: (RunToolsOf, SecretMask), first: FirstProcess) {
     let mut all = JoinSet::new();
     loop {
         tokio::select! {
@@ -91,7 +97,11 @@ async fn serve(listener: UnixListener, tools: RunToolsOf, first: FirstProcess) {
 }
 
 /// Answers one request after the other, until the other side goes away.
-async fn serve_one(mut stream: UnixStream, tools: RunToolsOf, mut first: FirstProcess) {
+async fn serve_one(
+    mut stream: UnixStream,
+    (tools, mask): (RunToolsOf, SecretMask),
+    mut first: FirstProcess,
+) {
     if !is_of_command(&stream, &mut first).await {
         let (task, run) = (tools.task(), tools.run_id());
         tracing::warn!(%task, %run, "a process that is none of the command's asked for the tools of its run");
@@ -100,7 +110,7 @@ async fn serve_one(mut stream: UnixStream, tools: RunToolsOf, mut first: FirstPr
     let (read, mut write) = stream.split();
     let mut read = BufReader::new(read);
     while let Some(line) = read_line(&mut read).await {
-        let reply = match answer(&tools, &line).await {
+        let reply = match answer(&tools, &mask.asked(line)).await {
             Ok(answer) => RunReply::Ok(answer),
             Err(refused) => RunReply::Error(refused),
         };
