@@ -24,7 +24,7 @@ impl TraceParent {
         if !fits || [2, 35, 52].iter().any(|at| bytes[*at] != b'-') {
             return None;
         }
-        // This is read for every Attempt, and a number of 128 bits is slow to multiply.
+        // This is read for every Attempt, so it has no branch for each digit.
         let (version, flags) = (number(&bytes[..2])?, number(&bytes[53..55])?);
         let (high, low) = (number(&bytes[3..19])?, number(&bytes[19..35])?);
         let (trace, span) = (u128::from(high) << 64 | u128::from(low), number(&bytes[36..52])?);
@@ -33,16 +33,25 @@ impl TraceParent {
     }
 }
 
-/// The number that these hexadecimal digits are, in small letters; at most 16 of them.
+/// The value of each hexadecimal digit, in small letters; of any other byte 255.
+const DIGITS: [u8; 256] = {
+    let (mut digits, names, mut value) = ([u8::MAX; 256], b"0123456789abcdef", 0);
+    while value < 16 {
+        digits[names[value as usize] as usize] = value;
+        value += 1;
+    }
+    digits
+};
+
+/// The number that these hexadecimal digits are; at most 16 of them.
 fn number(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0, |number, digit| {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some(number << 4 | u64::from(digit))
-    })
+    let (mut number, mut all) = (0, 0);
+    for digit in digits {
+        let value = DIGITS[usize::from(*digit)];
+        all |= value;
+        number = number << 4 | u64::from(value & 15);
+    }
+    (all < 16).then_some(number)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Counts by handler, and by the codes with which Attempts fail. Task files and workers may name any number of both,
 //! so only so many are told apart.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use parking_lot::RwLock;
 use smol_str::SmolStr;
 use tenure_core::status::Outcome;
+use tenure_ports::map::IdMap;
 
 use crate::gauges::report;
 use crate::names;
@@ -27,8 +27,8 @@ const OTHER: &str = "other";
 /// How Attempts have ended, by handler.
 #[derive(Debug, Default)]
 pub(crate) struct HandlerCounters {
-    handlers: RwLock<HashMap<SmolStr, Arc<HandlerTally>>>,
-    failures: RwLock<HashMap<(SmolStr, SmolStr), Arc<FailureTally>>>,
+    handlers: RwLock<IdMap<SmolStr, Arc<HandlerTally>>>,
+    failures: RwLock<IdMap<(SmolStr, SmolStr), Arc<FailureTally>>>,
 }
 
 /// The Attempts of one handler.

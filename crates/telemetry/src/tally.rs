@@ -1,7 +1,6 @@
 //! Counts on plain atomics what happens for each Step; the SDK reads them when it sends metrics. An
 //! instrument would look up its attributes each time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,6 +10,7 @@ use parking_lot::RwLock;
 use tenure_core::event::Body;
 use tenure_core::id::PoolId;
 use tenure_core::status::{Outcome, TaskStatus};
+use tenure_ports::map::IdMap;
 
 use crate::names::{self, Metric};
 
@@ -35,7 +35,7 @@ pub(crate) struct EventCounters {
     ended: Vec<AtomicU64>,
     /// By type.
     events: Vec<AtomicU64>,
-    pools: RwLock<HashMap<PoolId, Arc<PoolTally>>>,
+    pools: RwLock<IdMap<PoolId, Arc<PoolTally>>>,
 }
 
 /// The same for one pool.

@@ -69,7 +69,9 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
                             state.lend(own, to);
                         }
                         msg => {
-                            state.fetch(own).await;
+                            if !state.try_fetch(own) {
+                                Box::pin(state.fetch(own)).await;
+                            }
                             let done = state.handle(own, msg).await;
                             done.map_err(|why| ActorFailure { task: own.key().clone(), why })?;
                         }
@@ -78,7 +80,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
                     let is_wanted = own.shared().is_wanted();
                     if is_idle || state.is_left {
                         if own.shared().is_over() {
-                            state.fetch(own).await;
+                            Box::pin(state.fetch(own)).await;
                         }
                         host.retire(&myself);
                         host.rest(&myself);
@@ -213,10 +215,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.flush_is_due = false;
                 self.flush(myself);
             }
-            Msg::Landed(landed) => self.land(myself, landed).await?,
+            // What may wait is boxed: the library of actors moves the future of each message several times.
+            Msg::Landed(landed) => Box::pin(self.land(myself, landed)).await?,
             Msg::Timer(generation) => self.wake(myself, generation),
             Msg::Later => self.set_timer(myself),
-            // Rare work is boxed, as it would make the future of every message large.
             Msg::Again => Box::pin(self.try_again(myself)).await,
             Msg::AskParent => self.ask_parent(myself),
             Msg::ParentCloses(end) => self.gather(myself, Waiting::ParentCloses(end)),
