@@ -303,6 +303,7 @@ mod tests {
     use tenure_ports::observer::{FileTotals, LogCapacity, ServerSample};
 
     use super::*;
+    use crate::pools::tests::pool;
 
     /// The last numbers of a scheduler are not sent again once it has gone.
     #[test]
@@ -367,23 +368,6 @@ mod tests {
         assert_eq!([workers, leaving, suspended, free, waiting, ready, running], [0; 7]);
         assert_eq!(waits, []);
         assert_eq!(oldest, Duration::ZERO);
-    }
-
-    fn pool(name: &str, waiting: u64) -> PoolSample {
-        PoolSample {
-            pool: name.parse().unwrap(),
-            workers: 1,
-            leaving: 0,
-            suspended: 0,
-            free: 2,
-            waiting,
-            ready: waiting,
-            waits: Vec::new(),
-            oldest: Duration::from_secs(waiting),
-            running: 3,
-            ended: 0,
-            sessions: None,
-        }
     }
 
     fn sample(pools: Vec<PoolSample>) -> Sample {

@@ -90,10 +90,11 @@ pub(crate) fn empty(pool: PoolSample) -> PoolSample {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn pool(name: &str, waiting: u64) -> PoolSample {
+    /// A pool in which so many Steps wait.
+    pub(crate) fn pool(name: &str, waiting: u64) -> PoolSample {
         PoolSample {
             pool: name.parse().unwrap(),
             workers: 1,

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value as Json, json};
-use tenure_tests::cluster::client::command;
 use tenure_tests::cluster::message::{Answer, write};
 
-use crate::common::asker::ManyRequests;
+use crate::common::asker::{ManyRequests, waiting};
 use crate::common::judge::{Attack, Going, Told};
 use crate::common::raw::frame;
 use crate::common::stage::Stage;
@@ -30,7 +29,7 @@ pub(crate) const ATTACK: Attack = Attack {
 
 fn run(stage: &Stage, going: &Going) -> Result<Told> {
     let mut maker = ManyRequests::connect(stage, "orchestrator-2")?;
-    let tasks: Vec<Json> = (0..TASKS).map(|n| waiting(&format!("n{n}"))).collect();
+    let tasks: Vec<Json> = (0..TASKS).map(|n| waiting(&format!("n{n}"), "nobody")).collect();
     maker.flood(going, 32, tasks.into_iter())?;
     let (mut told, mut client) = (maker.told, stage.raw("observer-2")?);
     client.subscribe("_INBOX.observer.observer-2.>")?;
@@ -51,11 +50,4 @@ fn run(stage: &Stage, going: &Going) -> Result<Told> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(told)
-}
-
-/// A Task in a pool without workers.
-fn waiting(id: &str) -> Json {
-    let step = json!({"step_id": "a", "title": "", "handler": "noop", "worker_pool_id": "nobody"});
-    let task = json!({"task_id": id, "title": "", "summary": "", "steps": [step]});
-    command("task_create", None, &task)
 }

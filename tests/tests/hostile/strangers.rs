@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value as Json, json};
-use tenure_tests::cluster::client::command;
 use tenure_tests::cluster::message::write;
 
-use crate::common::asker::ManyRequests;
+use crate::common::asker::{ManyRequests, waiting};
 use crate::common::judge::{Attack, Going, Told};
 use crate::common::raw::frame;
 use crate::common::stage::Stage;
@@ -31,7 +30,7 @@ pub(crate) const ATTACK: Attack = Attack {
 
 fn run(stage: &Stage, going: &Going) -> Result<Told> {
     let mut maker = ManyRequests::connect(stage, "orchestrator-2")?;
-    let tasks: Vec<Json> = (0..TASKS).map(|n| waiting(&format!("s{n}"))).collect();
+    let tasks: Vec<Json> = (0..TASKS).map(|n| waiting(&format!("s{n}"), "other")).collect();
     maker.flood(going, 32, tasks.into_iter())?;
     let (mut told, mut client) = (maker.told, stage.raw("worker-2")?);
     client.subscribe("_INBOX.worker.worker-2.>")?;
@@ -57,11 +56,4 @@ fn run(stage: &Stage, going: &Going) -> Result<Told> {
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(told)
-}
-
-/// A Task in the pool of the attacker.
-fn waiting(id: &str) -> Json {
-    let step = json!({"step_id": "a", "title": "", "handler": "noop", "worker_pool_id": "other"});
-    let task = json!({"task_id": id, "title": "", "summary": "", "steps": [step]});
-    command("task_create", None, &task)
 }

@@ -107,3 +107,13 @@ pub(crate) fn query(operation: &str, task: Option<&str>, input: &Json) -> Json {
     }
     body
 }
+
+/// The creation of a Task whose only Step waits in this pool.
+pub(crate) fn waiting(id: &str, pool: &str) -> Json {
+    let step = json!({"step_id": "a", "title": "", "handler": "noop", "worker_pool_id": pool});
+    command(
+        "task_create",
+        None,
+        &json!({"task_id": id, "title": "", "summary": "", "steps": [step]}),
+    )
+}
