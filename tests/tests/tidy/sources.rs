@@ -18,7 +18,7 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/core/src/read.rs", 535, "what readers see of a Task, as one list"),
     ("crates/core/src/event.rs", 640, "the payloads of all events, in the order of the contract"),
     ("crates/core/src/record.rs", 700, "the records of the contract, in its order"),
-    ("crates/core/tests/rules/random_commands.rs", 945, "one model and the commands it tries"),
+    ("crates/core/tests/rules/random_commands.rs", 980, "one model and the commands it tries"),
     ("crates/core/tests/rules/rules_event_map.rs", 545, "a test per rule of one group"),
     ("crates/core/tests/rules/rules_report.rs", 700, "a test per rule of one group"),
     ("crates/core/tests/rules/rules_run.rs", 550, "a test per rule of one group"),

@@ -2,6 +2,8 @@
 //! out of the indexes and puts it in again. It then updates the Steps that depend on a changed Step.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -75,17 +77,23 @@ impl Task {
         if now == before || self.steps[pos].dependents.is_empty() {
             return;
         }
-        self.spread_all(alloc::vec![Turn { pos, before, now }]);
+        self.spread_all(&[Turn { pos, before }]);
     }
 
     /// Updates the dependents of changed Steps, and in turn theirs, as far as anything changes. It
-    /// uses a worklist, not recursion, because chains may be long. The last entry of `work` is done
-    /// first, with all that follows.
-    pub(crate) fn spread_all(&mut self, mut work: Vec<Turn>) {
-        while let Some(Turn { pos, before, now }) = work.pop() {
-            if now == before {
+    /// uses a worklist, not recursion, because chains may be long. The last of `turns` is done
+    /// first, with all that follows but the other turns: a Step that has a turn of its own may change
+    /// again before it, and its dependents then learn of both changes together.
+    pub(crate) fn spread_all(&mut self, turns: &[Turn]) {
+        let mut work: Vec<Pos> = turns.iter().map(|turn| turn.pos).collect();
+        // For each Step of the worklist, the signals that its dependents count.
+        let mut counted: BTreeMap<Pos, Signals> =
+            turns.iter().map(|turn| (turn.pos, turn.before)).collect();
+        while let Some(pos) = work.pop() {
+            let now = Signals::of(&self.steps[pos].state);
+            let Some(before) = counted.remove(&pos).filter(|before| *before != now) else {
                 continue;
-            }
+            };
             for i in 0..self.steps[pos].dependents.len() {
                 let dependent = self.steps[pos].dependents[i];
                 let then = Signals::of(&self.steps[dependent].state);
@@ -95,8 +103,12 @@ impl Task {
                     s.fatal = shift(s.fatal, before.fatal, now.fatal);
                     s.stuck = shift(s.stuck, before.stuck, now.stuck);
                 });
-                let now = Signals::of(&self.steps[dependent].state);
-                work.push(Turn { pos: dependent, before: then, now });
+                if Signals::of(&self.steps[dependent].state) != then
+                    && let Entry::Vacant(place) = counted.entry(dependent)
+                {
+                    place.insert(then);
+                    work.push(dependent);
+                }
             }
         }
     }
@@ -138,6 +150,11 @@ impl Signals {
         let (dead, fatal) = (state.is_dead(), state.is_fatal());
         Self { completed, dead, fatal, stuck: state.is_stuck() }
     }
+
+    /// How much keeps the Step from completing: each of these signals comes only with those before it.
+    pub(crate) fn weight(self) -> u8 {
+        u8::from(self.stuck) + u8::from(self.dead) + u8::from(self.fatal)
+    }
 }
 
 /// A Step whose signals have changed, while its dependents still count the old ones.
@@ -146,7 +163,6 @@ pub(crate) struct Turn {
     pub(crate) pos: Pos,
     /// The signals that the dependents count.
     pub(crate) before: Signals,
-    pub(crate) now: Signals,
 }
 
 fn shift(count: u32, was: bool, is: bool) -> u32 {

@@ -419,12 +419,14 @@ impl Task {
                 self.change_state(pos, set);
                 self.index_in(pos);
             }
-            turns.push(Turn { pos, before, now: Signals::of(&self.steps[pos].state) });
+            turns.push(Turn { pos, before });
         }
-        // The last is done first: signals that rise before signals that fall, so that no Step
-        // changes more than twice.
-        turns.sort_by_key(|turn| turn.now.stuck);
-        self.spread_all(turns);
+        // The last is done first: signals that rise before signals that fall, so that few Steps
+        // change more than twice.
+        turns.sort_by_key(|turn| {
+            Signals::of(&self.steps[turn.pos].state).weight() >= turn.before.weight()
+        });
+        self.spread_all(&turns);
     }
 
     fn counts(&self, on: &[Pos]) -> DependencyCounts {

@@ -943,3 +943,33 @@ fn the_random_histories_are_worth_something() {
         assert!(ended.contains_key(status.as_str()), "{status} is never the end: {ended:?}");
     }
 }
+
+/// PATCH-17: a patch changes the edges of a Step and of one that it waits for, and what the one means for the other
+/// falls before it has risen. Each signal counts once.
+#[test]
+fn a_patch_of_steps_that_wait_for_each_other_counts_each_signal_once() {
+    let seed = (vec![(0, 0), (0, 32), (1, 0), (76, 0), (0, 8), (104, 0)], 50184);
+    let ops: Vec<Op> = vec![
+        (238, 0, 3, 0),
+        (64, 33, 3, 1),
+        (57, 110, 102, 10),
+        (99, 17, 3, 9),
+        (74, 73, 220, 0),
+        (185, 74, 177, 231),
+    ];
+    let (dispatch, completion) = policies(0);
+    let given = create_of(&seed, true);
+    let mut folded = World::new(&given, dispatch, completion);
+    let mut made = World::new(&given, dispatch, completion);
+    for op in ops {
+        step_world(&mut folded, op);
+        step_world(&mut made, op);
+        if folded.in_flight.is_empty() {
+            folded.task = folded.durable.clone();
+            made.task = made_again(&made.durable);
+        }
+    }
+    folded.settle();
+    made.settle();
+    assert_eq!(folded.log, made.log);
+}
