@@ -399,11 +399,9 @@ impl Leases for RedisLeases {
             }
         }
         let changed = self.change(by_partition).await;
-        if changed.is_ok() {
-            // A renewal under way may have brought one back.
-            let mut places = self.places.lock();
-            attempts.iter().for_each(|attempt| drop(places.remove(attempt)));
-        }
+        // A renewal under way may have brought one back. Where the call failed, a scan finds the lease.
+        let mut places = self.places.lock();
+        attempts.iter().for_each(|attempt| drop(places.remove(attempt)));
         changed
     }
 

@@ -40,10 +40,15 @@ pub(crate) fn replace(list: &mut Vec<Pos>, gained: &[Pos], lost: &[Pos]) {
     }
 }
 
+/// Up to so many records are searched one after another: an index costs memory, and most Tasks are small.
+const UNINDEXED_MAX: usize = 4;
+
 /// Records in order of arrival, found by position or by key.
 #[derive(Debug, Clone)]
 pub struct Table<T> {
     rows: Rows<T>,
+    /// All records, or none: it begins with the record behind the first [`UNINDEXED_MAX`], and ends when all records
+    /// are gone.
     index: HashTable<Slot>,
     hash: FixedState,
 }
@@ -87,22 +92,36 @@ impl<T: Keyed> Table<T> {
 
     /// Reserves capacity in the index for `more` records.
     pub fn reserve(&mut self, more: usize) {
-        self.index.reserve(more, |slot| Slot::whole(slot.hash));
+        if self.rows.len() + more > UNINDEXED_MAX {
+            let more = self.rows.len() + more - self.index.len();
+            self.index.reserve(more, |slot| Slot::whole(slot.hash));
+        }
     }
 
     /// Adds a record with a new key, and returns its position.
     pub fn push(&mut self, row: T) -> Pos {
         debug_assert!(self.find(row.key()).is_none(), "a key is added once");
         let at = next_pos(self.rows.len());
-        let slot = Slot { hash: self.hash_of(row.key()), at };
         self.rows.push(row);
-        self.index.insert_unique(Slot::whole(slot.hash), slot, |slot| Slot::whole(slot.hash));
+        if !self.index.is_empty() {
+            self.add_to_index(at);
+        } else if self.rows.len() > UNINDEXED_MAX {
+            (0..=at).for_each(|at| self.add_to_index(at));
+        }
         at
+    }
+
+    fn add_to_index(&mut self, at: Pos) {
+        let slot = Slot { hash: self.hash_of(self[at].key()), at };
+        self.index.insert_unique(Slot::whole(slot.hash), slot, |slot| Slot::whole(slot.hash));
     }
 
     /// Removes the newest record.
     pub fn pop(&mut self) -> Option<T> {
         let row = self.rows.pop()?;
+        if self.index.is_empty() {
+            return Some(row);
+        }
         let at = next_pos(self.rows.len());
         let whole = Slot::whole(self.hash_of(row.key()));
         if let Ok(entry) = self.index.find_entry(whole, |slot| slot.at == at) {
@@ -113,6 +132,9 @@ impl<T: Keyed> Table<T> {
 
     /// The position of the record with this key.
     pub fn find(&self, key: &T::Key) -> Option<Pos> {
+        if self.index.is_empty() {
+            return self.rows.iter().position(|row| row.key() == key).map(next_pos);
+        }
         let hash = self.hash_of(key);
         let is_meant = |slot: &Slot| slot.hash == hash && self[slot.at].key() == key;
         self.index.find(Slot::whole(hash), is_meant).map(|slot| slot.at)
@@ -172,5 +194,42 @@ impl<T> IndexMut<Pos> for Table<T> {
 impl<T: PartialEq> PartialEq for Table<T> {
     fn eq(&self, other: &Self) -> bool {
         self.rows == other.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Keyed for Pos {
+        type Key = Pos;
+        fn key(&self) -> &Pos {
+            self
+        }
+    }
+
+    /// Records are found by key with an index and without one, whichever of them come and go.
+    #[test]
+    fn every_record_is_found_in_tables_of_all_sizes() {
+        let (mut table, most) = (Table::new(7), 12);
+        let check = |table: &Table<Pos>| {
+            let len = next_pos(table.len());
+            assert!((0..len).all(|key| table.find(&key) == Some(key)), "{len}");
+            assert!((len..=most).all(|key| table.find(&key).is_none()), "{len}");
+        };
+        // Up to each size, down by half of it, and up again.
+        for size in 0..=most {
+            for key in next_pos(table.len())..size {
+                table.push(key);
+            }
+            check(&table);
+            for _ in 0..size.div_ceil(2) {
+                table.pop();
+                check(&table);
+            }
+        }
+        while table.pop().is_some() {}
+        check(&table);
+        assert_eq!(Table::of_rows(7, (0..most).collect()).find(&(most - 1)), Some(most - 1));
     }
 }

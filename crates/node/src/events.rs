@@ -11,7 +11,6 @@
 
 mod recent;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use parking_lot::Mutex;
 use tenure_core::Commit;
 use tenure_ports::client::{Changed, FOLLOWED};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
 use tenure_scheduler::{Appended, Follower};
 use tenure_wire::bus::event::{Published, Runtime};
 use tenure_wire::bus::request::Committed;
@@ -58,7 +58,7 @@ const AT_ONCE: usize = 64;
 /// Tasks that somebody follows.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
-    tasks: Mutex<HashMap<TaskKey, Watched>>,
+    tasks: Mutex<IdMap<TaskKey, Watched>>,
     /// Tasks of which something is to be published that came while their logs were read.
     late: Mutex<Vec<TaskKey>>,
     /// A caller has asked for a Task, or there are such Tasks.
@@ -84,7 +84,7 @@ enum FollowState {
 }
 
 /// Whether one more Task may be followed, so that there is room for Tasks of other sessions.
-fn has_capacity(followed: &HashMap<TaskKey, Watched>, key: &TaskKey) -> bool {
+fn has_capacity(followed: &IdMap<TaskKey, Watched>, key: &TaskKey) -> bool {
     let free = FOLLOWED_MAX.saturating_sub(followed.len());
     // Where few are taken, the session cannot have too many.
     followed.len() <= FOLLOWED_MAX / 2
@@ -232,9 +232,9 @@ pub(crate) async fn publish(
 /// What is to be published.
 struct Publication<'a> {
     gate: &'a Gate,
-    changed: HashMap<TaskKey, u64>,
+    changed: IdMap<TaskKey, u64>,
     /// Public events that are to be sent now.
-    told: HashMap<TaskKey, Option<Published>>,
+    told: IdMap<TaskKey, Option<Published>>,
     recent: Recent,
     /// How many commits were missed since the start.
     missed: u64,

@@ -13,7 +13,7 @@
 //!
 //! Step 3 of the walk in docs/architecture.md.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -21,6 +21,7 @@ use async_nats::{Message, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use smol_str::SmolStr;
+use tenure_ports::map::IdMap;
 use tokio::task::coop::unconstrained;
 
 use crate::gate::Gate;
@@ -68,7 +69,7 @@ enum NoPlace {
 #[derive(Debug, Default)]
 struct HeldBytes {
     all: usize,
-    of: HashMap<SmolStr, HeldOfOne>,
+    of: IdMap<SmolStr, HeldOfOne>,
     /// The subject of the message that was skipped last: the next one has the same, mostly.
     skipped: Vec<u8>,
 }
@@ -164,7 +165,7 @@ impl WaitingBytes {
 /// The messages of one subscription that wait to be handled.
 pub(crate) struct WaitingMessages {
     bytes: Arc<WaitingBytes>,
-    of: HashMap<SmolStr, SenderMessages>,
+    of: IdMap<SmolStr, SenderMessages>,
     /// Senders that have some, the next one first.
     turns: VecDeque<SmolStr>,
     /// How many rounds there were.
@@ -180,7 +181,7 @@ struct SenderMessages {
 
 impl WaitingMessages {
     pub(crate) fn new(bytes: Arc<WaitingBytes>) -> Self {
-        Self { bytes, of: HashMap::new(), turns: VecDeque::new(), round: 0 }
+        Self { bytes, of: IdMap::default(), turns: VecDeque::new(), round: 0 }
     }
 
     /// Puts a message behind those of its sender. Gives it back if the sender has too many.

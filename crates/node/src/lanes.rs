@@ -6,7 +6,7 @@
 //! sent, is charged to its principal, which gets so much of both each second; a principal that has used up more is
 //! refused for as long as it takes to get that again. Leases and reports have no lanes, and never wait for reads.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use smol_str::SmolStr;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, RejectionKind};
+use tenure_ports::map::IdMap;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -67,7 +68,7 @@ impl LaneKey {
 #[derive(Debug)]
 pub(crate) struct ReadBudgets {
     limits: ReadLimits,
-    left: Mutex<HashMap<LaneKey, BudgetLeft>>,
+    left: Mutex<IdMap<LaneKey, BudgetLeft>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -167,7 +168,7 @@ pub(crate) struct ReadLanes {
 
 #[derive(Debug, Default)]
 struct LaneTable {
-    lanes: HashMap<LaneKey, ReadLane>,
+    lanes: IdMap<LaneKey, ReadLane>,
     /// The lanes in which a read waits that may begin, in the order of their turns.
     turns: VecDeque<LaneKey>,
     under_way: usize,

@@ -10,7 +10,6 @@ mod leave;
 mod outputs;
 mod shares;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,7 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
 use tenure_ports::observer::LinkEnd;
 use tenure_ports::supervise;
 use tenure_wire::bus::subject::{Token, WorkerName};
@@ -77,11 +77,11 @@ pub(crate) struct Links {
 
 #[derive(Default)]
 struct All {
-    links: HashMap<WorkerName, Arc<NodeLink>>,
+    links: IdMap<WorkerName, Arc<NodeLink>>,
     /// Workers that were asked to leave and whose link has ended, and when: they may not know of it.
-    leaving: HashMap<WorkerName, (Instant, Leave)>,
+    leaving: IdMap<WorkerName, (Instant, Leave)>,
     /// The worker of each link, by the id of the link.
-    by_id: HashMap<SmolStr, WorkerName>,
+    by_id: IdMap<SmolStr, WorkerName>,
     /// How many links there ever were.
     opened: u64,
     /// When all links were checked last.

@@ -9,7 +9,6 @@
 //!
 //! Step 3 of the walk in docs/architecture.md.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use parking_lot::Mutex;
 use tenure_core::command::StepReport;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::{Code, Rejection, RejectionKind};
+use tenure_ports::map::IdMap;
 use tenure_wire::bus::subject::Token;
 use tenure_wire::bus::worker::{Report, Word};
 use tokio::time::Instant;
@@ -138,7 +138,7 @@ pub(crate) struct RateTable {
 /// Principals, with what they have sent lately.
 #[derive(Debug, Default)]
 struct Principals {
-    known: HashMap<(Role, Token), PrincipalRates>,
+    known: IdMap<(Role, Token), PrincipalRates>,
     /// What the principals for whom there was no place have sent together.
     others: Option<PrincipalRates>,
     /// When the node last looked for principals that have sent nothing lately.

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// The hash of [`IdMap`]. Each map has its own random seed, so a client that chooses ids cannot aim at
-/// collisions.
+/// The hash of [`IdMap`]. Each map has its own random seed, so a client that chooses ids cannot easily
+/// aim at collisions.
 pub type IdHash = foldhash::quality::RandomState;
 
 /// A map by ids. Each Step is looked up in a dozen of them, and this hash of a short key takes a

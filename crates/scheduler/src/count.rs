@@ -3,7 +3,6 @@
 //! Counting happens where the work is done, on plain atomics, without a lock and whether or not
 //! anybody listens. The core says what an event counts as ([`Counts`]).
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,6 +10,7 @@ use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::task::Waits;
+use tenure_ports::map::IdMap;
 use tenure_ports::observer::PoolSample;
 
 use crate::pool::Reservation;
@@ -132,7 +132,9 @@ impl WaitShare {
             total.fetch_add(u64::from(now).wrapping_sub(before.into()), Ordering::Relaxed);
         };
         for (total, (before, now)) in totals.zip(before.counts().zip(waits.counts())) {
-            add(total, before, now);
+            if before != now {
+                add(total, before, now);
+            }
         }
         let (was_ready, is_ready) = (before.ready(), waits.ready());
         if let Some(total) = self.totals.ready.get(self.partition).filter(|_| was_ready != is_ready)
@@ -244,7 +246,7 @@ impl Hand {
 /// The hands of all workers that have a link or an open Attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Hands {
-    all: HashMap<(AgentId, PoolId), Weak<Hand>>,
+    all: IdMap<(AgentId, PoolId), Weak<Hand>>,
     /// At so many entries those of workers that have gone are removed.
     swept_at: usize,
 }

@@ -2,7 +2,6 @@
 //! answer. After a gap in this, the node judges nobody by silence for a while (mechanisms 6,
 //! LEASE-14).
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -13,6 +12,7 @@ use tenure_core::id::Millis;
 use tenure_ports::downtime::{Downtime, DowntimeEnd};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::LeaseError;
+use tenure_ports::map::IdMap;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::time::{Instant, timeout};
@@ -36,7 +36,7 @@ pub(crate) struct NodeHealth {
     /// they do not any more.
     leases_away: Mutex<Downtime>,
     /// Why partitions' logs take no writes, as their last appends have shown.
-    log_troubles: RwLock<HashMap<u32, Arc<str>>>,
+    log_troubles: RwLock<IdMap<u32, Arc<str>>>,
     /// Until when no Step fails by its own time limit, on the steady line.
     steps_spared_until: AtomicI64,
     /// When the last scan began, on the steady line.

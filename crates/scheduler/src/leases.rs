@@ -11,6 +11,15 @@ use tenure_ports::{Journal, Leases};
 
 use crate::node::NodeShared;
 
+/// What the store of leases is to be told next.
+#[derive(Debug, Default)]
+pub(crate) struct GatheredLeases {
+    renewed: Vec<Lease>,
+    released: Vec<AttemptId>,
+    /// Whether a task that will send this has begun.
+    is_due: bool,
+}
+
 impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// What this node knows of an Attempt's lease.
     pub(crate) fn lease(&self, attempt: AttemptId, now: Millis) -> Option<LeaseFact> {
@@ -20,20 +29,39 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
 
     /// Drops leases of Attempts that have ended. If a lease stays, a scan finds it.
     pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {
-        let count = attempts.len();
-        self.tell_store(LeaseCall::Release, count, |node| async move {
-            node.leases.release(attempts).await
-        });
+        if !attempts.is_empty() {
+            self.gather_leases(|gathered| gathered.released.extend(attempts));
+        }
     }
 
     /// Renews leases of Attempts whose holders have reported (LEASE-04).
     pub(crate) fn renew_leases(self: &Arc<Self>, leases: Vec<Lease>) {
-        let count = leases.len();
-        self.tell_store(
-            LeaseCall::Renew,
-            count,
-            |node| async move { node.leases.renew(leases).await },
-        );
+        if !leases.is_empty() {
+            self.gather_leases(|gathered| gathered.renewed.extend(leases));
+        }
+    }
+
+    /// What the store is to be told waits here until the other tasks that are ready on this thread have run once. Under
+    /// load, many Tasks then share one call.
+    fn gather_leases(self: &Arc<Self>, add: impl FnOnce(&mut GatheredLeases)) {
+        let mut gathered = self.gathered_leases.lock();
+        add(&mut gathered);
+        if std::mem::replace(&mut gathered.is_due, true) {
+            return;
+        }
+        drop(gathered);
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            let GatheredLeases { renewed, released, .. } =
+                std::mem::take(&mut *node.gathered_leases.lock());
+            let (renewals, releases) = (renewed.len(), released.len());
+            let renew = node.told_store(LeaseCall::Renew, renewals, node.leases.renew(renewed));
+            let release =
+                node.told_store(LeaseCall::Release, releases, node.leases.release(released));
+            // Renewals are handed over first: an Attempt may have been renewed before it ended.
+            tokio::join!(biased; renew, release);
+        });
     }
 
     /// Makes sure that leases last at least for a while (LEASE-15).
@@ -68,10 +96,20 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             return;
         }
         let (node, told) = (Arc::clone(self), tell(Arc::clone(self)));
-        tokio::spawn(async move {
-            if let Err(error) = node.watch_leases(call, items, told).await {
-                node.note_leases_failed(call, &error);
-            }
-        });
+        tokio::spawn(async move { node.told_store(call, items, told).await });
+    }
+
+    /// Waits for such a call, unless it is about nothing.
+    async fn told_store(
+        &self,
+        call: LeaseCall,
+        items: usize,
+        told: impl Future<Output = Result<(), LeaseError>>,
+    ) {
+        if items > 0
+            && let Err(error) = self.watch_leases(call, items, told).await
+        {
+            self.note_leases_failed(call, &error);
+        }
     }
 }

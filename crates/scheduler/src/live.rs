@@ -9,8 +9,8 @@
 //!
 //! Step 4 of the walk in docs/architecture.md.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tenure_core::id::SessionId;
 use tenure_core::{Code, Rejection, RejectionKind};
+use tenure_ports::map::IdMap;
 use tenure_ports::observer::LiveSample;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -74,7 +75,7 @@ struct TaskSums {
 pub(crate) struct LiveTasks {
     limits: LiveTaskLimits,
     all: TaskSums,
-    sessions: Mutex<HashMap<SessionId, Arc<TaskSums>>>,
+    sessions: Mutex<IdMap<SessionId, Arc<TaskSums>>>,
     memory: AtomicU64,
     /// The Tasks that wait for a place in memory: by the bytes that they need, how many need so many.
     wanted: Mutex<BTreeMap<u64, usize>>,

@@ -3,7 +3,6 @@
 
 mod pools;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -36,6 +36,7 @@ use crate::follow::FollowedTask;
 use crate::gaps::TaskGaps;
 use crate::health::NodeHealth;
 use crate::held::HeldReads;
+use crate::leases::GatheredLeases;
 use crate::live::LiveTasks;
 use crate::peers::Peers;
 use crate::pool::{Pool, WaitingStep, Worker};
@@ -60,10 +61,10 @@ pub struct Appended {
 #[derive(Debug, Default)]
 struct Workers {
     /// The connected workers, each with its current link.
-    joined: HashMap<AgentId, Arc<Worker>>,
+    joined: IdMap<AgentId, Arc<Worker>>,
     /// Signals for workers without a link. Each is sent on the worker's next link, or dropped at
     /// its instant.
-    signals: HashMap<AgentId, Vec<(Instant, Delivery)>>,
+    signals: IdMap<AgentId, Vec<(Instant, Delivery)>>,
 }
 
 impl Workers {
@@ -109,6 +110,7 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) config: Config,
     /// The limits for logs that may hold only what the first edition has (EVOLVE-02).
     first_limits: Limits,
+    pub(crate) gathered_leases: Mutex<GatheredLeases>,
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
     pub(crate) totals: NodeCounters,
@@ -137,7 +139,7 @@ pub(crate) struct NodeShared<J, L> {
     /// Blobs that come in parts.
     pub(crate) taken_blobs: BlobsTaken,
     hands: Mutex<Hands>,
-    pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
+    pools: RwLock<IdMap<PoolId, Arc<Pool>>>,
     /// The pools that live Tasks name.
     pub(crate) pool_names: Arc<PoolNames>,
     workers: RwLock<Workers>,
@@ -162,6 +164,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         Self {
             journal,
             leases,
+            gathered_leases: Mutex::default(),
             clock: Clock::new(Arc::clone(&config.machine)),
             first_limits: config.limits.clone().of_first_edition(),
             config,

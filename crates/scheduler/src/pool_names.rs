@@ -4,13 +4,14 @@
 //! a new pool. So a node counts, for each session, the pools that the live Tasks on it name, and refuses what would
 //! name too many. It counts what is in the log already, and never refuses that.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tenure_core::Rejection;
 use tenure_core::command::pools::NamedPools;
 use tenure_core::id::{PoolId, SessionId};
+use tenure_ports::map::IdMap;
 
 /// How many pools the live Tasks of a session may name on a node: more than a fleet has kinds of machines, and some
 /// 11 MB of actors.
@@ -18,7 +19,7 @@ pub(crate) const POOLS_OF_SESSION_MAX: usize = 1_000;
 
 /// The pools that live Tasks name, by session, each with the number of these Tasks.
 #[derive(Debug, Default)]
-pub(crate) struct PoolNames(Mutex<HashMap<SessionId, BTreeMap<PoolId, u32>>>);
+pub(crate) struct PoolNames(Mutex<IdMap<SessionId, BTreeMap<PoolId, u32>>>);
 
 /// The pools that one live Task names. Dropping this counts them out.
 #[derive(Debug)]

@@ -5,10 +5,9 @@
 //!
 //! Step 6 of the walk in docs/architecture.md.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdSet;
 use tenure_wire::stored::frame::{
     Chunk, CommitHead, FRAME_VERSION, FrameError, Header, encode_header,
 };
@@ -26,7 +25,7 @@ pub(super) struct Gathered {
     /// The lines of all commits, of one request each, and how many bytes they have.
     lines: Vec<Bytes>,
     pub(super) bytes: usize,
-    pub(super) tasks: HashSet<TaskKey>,
+    pub(super) tasks: IdSet<TaskKey>,
     pub(super) replies: Vec<AppendWaiter>,
 }
 

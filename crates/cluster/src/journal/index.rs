@@ -8,7 +8,7 @@
 //! counts for each session how many Tasks have ended, and how.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use tenure_core::features::Features;
 use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey, title_in_index};
+use tenure_ports::map::IdMap;
 use tenure_wire::stored::frame::CommitHead;
 
 use super::ended::EndedIndex;
@@ -43,7 +44,7 @@ pub(super) struct Newest {
 /// The index of a partition.
 #[derive(Debug)]
 pub(super) struct Index {
-    rows: HashMap<TaskKey, TaskRow>,
+    rows: IdMap<TaskKey, TaskRow>,
     /// Ended Tasks that have a row, in the order in which they ended.
     recent: VecDeque<TaskKey>,
     /// How many of them keep their row.
@@ -51,7 +52,7 @@ pub(super) struct Index {
     /// Ended Tasks without a row.
     ended: EndedIndex,
     /// How Tasks have ended that can be read, with or without a row.
-    ends: HashMap<SessionId, Ends>,
+    ends: IdMap<SessionId, Ends>,
     /// The last message that has been taken in.
     covered: u64,
     /// The features that the log may hold, as its owner records say it (EVOLVE-02).
@@ -96,8 +97,8 @@ pub(super) struct IndexParts {
 impl Index {
     /// The index of an empty partition. `recent_max`: how many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
-        let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), EndedIndex::default());
-        let (ends, slots) = (HashMap::new(), Slots::default());
+        let (rows, recent, ended) = (IdMap::default(), VecDeque::new(), EndedIndex::default());
+        let (ends, slots) = (IdMap::default(), Slots::default());
         let features = Features::default();
         Self { rows, recent, recent_max, ended, ends, covered: 0, features, slots }
     }

@@ -1,8 +1,7 @@
 //! [`Recent`]: public events that closely follow others of their Task, to be sent together.
 
-use std::collections::HashMap;
-
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
 use tenure_wire::bus::event::{EventPage, Published};
 
 /// How many public events are gathered at most; more are sent at once, before they are too long for a
@@ -11,7 +10,7 @@ const GATHERED_MAX: usize = 500;
 
 /// Tasks of which public events were sent just now, each with the events that closely followed.
 #[derive(Debug, Default)]
-pub(super) struct Recent(pub(super) HashMap<TaskKey, Option<Published>>);
+pub(super) struct Recent(pub(super) IdMap<TaskKey, Option<Published>>);
 
 impl Recent {
     /// What is to be sent now that this has come, in order.

@@ -76,54 +76,62 @@ impl Gate {
         message: &Message,
         reply: String,
     ) {
-        let (since, bytes) = (Instant::now(), message.payload.len());
-        let request = Request::read(&message.payload).map(|mut request| {
-            let said = || traceparent(message.headers.as_ref()?);
-            let given = request.head.trace.filter(|it| TraceParent::parse(it).is_some());
-            request.head.trace = given.or_else(said);
-            request
-        });
-        let gate = Arc::clone(self);
-        tokio::spawn(async move {
-            let agent = name.agent().map_err(Rejection::from);
-            let prepared = agent.and_then(|agent| {
-                let request = request?;
-                let tasks = match &request.ask {
-                    Ask::Create(_) | Ask::RetryEnded(_) => tasks_of(bytes, true),
-                    Ask::Command(_) => tasks_of(bytes, false),
-                    _ => 0,
-                };
-                if tasks > 0 {
-                    gate.rates.create(name.role, &name.principal, tasks)?;
-                }
-                Ok((agent, request))
-            });
-            let (agent, request) = match prepared {
-                Ok(prepared) => prepared,
-                Err(refused) => {
-                    let answer = Answer::<()>::from(Err(refused));
-                    return say_answer(&gate.intake, &reply, &answer).await;
-                }
-            };
-            let link = gate.scheduler.client(name.role, agent, name.session.clone());
-            let link = request.head.max_bytes.map(|most| link.within(most)).unwrap_or(link);
-            let link = link.sent_in(MESSAGE_MAX);
-            let may_wait = match &request.ask {
-                Ask::Command(command) => command.may_wait(),
-                Ask::ReadLog(which) => which.wait_ms > 0,
-                _ => false,
-            };
-            let operation = request.ask.operation();
-            let came = CallInput { gate, link, reply, partition, operation, may_wait, since };
-            let Some(query) = Box::pin(came.call().run(request)).await else { return };
+        let since = Instant::now();
+        let (request, link) = match self.admitted(&name, message) {
+            Ok(admitted) => admitted,
+            Err(refused) => return self.refuse_caller(reply, refused),
+        };
+        let may_wait = match &request.ask {
+            Ask::Command(command) => command.may_wait(),
+            Ask::ReadLog(which) => which.wait_ms > 0,
+            _ => false,
+        };
+        let (gate, operation) = (Arc::clone(self), request.ask.operation());
+        let came = CallInput { gate, link, reply, partition, operation, may_wait, since };
+        // Boxed: a runtime moves a future several times, and this one is large.
+        tokio::spawn(Box::pin(async move {
+            let Some(query) = came.call().run(request).await else { return };
             match came.link.caller().role {
                 // What other nodes read is needed for what is being written.
-                Role::System => came.call().query(query).await,
+                Role::System => Box::pin(came.call().query(query)).await,
                 _ => {
                     let gate = Arc::clone(&came.gate);
                     gate.read_threads.spawn(async move { came.call().query(query).await });
                 }
             }
+        }));
+    }
+
+    /// Reads a request, and counts the Tasks that it makes or changes. Answers with it and the link that carries it
+    /// out.
+    fn admitted(
+        &self,
+        name: &ClientName,
+        message: &Message,
+    ) -> Result<(Request, CallLink), Rejection> {
+        let agent = name.agent()?;
+        let mut request = Request::read(&message.payload)?;
+        let said = || traceparent(message.headers.as_ref()?);
+        let given = request.head.trace.filter(|it| TraceParent::parse(it).is_some());
+        request.head.trace = given.or_else(said);
+        let tasks = match &request.ask {
+            Ask::Create(_) | Ask::RetryEnded(_) => tasks_of(message.payload.len(), true),
+            Ask::Command(_) => tasks_of(message.payload.len(), false),
+            _ => 0,
+        };
+        if tasks > 0 {
+            self.rates.create(name.role, &name.principal, tasks)?;
+        }
+        let link = self.scheduler.client(name.role, agent, name.session.clone());
+        let link = request.head.max_bytes.map(|most| link.within(most)).unwrap_or(link);
+        Ok((request, link.sent_in(MESSAGE_MAX)))
+    }
+
+    fn refuse_caller(self: &Arc<Self>, reply: String, refused: Rejection) {
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let answer = Answer::<()>::from(Err(refused));
+            say_answer(&gate.intake, &reply, &answer).await;
         });
     }
 }

@@ -164,7 +164,8 @@ impl Gate {
             link.port.credit(room); // There was no report to send the capacity with.
         }
         let gate = Arc::clone(self);
-        tokio::spawn(async move {
+        // Boxed: a runtime moves a future several times, and this one is large.
+        tokio::spawn(Box::pin(async move {
             let results = answers.into_iter().map(async |sent| in_time(sent?.in_full()).await);
             let results = join_all(results).await;
             let Some(reply) = reply else { return };
@@ -185,7 +186,7 @@ impl Gate {
             let asked = gate.of_worker("report", &reply, partition, since);
             // If nothing was written, `is_owner` has checked the ownership.
             gate.answer(&asked, is_written || ends_any, reported).await;
-        });
+        }));
     }
 
     pub(super) fn query(

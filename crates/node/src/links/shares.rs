@@ -1,10 +1,10 @@
 //! How much of a node each principal may take with its links, so that one login cannot take it all.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tenure_core::{Code, Rejection};
+use tenure_ports::map::IdMap;
 use tenure_wire::bus::subject::Token;
 use tokio::time::Instant;
 
@@ -33,8 +33,8 @@ const RETRY_AFTER_MS: u64 = 2_000;
 /// What every principal has taken.
 pub(super) struct LinkShares {
     links: usize,
-    taken: Mutex<HashMap<Token, PrincipalUse>>,
-    opened: Mutex<HashMap<Token, Openings>>,
+    taken: Mutex<IdMap<Token, PrincipalUse>>,
+    opened: Mutex<IdMap<Token, Openings>>,
 }
 
 /// How many links a principal may still open, in parts of an [`OPENING`], as it stood at a moment.

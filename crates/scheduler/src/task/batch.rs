@@ -334,7 +334,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let commits = flight.commits.clone();
         let creates = flight.creates.then(|| self.wal_name()).flatten();
         let is_urgent = flight.is_urgent;
-        let append = tokio::spawn(async move {
+        // Boxed: a runtime moves a future several times, and this one is large.
+        let append = tokio::spawn(Box::pin(async move {
             let count = commits.len();
             let append = pin!(async {
                 match creates {
@@ -359,7 +360,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             }
             let landed = Landed { append, leases };
             let _ = actor.cast(Msg::Landed(landed)); // A stopped actor is replaced by replay.
-        });
+        }));
         self.flight = Some(Flight { append: Some(append), _under_way: under_way, ..flight });
     }
 

@@ -216,7 +216,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.flush(myself);
             }
             // What may wait is boxed: the library of actors moves the future of each message several times.
-            Msg::Landed(landed) => Box::pin(self.land(myself, landed)).await?,
+            Msg::Landed(landed) => {
+                if let Some(failed) = self.land(myself, landed)? {
+                    Box::pin(self.not_created(myself, failed)).await;
+                }
+            }
             Msg::Timer(generation) => self.wake(myself, generation),
             Msg::Later => self.set_timer(myself),
             Msg::Again => Box::pin(self.try_again(myself)).await,

@@ -12,6 +12,7 @@ mod family;
 pub(crate) mod host;
 mod lease_end;
 mod leave;
+mod not_created;
 mod offers;
 pub(crate) mod open;
 mod settle;
@@ -132,6 +133,9 @@ impl fmt::Debug for Msg {
         f.write_str(name)
     }
 }
+
+/// An append that was to create a Task, and why it failed.
+type FailedCreation = Box<(Flight, AppendError)>;
 
 /// What became of an append and of the leases taken beside it.
 #[derive(Debug)]

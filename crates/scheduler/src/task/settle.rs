@@ -22,23 +22,24 @@ use tenure_wire::bus::worker::LateInput;
 use super::address::Address;
 use super::open::log_away;
 use super::waiters::no_place;
-use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
+use super::{ActorTask, FailedCreation, Flight, Landed, Life, Msg, Waiting};
 use crate::ask::{Decided, HeldAnswer, WriteAnswer};
 use crate::count::InHand;
 use crate::handle::{ambiguous, overloaded};
-use crate::node::{not_owner, stopped};
+use crate::node::not_owner;
 use crate::pool::{CreditPermit, Left, Msg as PoolMsg};
 
 /// How long after a failed append the actor tries again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    pub(super) async fn land(
+    /// Takes in what became of the append in flight. Answers what is left to be done for a create that failed.
+    pub(super) fn land(
         &mut self,
         myself: &Address,
         landed: Landed,
-    ) -> Result<(), ActorProcessingErr> {
-        let Some(flight) = self.flight.take() else { return Ok(()) };
+    ) -> Result<Option<FailedCreation>, ActorProcessingErr> {
+        let Some(flight) = self.flight.take() else { return Ok(None) };
         self.node.note_append(&self.key, trouble(&landed.append));
         match landed.append {
             Ok(()) => {
@@ -57,12 +58,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 };
                 self.refuse_all(flight, &refused);
                 self.leave(myself);
-                return Ok(());
+                return Ok(None);
             }
-            // Boxed, as it is rare and would make the future of every message larger.
-            Err(error) if flight.creates => {
-                Box::pin(self.not_created(myself, flight, error)).await;
-            }
+            Err(error) if flight.creates => return Ok(Some(Box::new((flight, error)))),
             Err(AppendError::AtCapacity) => {
                 if let Life::Known(task) = &mut self.life {
                     task.abort();
@@ -101,13 +99,17 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 }
             }
         }
+        self.go_on(myself);
+        Ok(None)
+    }
+
+    /// Begins what came while an append was in flight.
+    pub(super) fn go_on(&mut self, myself: &Address) {
         if !self.is_owned() {
-            self.leave(myself);
-            return Ok(());
+            return self.leave(myself);
         }
         self.set_timer(myself);
         self.flush_soon(myself);
-        Ok(())
     }
 
     /// Has the actor begin nothing by itself until it tries again. Callers may ask again. The actor
@@ -421,41 +423,6 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             let left = Left::of(task, myself, &pool, ready).withheld(withheld);
             self.node.tell_pool(&pool, PoolMsg::Ready(self.key.clone(), left));
         }
-    }
-
-    async fn not_created(&mut self, myself: &Address, flight: Flight, error: AppendError) {
-        self.life = Life::New;
-        let rejection = match error {
-            AppendError::TaskExists => return self.created_before(myself, flight).await,
-            AppendError::NameTaken => Rejection::new(
-                Code::PathConflict,
-                "a task with this wal_name exists in the session",
-            )
-            .with("field", "wal_name"),
-            AppendError::AtCapacity => overloaded(),
-            AppendError::MustReread(error) => storage_error(RejectionKind::Ambiguous, &error),
-            AppendError::Unavailable(why) => log_away(&why),
-            other => storage_error(RejectionKind::AppendFailed, &other.to_string()),
-        };
-        self.refuse_all(flight, &rejection);
-    }
-
-    /// The id exists: reads the Task, which judges whether the create is a repetition or a
-    /// conflict.
-    async fn created_before(&mut self, myself: &Address, mut flight: Flight) {
-        let again = flight.creation.take().map(|creation| creation.0);
-        let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
-        self.refuse_all(flight, &conflict);
-        self.open(myself).await;
-        if let Life::New = self.life {
-            // Its creation broke off before anybody could read it: only a restart can tell what
-            // became of it.
-            if let Some(ask) = again {
-                let _ = ask.reply_to.send(Err(stopped("the creation of this task"))); // As above.
-            }
-            return;
-        }
-        self.waiting.extend(again.map(|ask| Waiting::Ask(Box::new(ask))));
     }
 }
 
