@@ -1,11 +1,11 @@
 //! Counts on plain atomics what happens for each Step; the SDK reads them when it sends metrics. An
 //! instrument would look up its attributes each time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{AsyncInstrument, Meter};
+use opentelemetry::metrics::{AsyncInstrument, BoundHistogram, Histogram, Meter};
 use parking_lot::RwLock;
 use tenure_core::event::Body;
 use tenure_core::id::PoolId;
@@ -32,7 +32,7 @@ pub(crate) struct EventCounters {
     has_begun: AtomicBool,
     created: AtomicU64,
     /// By status.
-    ended: Vec<AtomicU64>,
+    ended: Vec<EndTally<1>>,
     /// By type.
     events: Vec<AtomicU64>,
     pools: RwLock<IdMap<PoolId, Arc<PoolTally>>>,
@@ -43,18 +43,52 @@ pub(crate) struct EventCounters {
 pub(crate) struct PoolTally {
     pool: [KeyValue; 1],
     claims: AtomicU64,
+    waits: BoundSeries,
     /// By outcome.
-    ended: Vec<([KeyValue; 2], AtomicU64)>,
+    ended: Vec<EndTally<2>>,
+}
+
+/// How often something has ended in one way.
+#[derive(Debug)]
+struct EndTally<const N: usize> {
+    attributes: [KeyValue; N],
+    count: AtomicU64,
+    times: BoundSeries,
+}
+
+impl<const N: usize> EndTally<N> {
+    fn new(attributes: [KeyValue; N]) -> Self {
+        Self { attributes, count: AtomicU64::new(0), times: BoundSeries::default() }
+    }
+
+    /// Counts an end, which took so many seconds. Answers the attributes for it.
+    fn note(&self, times: &Histogram<f64>, took: f64) -> &[KeyValue] {
+        add(Some(&self.count));
+        self.times.record(times, &self.attributes, took);
+        &self.attributes
+    }
+}
+
+/// A series of a histogram. Its attributes are looked up only once, at its first value.
+#[derive(Debug, Default)]
+struct BoundSeries(OnceLock<BoundHistogram<f64>>);
+
+impl BoundSeries {
+    /// Takes in a value. The histogram and the attributes are the same each time.
+    fn record(&self, histogram: &Histogram<f64>, attributes: &[KeyValue], value: f64) {
+        self.0.get_or_init(|| histogram.bind(attributes)).record(value);
+    }
 }
 
 impl EventCounters {
     /// Counters that a meter reads.
     pub(crate) fn new(meter: &Meter) -> Arc<Self> {
+        let status = |it: &TaskStatus| EndTally::new([KeyValue::new(names::STATUS, it.as_str())]);
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
         let this = Arc::new(Self {
             has_begun: AtomicBool::new(false),
             created: AtomicU64::new(0),
-            ended: zeros(TaskStatus::ALL.len()),
+            ended: TaskStatus::ALL.iter().map(status).collect(),
             events: zeros(Body::TYPES.len()),
             pools: RwLock::default(),
         });
@@ -64,8 +98,8 @@ impl EventCounters {
             }
         });
         this.register(meter, names::ENDED, |tally, to| {
-            for (status, count) in TaskStatus::ALL.iter().zip(&tally.ended) {
-                observe(to, count, &[KeyValue::new(names::STATUS, status.as_str())]);
+            for ended in &tally.ended {
+                observe(to, &ended.count, &ended.attributes);
             }
         });
         this.register(meter, names::EVENTS, |tally, to| {
@@ -81,8 +115,8 @@ impl EventCounters {
             let pools = tally.pools.read();
             // Includes outcomes that have not happened yet: an increase shows only from a value
             // that was there before.
-            for (attributes, count) in pools.values().flat_map(|pool| &pool.ended) {
-                to.observe(count.load(Ordering::Relaxed), attributes);
+            for ended in pools.values().flat_map(|pool| &pool.ended) {
+                to.observe(ended.count.load(Ordering::Relaxed), &ended.attributes);
             }
         });
         this
@@ -114,8 +148,15 @@ impl EventCounters {
         add(Some(&self.created));
     }
 
-    pub(crate) fn note_end(&self, status: TaskStatus) {
-        add(TaskStatus::ALL.iter().zip(&self.ended).find(|it| *it.0 == status).map(|it| it.1));
+    /// Counts the end of a Task, which took so many seconds. Answers the attributes for it.
+    pub(crate) fn note_end(
+        &self,
+        times: &Histogram<f64>,
+        status: TaskStatus,
+        took: f64,
+    ) -> &[KeyValue] {
+        let found = TaskStatus::ALL.iter().zip(&self.ended).find(|(it, _)| **it == status);
+        found.map_or(&[], |(_, ended)| ended.note(times, took))
     }
 
     /// The counters of a pool.
@@ -139,25 +180,28 @@ impl PoolTally {
     fn new(pool: &PoolId) -> Self {
         let pool = KeyValue::new(names::POOL, Arc::<str>::from(pool.as_str()));
         let outcome = |it: &Outcome| {
-            let attributes = [pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())];
-            (attributes, AtomicU64::new(0))
+            EndTally::new([pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())])
         };
         let ended = Outcome::ALL.iter().map(outcome).collect();
-        Self { pool: [pool], claims: AtomicU64::new(0), ended }
+        Self { pool: [pool], claims: AtomicU64::new(0), waits: BoundSeries::default(), ended }
     }
 
-    /// Counts a claim. Answers the attributes for it.
-    pub(crate) fn note_claim(&self) -> &[KeyValue] {
+    /// Counts a claim of a Step that has waited so many seconds. Answers the attributes for it.
+    pub(crate) fn note_claim(&self, waits: &Histogram<f64>, waited: f64) -> &[KeyValue] {
         add(Some(&self.claims));
+        self.waits.record(waits, &self.pool, waited);
         &self.pool
     }
 
-    /// Counts the end of an Attempt. Answers the attributes for it.
-    pub(crate) fn note_end(&self, outcome: Outcome) -> &[KeyValue] {
+    /// Counts the end of an Attempt, which took so many seconds. Answers the attributes for it.
+    pub(crate) fn note_end(
+        &self,
+        times: &Histogram<f64>,
+        outcome: Outcome,
+        took: f64,
+    ) -> &[KeyValue] {
         let found = Outcome::ALL.iter().zip(&self.ended).find(|(it, _)| **it == outcome);
-        let Some((_, (attributes, count))) = found else { return &self.pool };
-        add(Some(count));
-        attributes
+        found.map_or(&self.pool, |(_, ended)| ended.note(times, took))
     }
 }
 

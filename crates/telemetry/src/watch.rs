@@ -246,18 +246,15 @@ fn count(
             Body::StepClaimed(claim) => {
                 let Some(attempt) = task.attempt(claim.attempt_id) else { continue };
                 let pool = tally.of(pool(task, attempt));
-                let (waited, pool) =
-                    (seconds(attempt.ready_at, attempt.started_at), pool.note_claim());
-                counts.queue_time.record(waited, pool);
+                let waited = seconds(attempt.ready_at, attempt.started_at);
+                let pool = pool.note_claim(&counts.queue_time, waited);
                 exemplar(names::QUEUE_TIME, pool, waited, Some(attempt.attempt_id));
             }
             body if is_end(body) => {
                 let head = task.head();
-                tally.note_end(head.status);
                 let took = seconds(head.created_at, commit.created_at);
-                let status = [KeyValue::new(names::STATUS, head.status.as_str())];
-                counts.task_time.record(took, &status);
-                exemplar(names::TASK_TIME, &status, took, None);
+                let status = tally.note_end(&counts.task_time, head.status, took);
+                exemplar(names::TASK_TIME, status, took, None);
             }
             body => {
                 let ended = ended_attempt(body).and_then(|id| task.attempt(id));
@@ -266,8 +263,7 @@ fn count(
                 };
                 let pool = tally.of(pool(task, attempt));
                 let took = seconds(attempt.started_at, commit.created_at);
-                let ended = pool.note_end(outcome);
-                counts.run_time.record(took, ended);
+                let ended = pool.note_end(&counts.run_time, outcome, took);
                 exemplar(names::RUN_TIME, ended, took, Some(attempt.attempt_id));
                 let handler = task.step_at(attempt.step).spec.handler.as_str();
                 let code = attempt.failure().map(|reason| &*reason.code);

@@ -1,6 +1,7 @@
 //! Makes the spans of an ended Task.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::{
@@ -260,8 +261,9 @@ fn with_error(mut span: SpanData, attempt: &EndedAttempt) -> SpanData {
     span
 }
 
+/// Shared text: spans are cloned for each attempt to send them.
 pub(super) fn text(key: &'static str, value: &str) -> KeyValue {
-    KeyValue::new(key, Value::String(StringValue::from(value.to_owned())))
+    KeyValue::new(key, Value::String(StringValue::from(Arc::<str>::from(value))))
 }
 
 fn count(n: usize) -> i64 {

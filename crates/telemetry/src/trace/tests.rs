@@ -317,3 +317,18 @@ fn a_failed_task_is_an_error_and_a_cancelled_one_is_none() {
     let cancelled = EndedTask { status: TaskStatus::Cancelled, code: Some("x".into()), ..task() };
     assert_eq!(made(&cancelled)[0].status, Status::Unset);
 }
+
+#[test]
+fn a_traceparent_is_written_as_w3c_says() {
+    for (trace, span, is_sampled) in [(u128::MAX - 0xfeed, 0xa0_u64, true), (1, u64::MAX, false)] {
+        let said = written(
+            TraceId::from_bytes(trace.to_be_bytes()),
+            SpanId::from_bytes(span.to_be_bytes()),
+            is_sampled,
+        );
+        let flags = u8::from(is_sampled);
+        assert_eq!(said, format!("00-{trace:032x}-{span:016x}-{flags:02x}"));
+        let read = ParentSpan::parse(&said).unwrap();
+        assert_eq!((read.trace.to_bytes(), read.is_sampled), (trace.to_be_bytes(), is_sampled));
+    }
+}
