@@ -47,8 +47,8 @@ const UNINDEXED_MAX: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Table<T> {
     rows: Rows<T>,
-    /// All records, or none: it begins with the record behind the first [`UNINDEXED_MAX`], and ends when all records
-    /// are gone.
+    /// Empty while there are few records. Once there are more than [`UNINDEXED_MAX`], it has all of them, until none is
+    /// left.
     index: HashTable<Slot>,
     hash: FixedState,
 }

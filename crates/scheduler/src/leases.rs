@@ -56,9 +56,9 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             let GatheredLeases { renewed, released, .. } =
                 std::mem::take(&mut *node.gathered_leases.lock());
             let (renewals, releases) = (renewed.len(), released.len());
-            let renew = node.told_store(LeaseCall::Renew, renewals, node.leases.renew(renewed));
+            let renew = node.call_store(LeaseCall::Renew, renewals, node.leases.renew(renewed));
             let release =
-                node.told_store(LeaseCall::Release, releases, node.leases.release(released));
+                node.call_store(LeaseCall::Release, releases, node.leases.release(released));
             // Renewals are handed over first: an Attempt may have been renewed before it ended.
             tokio::join!(biased; renew, release);
         });
@@ -96,11 +96,11 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             return;
         }
         let (node, told) = (Arc::clone(self), tell(Arc::clone(self)));
-        tokio::spawn(async move { node.told_store(call, items, told).await });
+        tokio::spawn(async move { node.call_store(call, items, told).await });
     }
 
-    /// Waits for such a call, unless it is about nothing.
-    async fn told_store(
+    /// Makes a call to the store, waits for it, and notes a failure as a gap. Does nothing if there are no items.
+    async fn call_store(
         &self,
         call: LeaseCall,
         items: usize,

@@ -151,7 +151,7 @@ impl Signals {
         Self { completed, dead, fatal, stuck: state.is_stuck() }
     }
 
-    /// How much keeps the Step from completing: each of these signals comes only with those before it.
+    /// How much keeps the Step from completing: a fatal Step is also dead, and a dead one is also stuck.
     pub(crate) fn weight(self) -> u8 {
         u8::from(self.stuck) + u8::from(self.dead) + u8::from(self.fatal)
     }
