@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, PoolId, SessionId};
@@ -15,6 +15,7 @@ use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
 use tenure_ports::{Journal, Leases, Observer};
 use tenure_wire::bus::operate::RetainedWork;
+use tokio::time::Instant as Moment;
 
 use crate::count::ClaimNeeds;
 use crate::handle::Scheduler;
@@ -83,17 +84,17 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         answered
     }
 
-    /// Waits for an append to the log, and reports it.
+    /// Waits for an append to the log, and reports it. Answers how long it took since `begun`, too.
     pub(crate) async fn watch_append(
         &self,
         task: &TaskKey,
         items: usize,
+        begun: Moment,
         answer: Pin<&mut impl Future<Output = Result<(), AppendError>>>,
-    ) -> Result<(), AppendError> {
-        let answer = self.unless_held_up(task, answer);
-        let Some(observer) = &self.config.observer else { return answer.await };
-        let begun = Instant::now();
-        let answered = answer.await;
+    ) -> (Result<(), AppendError>, Duration) {
+        let answered = self.unless_held_up(task, answer).await;
+        let took = begun.elapsed();
+        let Some(observer) = &self.config.observer else { return (answered, took) };
         let is_ok = match answered {
             Ok(()) => true,
             Err(
@@ -109,10 +110,10 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
                 | AppendError::Fenced { .. }
                 | AppendError::NotOwner
                 | AppendError::AtCapacity,
-            ) => return answered,
+            ) => return (answered, took),
         };
-        observer.wrote(Called { took: begun.elapsed(), items, is_ok });
-        answered
+        observer.wrote(Called { took, items, is_ok });
+        (answered, took)
     }
 
     /// Reports Attempts that ended because their leases were over, each with how long ago that was.

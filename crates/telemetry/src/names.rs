@@ -47,6 +47,8 @@ pub const REASON: &str = "tenure.reason";
 pub const EVENT: &str = "tenure.event";
 /// Attribute: why something failed (semantic conventions).
 pub const ERROR: &str = "error.type";
+/// The [`ERROR`] of a call to a server that failed, for whatever reason.
+pub const CALL_FAILED: &str = "failed";
 /// Attribute: the number of a partition, from 0.
 pub const PARTITION: &str = "tenure.partition";
 /// Attribute: processor time of the program (`user`) or of the system for it (semantic conventions).

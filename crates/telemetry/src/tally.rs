@@ -11,6 +11,7 @@ use tenure_core::event::Body;
 use tenure_core::id::PoolId;
 use tenure_core::status::{Outcome, TaskStatus};
 use tenure_ports::map::IdMap;
+use tenure_ports::observer::{Called, LeaseCall};
 
 use crate::names::{self, Metric};
 
@@ -32,9 +33,13 @@ pub(crate) struct EventCounters {
     has_begun: AtomicBool,
     created: AtomicU64,
     /// By status.
-    ended: Vec<EndTally<1>>,
+    ended: Vec<TimedTally<1>>,
     /// By type.
     events: Vec<AtomicU64>,
+    /// Leases of calls to their store, by call.
+    leases: Vec<TimedTally<1>>,
+    /// Requests that were not refused, by operation.
+    answers: RwLock<IdMap<&'static str, BoundHistogram<f64>>>,
     pools: RwLock<IdMap<PoolId, Arc<PoolTally>>>,
 }
 
@@ -45,25 +50,25 @@ pub(crate) struct PoolTally {
     claims: AtomicU64,
     waits: BoundSeries,
     /// By outcome.
-    ended: Vec<EndTally<2>>,
+    ended: Vec<TimedTally<2>>,
 }
 
-/// How often something has ended in one way.
+/// How often something has happened in one way.
 #[derive(Debug)]
-struct EndTally<const N: usize> {
+struct TimedTally<const N: usize> {
     attributes: [KeyValue; N],
     count: AtomicU64,
     times: BoundSeries,
 }
 
-impl<const N: usize> EndTally<N> {
+impl<const N: usize> TimedTally<N> {
     fn new(attributes: [KeyValue; N]) -> Self {
         Self { attributes, count: AtomicU64::new(0), times: BoundSeries::default() }
     }
 
-    /// Counts an end, which took so many seconds. Answers the attributes for it.
-    fn note(&self, times: &Histogram<f64>, took: f64) -> &[KeyValue] {
-        add(Some(&self.count));
+    /// Counts so many of these things, which took so many seconds together. Answers their attributes.
+    fn note(&self, count: u64, times: &Histogram<f64>, took: f64) -> &[KeyValue] {
+        self.count.fetch_add(count, Ordering::Relaxed);
         self.times.record(times, &self.attributes, took);
         &self.attributes
     }
@@ -83,13 +88,16 @@ impl BoundSeries {
 impl EventCounters {
     /// Counters that a meter reads.
     pub(crate) fn new(meter: &Meter) -> Arc<Self> {
-        let status = |it: &TaskStatus| EndTally::new([KeyValue::new(names::STATUS, it.as_str())]);
+        let status = |it: &TaskStatus| TimedTally::new([KeyValue::new(names::STATUS, it.as_str())]);
+        let call = |it: &LeaseCall| TimedTally::new([KeyValue::new(names::CALL, it.as_str())]);
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
         let this = Arc::new(Self {
             has_begun: AtomicBool::new(false),
             created: AtomicU64::new(0),
             ended: TaskStatus::ALL.iter().map(status).collect(),
             events: zeros(Body::TYPES.len()),
+            leases: LeaseCall::ALL.iter().map(call).collect(),
+            answers: RwLock::default(),
             pools: RwLock::default(),
         });
         this.register(meter, names::CREATED, |tally, to| {
@@ -100,6 +108,12 @@ impl EventCounters {
         this.register(meter, names::ENDED, |tally, to| {
             for ended in &tally.ended {
                 observe(to, &ended.count, &ended.attributes);
+            }
+        });
+        this.register(meter, names::LEASES, |tally, to| {
+            // With calls that have had no leases yet: an increase shows only from a value that was there before.
+            for call in tally.leases.iter().filter(|_| tally.has_begun.load(Ordering::Relaxed)) {
+                to.observe(call.count.load(Ordering::Relaxed), &call.attributes);
             }
         });
         this.register(meter, names::EVENTS, |tally, to| {
@@ -156,7 +170,34 @@ impl EventCounters {
         took: f64,
     ) -> &[KeyValue] {
         let found = TaskStatus::ALL.iter().zip(&self.ended).find(|(it, _)| **it == status);
-        found.map_or(&[], |(_, ended)| ended.note(times, took))
+        found.map_or(&[], |(_, ended)| ended.note(1, times, took))
+    }
+
+    /// Counts the answer to a request, which took so many seconds.
+    pub(crate) fn note_answer(&self, times: &Histogram<f64>, operation: &'static str, took: f64) {
+        if let Some(series) = self.answers.read().get(operation) {
+            return series.record(took);
+        }
+        let series = times.bind(&[KeyValue::new(names::OPERATION, operation)]);
+        series.record(took);
+        self.answers.write().insert(operation, series);
+    }
+
+    /// Counts the leases of a call to their store.
+    pub(crate) fn note_leases(&self, times: &Histogram<f64>, call: LeaseCall, called: Called) {
+        let found = LeaseCall::ALL.iter().zip(&self.leases).find(|(it, _)| **it == call);
+        let Some((_, tally)) = found else { return };
+        let (items, took) = (called.items as u64, called.took.as_secs_f64());
+        match called.is_ok {
+            true => {
+                tally.note(items, times, took);
+            }
+            false => {
+                tally.count.fetch_add(items, Ordering::Relaxed);
+                let [name] = tally.attributes.clone();
+                times.record(took, &[name, KeyValue::new(names::ERROR, names::CALL_FAILED)]);
+            }
+        }
     }
 
     /// The counters of a pool.
@@ -180,7 +221,7 @@ impl PoolTally {
     fn new(pool: &PoolId) -> Self {
         let pool = KeyValue::new(names::POOL, Arc::<str>::from(pool.as_str()));
         let outcome = |it: &Outcome| {
-            EndTally::new([pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())])
+            TimedTally::new([pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())])
         };
         let ended = Outcome::ALL.iter().map(outcome).collect();
         Self { pool: [pool], claims: AtomicU64::new(0), waits: BoundSeries::default(), ended }
@@ -201,7 +242,7 @@ impl PoolTally {
         took: f64,
     ) -> &[KeyValue] {
         let found = Outcome::ALL.iter().zip(&self.ended).find(|(it, _)| **it == outcome);
-        found.map_or(&self.pool, |(_, ended)| ended.note(times, took))
+        found.map_or(&self.pool, |(_, ended)| ended.note(1, times, took))
     }
 }
 

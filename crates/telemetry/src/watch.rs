@@ -105,11 +105,7 @@ impl Observer for SchedulerWatch {
 
     fn leased(&self, call: LeaseCall, called: Called) {
         let Some(counts) = &self.counts else { return };
-        let name = [KeyValue::new(names::CALL, call.as_str())];
-        let mut both = name.to_vec();
-        both.extend_from_slice(failure(called));
-        counts.lease_time.record(called.took.as_secs_f64(), &both);
-        counts.leases.add(called.items as u64, &name);
+        counts.tally.note_leases(&counts.lease_time, call, called);
     }
 
     fn expired(&self, attempt: AttemptId, late: Duration) {
@@ -136,12 +132,12 @@ impl Observer for SchedulerWatch {
 
     fn answered(&self, operation: &'static str, took: Duration, refused: Option<Code>) {
         let Some(counts) = &self.counts else { return };
-        let (took, name) = (took.as_secs_f64(), KeyValue::new(names::OPERATION, operation));
+        let (took, times) = (took.as_secs_f64(), &counts.request_time);
         match refused {
-            None => counts.request_time.record(took, &[name]),
+            None => counts.tally.note_answer(times, operation, took),
             Some(code) => {
-                let why = KeyValue::new(names::ERROR, code.as_str());
-                counts.request_time.record(took, &[name, why]);
+                let name = KeyValue::new(names::OPERATION, operation);
+                times.record(took, &[name, KeyValue::new(names::ERROR, code.as_str())]);
             }
         }
     }
@@ -261,13 +257,15 @@ fn count(
                 let Some((attempt, outcome)) = ended.and_then(|it| Some((it, it.outcome?))) else {
                     continue;
                 };
-                let pool = tally.of(pool(task, attempt));
+                // The processor seldom has these two in its cache. Cloning both first has it fetch them together.
+                let (pool, handler) =
+                    (pool(task, attempt).clone(), task.step_at(attempt.step).spec.handler.clone());
+                let pool = tally.of(&pool);
                 let took = seconds(attempt.started_at, commit.created_at);
                 let ended = pool.note_end(&counts.run_time, outcome, took);
                 exemplar(names::RUN_TIME, ended, took, Some(attempt.attempt_id));
-                let handler = task.step_at(attempt.step).spec.handler.as_str();
                 let code = attempt.failure().map(|reason| &*reason.code);
-                counts.handlers.note(handler, outcome, took, code);
+                counts.handlers.note(handler.as_str(), outcome, took, code);
             }
         }
     }
@@ -301,7 +299,7 @@ fn ended_attempt(body: &Body) -> Option<AttemptId> {
 
 fn failure(called: Called) -> &'static [KeyValue] {
     static FAILED: std::sync::LazyLock<[KeyValue; 1]> =
-        std::sync::LazyLock::new(|| [KeyValue::new(names::ERROR, "failed")]);
+        std::sync::LazyLock::new(|| [KeyValue::new(names::ERROR, names::CALL_FAILED)]);
     if called.is_ok { &[] } else { &*FAILED }
 }
 

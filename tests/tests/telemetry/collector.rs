@@ -1,5 +1,6 @@
 //! A collector that is away, goes away, or never answers.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use tenure_tests::binary::Ended;
 use tenure_tests::cluster::process::Process;
 use tenure_tests::cluster::tasks::{noop, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
-use tenure_tests::otlp::{Protocol, Receiver, environment};
+use tenure_tests::otlp::{Got, Protocol, Receiver, Span, environment};
 
 use crate::run;
 
@@ -97,6 +98,13 @@ fn said(cluster: &Cluster, what: &str) -> usize {
     log.lines().filter(|line| line.contains(what)).count()
 }
 
+/// The spans in the trace of a Task.
+fn spans_of<'a>(got: &'a Got, id: &str) -> Vec<&'a Span> {
+    let of_task = got.spans.iter().find(|it| it.is_task() && it.get("tenure.task.id") == id);
+    let Some(of_task) = of_task else { return Vec::new() };
+    got.spans.iter().filter(|span| span.trace == of_task.trace).collect()
+}
+
 #[test]
 fn a_collector_that_is_away_is_reported_once_and_once_when_it_is_back() -> Result<()> {
     let address = nobody()?;
@@ -108,6 +116,9 @@ fn a_collector_that_is_away_is_reported_once_and_once_when_it_is_back() -> Resul
         for n in 0..20 {
             client.create(&task(&format!("t{n}"), &[noop("a", &[])]))?;
         }
+        let steps: Vec<_> = (0..300).map(|n| format!("s{n}")).collect();
+        let steps: Vec<_> = steps.iter().map(|id| noop(id, &[])).collect();
+        client.create(&task("large", &steps))?; // Its spans are more than one export has.
         std::thread::sleep(Duration::from_secs(2)); // Several more exports fail.
         ensure!(said(cluster, "does not take what it is sent") == 1);
         ensure!(said(cluster, "is back") == 0);
@@ -116,11 +127,13 @@ fn a_collector_that_is_away_is_reported_once_and_once_when_it_is_back() -> Resul
         client.create(&task("after", &[noop("a", &[])]))?;
         let ids: Vec<_> = (0..20).map(|n| format!("t{n}")).chain(["after".into()]).collect();
         let got = receiver.wait("the traces of before and after", PATIENCE, |got| {
-            let is_there = |id: &String| {
-                got.spans.iter().any(|span| span.get("tenure.task.id") == id.as_str())
-            };
-            ids.iter().all(is_there)
+            ids.iter().all(|id| spans_of(got, id).len() >= 5)
+                && spans_of(got, "large").len() >= 1_201
         })?;
+        for id in ids.iter().map(String::as_str).chain(["large"]) {
+            let all: BTreeSet<_> = spans_of(&got, id).iter().map(|span| &span.id).collect();
+            ensure!(all.len() == spans_of(&got, id).len(), "a span of {id} came twice");
+        }
         let dropped = got.total("tenure.telemetry.dropped", Some(("tenure.signal", "traces")));
         ensure!(dropped == 0.0, "{dropped} spans were dropped");
         ensure!(said(cluster, "does not take what it is sent") == 1);

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::command::pools::PoolField;
 use tenure_core::command::{Caller, Cx, Grant as GrantCommand, Stamp};
@@ -336,7 +337,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let is_urgent = flight.is_urgent;
         // Boxed: a runtime moves a future several times, and this one is large.
         let append = tokio::spawn(Box::pin(async move {
-            let count = commits.len();
+            let (begun, count) = (Instant::now(), commits.len());
             let append = pin!(async {
                 match creates {
                     Some(name) => node.journal.create(&key, &name, commits).await,
@@ -346,14 +347,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             });
             let take = pin!(async {
                 if leases.is_empty() {
-                    return Ok(());
+                    return (Ok(()), Duration::ZERO);
                 }
                 let (count, acquire) = (leases.len(), node.leases.acquire(leases));
-                node.watch_leases(LeaseCall::Acquire, count, acquire).await
+                let taken = node.watch_leases(LeaseCall::Acquire, count, acquire).await;
+                (taken, begun.elapsed())
             });
-            let begun = Instant::now();
-            let append = async { (node.watch_append(&key, count, append).await, begun.elapsed()) };
-            let take = async { (take.await, begun.elapsed()) };
+            let append = node.watch_append(&key, count, begun, append);
             let ((append, appended), (leases, taken)) = tokio::join!(append, take);
             if taken > appended + HOLDS_UP {
                 node.note_slow_leases();

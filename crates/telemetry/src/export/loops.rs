@@ -1,6 +1,6 @@
 //! The loops on the thread of telemetry: one for each signal.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter as _;
 use opentelemetry_sdk::metrics::reader::MetricReader;
 use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, Temporality};
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant as Moment, sleep, sleep_until, timeout};
 
+use super::batch::SpanBatch;
 use super::page::MetricSource;
 use super::reach::CollectorAddress;
 use super::{Queued, SCOPE};
@@ -24,10 +24,10 @@ use crate::counts::Instruments;
 use crate::exposition::ExpositionFormat;
 use crate::health::{ExportError, Health, Signal};
 use crate::logs::{Dropped, ScopedRecord};
-use crate::trace;
+use crate::trace::TaskTrace;
 
 /// How many spans, or records, one export has at most; SDKs use the same number.
-const BATCH: usize = 512;
+pub(super) const BATCH: usize = 512;
 
 /// How long an export may take with all its retries.
 const EXPORT_MAX: Duration = Duration::from_secs(30);
@@ -68,7 +68,7 @@ impl LoopShared {
 
     /// Exports again and again while the collector is away, for [`KEPT_MAX`] or until telemetry is to
     /// end. Answers whether the collector accepted it.
-    async fn deliver<F: Future<Output = OTelSdkResult>>(
+    pub(super) async fn deliver<F: Future<Output = OTelSdkResult>>(
         &mut self,
         signal: Signal,
         items: usize,
@@ -148,15 +148,14 @@ impl TraceLoop {
     ) {
         let Some(to) = to else { return };
         let scope = InstrumentationScope::builder(SCOPE).build();
-        let (spans, asked, lost) = (Vec::new(), Vec::new(), self.lost);
-        let mut gathered = SpanBatch { to, line: line.clone(), spans, asked, lost };
+        let mut batch = SpanBatch::new(to, line.clone(), self.lost);
         let (mut by, mut stops) = (None, false);
         let mut queued = Vec::new();
         loop {
             let some = tokio::select! {
                 some = self.tasks.recv_many(&mut queued, BATCH) => some,
                 () = due(by) => {
-                    gathered.send().await;
+                    batch.send().await;
                     by = None;
                     continue;
                 }
@@ -171,16 +170,14 @@ impl TraceLoop {
             }
             for one in queued.drain(..) {
                 match one {
-                    Queued::Ended(task, _room) => {
-                        for span in trace::spans(&task, &scope) {
-                            gathered.put(span).await;
-                        }
+                    Queued::Ended(task, permit) => {
+                        batch.put(TaskTrace::of(task, &scope), permit).await;
                     }
-                    Queued::Ran(run, _room) => gathered.put(run.span(&scope)).await,
-                    Queued::Asked(asked) => gathered.ask(asked),
+                    Queued::Ran(run, permit) => batch.put_run(run, &scope, permit).await,
+                    Queued::Asked(asked) => batch.ask(asked),
                 }
             }
-            by = by.or(Some(Moment::now() + self.delay)).filter(|_| !gathered.spans.is_empty());
+            by = by.or(Some(Moment::now() + self.delay)).filter(|_| !batch.is_empty());
             if self.tasks.is_empty() && !stops {
                 tokio::select! {
                     () = sleep(GATHERS) => {}
@@ -188,53 +185,7 @@ impl TraceLoop {
                 }
             }
         }
-        gathered.send().await;
-    }
-}
-
-/// Spans that have not been sent yet.
-#[derive(Debug)]
-struct SpanBatch {
-    to: AddressedExporter<SpanExporter>,
-    line: LoopShared,
-    spans: Vec<SpanData>,
-    /// Those who asked when everything before their question has been sent: at the latest with
-    /// these spans.
-    asked: Vec<oneshot::Sender<u64>>,
-    lost: Arc<AtomicU64>,
-}
-
-impl SpanBatch {
-    async fn put(&mut self, span: SpanData) {
-        self.spans.push(span);
-        if self.spans.len() >= BATCH {
-            self.send().await;
-        }
-    }
-
-    fn ask(&mut self, asked: oneshot::Sender<u64>) {
-        self.asked.push(asked);
-        if self.spans.is_empty() {
-            self.answer();
-        }
-    }
-
-    async fn send(&mut self) {
-        let spans = std::mem::take(&mut self.spans);
-        if !spans.is_empty() {
-            let AddressedExporter { exporter, address } = &self.to;
-            let export = || exporter.export(spans.clone());
-            if !self.line.deliver(Signal::Traces, spans.len(), address, export).await {
-                self.lost.fetch_add(1, Ordering::AcqRel);
-            }
-        }
-        self.answer();
-    }
-
-    fn answer(&mut self) {
-        for asked in self.asked.drain(..) {
-            let _ = asked.send(self.lost.load(Ordering::Acquire)); // Nobody may be waiting.
-        }
+        batch.send().await;
     }
 }
 

@@ -4,6 +4,7 @@
 //! never waits on the runtime that it blocks. Each signal has a queue with a bound and a loop. A
 //! collector that does not answer fills the queue; after that new entries are counted and dropped.
 
+mod batch;
 mod connect;
 mod loops;
 mod page;

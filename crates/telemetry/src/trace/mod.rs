@@ -23,7 +23,7 @@ pub(crate) use notes::{SpanPlace, TraceNotes};
 pub use parent::ParentSpan;
 pub use run::EndedRun;
 pub use sampler::Sampler;
-pub use spans::{SpansOf, spans};
+pub use spans::TaskTrace;
 
 use opentelemetry::trace::{SpanId, TraceId};
 use smol_str::SmolStr;

@@ -58,7 +58,8 @@ impl EndedRun {
     /// Its span: below that of the lease, as whoever got the message is below who sent it.
     pub fn span(&self, scope: &InstrumentationScope) -> SpanData {
         let span = part_span(names::SPAN_RUN, self.attempt_id);
-        let mut attributes = vec![
+        let mut attributes = Vec::with_capacity(16);
+        attributes.extend([
             text(names::SESSION_ID, self.session_id.as_str()),
             text(names::TASK_ID, self.task_id.as_str()),
             text(names::STEP_ID, self.step_id.as_str()),
@@ -68,7 +69,7 @@ impl EndedRun {
             KeyValue::new(names::ORDINAL, i64::from(self.ordinal)),
             text(names::WORKER_ID, self.worker_id.as_str()),
             KeyValue::new(names::RUN_END, self.end.as_str()),
-        ];
+        ]);
         attributes.extend(messaging(&self.pool, self.attempt_id, names::OPERATION_PROCESS));
         attributes.push(text(names::MESSAGING_CLIENT, self.worker_id.as_str()));
         let mut status = Status::Unset;

@@ -1,13 +1,12 @@
 //! Makes the spans of an ended Task.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::{
     Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState,
 };
-use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
+use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tenure_core::id::{AttemptId, HandlerName, Millis, PoolId, StepId};
 use tenure_core::status::{Outcome, TaskStatus, WaitKind};
@@ -16,82 +15,76 @@ use super::text::shown;
 use super::{EndedAttempt, EndedTask, attempt_span, part_span, task_span, trace_of};
 use crate::names;
 
-/// The spans of a Task: first its own, then that of each Attempt with its parts.
-pub fn spans<'a>(task: &'a EndedTask, scope: &InstrumentationScope) -> SpansOf<'a> {
-    let trace = SpanContext::new(
-        trace_of(&task.session_id, &task.task_id, task.parent),
-        task_span(&task.session_id, &task.task_id),
-        TraceFlags::SAMPLED,
-        false,
-        TraceState::NONE,
-    );
-    let mut next = vec![None; task.attempts.len()];
-    for (at, attempt) in task.attempts.iter().enumerate() {
-        if let Some(before) = attempt.previous.and_then(|previous| next.get_mut(previous)) {
-            *before = Some(at);
-        }
-    }
-    SpansOf { task, trace, scope: scope.clone(), next, at: 0 }
-}
-
-/// Spans one by one: those of a large Task need not be in memory together.
-#[derive(Debug)]
-pub struct SpansOf<'a> {
-    task: &'a EndedTask,
-    /// The span of the Task.
-    trace: SpanContext,
-    scope: InstrumentationScope,
-    /// For each Attempt the next of its Step.
-    next: Vec<Option<usize>>,
-    at: usize,
-}
-
 /// Why a Step waits that is to be tried again: its backoff, or that somebody makes it ready.
 const RETRY: &str = "retry";
 
-/// How many spans an Attempt has at most: its own, its parts, and the wait of its Step afterwards.
-const OF_ATTEMPT: usize = 5;
-
-impl Iterator for SpansOf<'_> {
-    type Item = SpanData;
-
-    fn next(&mut self) -> Option<SpanData> {
-        loop {
-            let at = self.at;
-            self.at += 1;
-            let Some(at) = at.checked_sub(1) else { return Some(self.of_task()) };
-            let place = at / OF_ATTEMPT;
-            let of = self.task.attempts.get(place)?;
-            let span = match at % OF_ATTEMPT {
-                0 => Some(self.of_attempt(place, of)),
-                1 => Some(self.part(of, names::SPAN_QUEUE, of.ready_at, of.started_at)),
-                2 => Some(self.lease(of)),
-                3 => self.wait_after(place, of),
-                _ => of.handler_at.map(|at| self.part(of, names::SPAN_HANDLER, at, of.ended_at)),
-            };
-            if span.is_some() {
-                return span;
-            }
-        }
-    }
+/// An ended Task as a trace. Its spans are made in parts: those of a large Task need not be in memory together.
+#[derive(Debug)]
+pub struct TaskTrace {
+    task: EndedTask,
+    /// The span of the Task.
+    root: SpanContext,
+    scope: InstrumentationScope,
+    /// For each Attempt the next of its Step.
+    next: Vec<Option<usize>>,
 }
 
-impl SpansOf<'_> {
+impl TaskTrace {
+    /// How many spans a part has at most: an Attempt's own, those below it, and that of its Step's wait afterwards.
+    pub const SPANS_MAX: usize = 5;
+
+    /// The trace of a Task, whose spans are in this scope.
+    pub fn of(task: EndedTask, scope: &InstrumentationScope) -> Self {
+        let root = SpanContext::new(
+            trace_of(&task.session_id, &task.task_id, task.parent),
+            task_span(&task.session_id, &task.task_id),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::NONE,
+        );
+        let mut next = vec![None; task.attempts.len()];
+        for (at, attempt) in task.attempts.iter().enumerate() {
+            if let Some(before) = attempt.previous.and_then(|previous| next.get_mut(previous)) {
+                *before = Some(at);
+            }
+        }
+        Self { task, root, scope: scope.clone(), next }
+    }
+
+    /// How many parts it has: the Task itself, and then each Attempt.
+    pub fn parts(&self) -> usize {
+        1 + self.task.attempts.len()
+    }
+
+    /// Adds the spans of a part; none if there is no such part.
+    pub fn put(&self, part: usize, to: &mut Vec<SpanData>) {
+        let Some(place) = part.checked_sub(1) else { return to.push(self.of_task()) };
+        let Some(of) = self.task.attempts.get(place) else { return };
+        let own = attempt_span(of.attempt_id);
+        to.push(self.of_attempt(place, of, own));
+        to.push(self.part(of, own, names::SPAN_QUEUE, (of.ready_at, of.started_at)));
+        to.push(self.lease(of, own));
+        to.extend(self.wait_after(place, of));
+        let handler = |from| self.part(of, own, names::SPAN_HANDLER, (from, of.ended_at));
+        to.extend(of.handler_at.map(handler));
+    }
+
     fn of_task(&self) -> SpanData {
-        let task = self.task;
-        let mut attributes = vec![
+        let task = &self.task;
+        let mut attributes = Vec::with_capacity(6);
+        attributes.extend([
             text(names::SESSION_ID, task.session_id.as_str()),
             text(names::TASK_ID, task.task_id.as_str()),
             KeyValue::new(names::STATUS, task.status.as_str()),
             KeyValue::new(names::STEPS, count(task.steps)),
             KeyValue::new(names::ATTEMPTS, count(task.attempts.len())),
-        ];
+        ]);
         attributes.extend(task.kind.as_deref().map(|kind| text(names::TASK_KIND, kind)));
         let status = match task.status {
             TaskStatus::Failed => failed(task.code.as_deref().unwrap_or("failed")),
             _ => Status::Unset,
         };
-        let context = self.trace.clone();
+        let context = self.root.clone();
         let mut span = self.span(context, name_of(task).into(), task.created_at, task.ended_at);
         for event in &task.events.events {
             let mut attributes = Vec::new();
@@ -107,9 +100,9 @@ impl SpansOf<'_> {
         SpanData { attributes, status, ..span }
     }
 
-    fn of_attempt(&self, place: usize, attempt: &EndedAttempt) -> SpanData {
+    fn of_attempt(&self, place: usize, attempt: &EndedAttempt, own: SpanId) -> SpanData {
         let name = of_step(names::SPAN_ATTEMPT, &attempt.step_id, &attempt.handler);
-        let context = self.context(attempt_span(attempt.attempt_id));
+        let context = self.context(own);
         let mut attributes = facts(attempt);
         attributes.extend(attempt.outcome.map(|it| KeyValue::new(names::OUTCOME, it.as_str())));
         let mut links = SpanLinks::default();
@@ -133,8 +126,8 @@ impl SpansOf<'_> {
 
     /// The span of the time in which the worker has the Attempt, with what tools for messaging look
     /// for: the Attempt is a message that the scheduler has sent.
-    fn lease(&self, of: &EndedAttempt) -> SpanData {
-        let mut span = self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at);
+    fn lease(&self, of: &EndedAttempt, own: SpanId) -> SpanData {
+        let mut span = self.part(of, own, names::SPAN_LEASE, (of.started_at, of.ended_at));
         if let Some(heard_at) = of.heard_at {
             let event = Event::new(names::EVENT_HEARTBEAT, time(heard_at), Vec::new(), 0);
             span.events.events.push(event);
@@ -165,15 +158,21 @@ impl SpansOf<'_> {
         Some(SpanData { attributes, ..span })
     }
 
-    /// A span below that of an Attempt, which has all other attributes.
-    fn part(&self, of: &EndedAttempt, name: &'static str, from: Millis, to: Millis) -> SpanData {
+    /// A span below an Attempt's own, which has all other attributes.
+    fn part(
+        &self,
+        of: &EndedAttempt,
+        own: SpanId,
+        name: &'static str,
+        (from, to): (Millis, Millis),
+    ) -> SpanData {
         let context = self.context(part_span(name, of.attempt_id));
         let span = self.span(context, name.into(), from, to);
-        SpanData { parent_span_id: attempt_span(of.attempt_id), ..span }
+        SpanData { parent_span_id: own, ..span }
     }
 
     fn context(&self, span: SpanId) -> SpanContext {
-        SpanContext::new(self.trace.trace_id(), span, TraceFlags::SAMPLED, false, TraceState::NONE)
+        SpanContext::new(self.root.trace_id(), span, TraceFlags::SAMPLED, false, TraceState::NONE)
     }
 
     /// A span below the Task's.
@@ -186,7 +185,7 @@ impl SpansOf<'_> {
     ) -> SpanData {
         SpanData {
             span_context: context,
-            parent_span_id: self.trace.span_id(),
+            parent_span_id: self.root.span_id(),
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
             name,
@@ -202,16 +201,18 @@ impl SpansOf<'_> {
     }
 }
 
-/// The attributes of an Attempt.
+/// The attributes of an Attempt, with capacity for two more.
 fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
-    vec![
+    let mut facts = Vec::with_capacity(8);
+    facts.extend([
         text(names::STEP_ID, attempt.step_id.as_str()),
         text(names::HANDLER, attempt.handler.as_str()),
         text(names::POOL, attempt.pool.as_str()),
         text(names::ATTEMPT_ID, &attempt.attempt_id.to_string()),
         KeyValue::new(names::ORDINAL, i64::from(attempt.ordinal)),
         text(names::WORKER_ID, attempt.worker_id.as_str()),
-    ]
+    ]);
+    facts
 }
 
 /// The same in the terms of messaging, for an operation of the conventions.
@@ -261,9 +262,8 @@ fn with_error(mut span: SpanData, attempt: &EndedAttempt) -> SpanData {
     span
 }
 
-/// Shared text: spans are cloned for each attempt to send them.
 pub(super) fn text(key: &'static str, value: &str) -> KeyValue {
-    KeyValue::new(key, Value::String(StringValue::from(Arc::<str>::from(value))))
+    KeyValue::new(key, value.to_owned())
 }
 
 fn count(n: usize) -> i64 {

@@ -62,7 +62,15 @@ fn task() -> EndedTask {
 }
 
 fn made(task: &EndedTask) -> Vec<SpanData> {
-    spans(task, &InstrumentationScope::builder("test").build()).collect()
+    let scope = InstrumentationScope::builder("test").build();
+    let (trace, mut spans) = (TaskTrace::of(task.clone(), &scope), Vec::new());
+    for part in 0..trace.parts() {
+        let before = spans.len();
+        trace.put(part, &mut spans);
+        assert!((1..=TaskTrace::SPANS_MAX).contains(&(spans.len() - before)));
+    }
+    trace.put(trace.parts(), &mut spans); // There is no such part.
+    spans
 }
 
 fn text(span: &SpanData, key: &str) -> String {
