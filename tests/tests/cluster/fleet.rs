@@ -24,8 +24,8 @@ const COMMON: &str = include_str!("../../../deploy/nats/common.conf");
 const REDIS: &str = include_str!("../../../deploy/redis/redis.conf");
 
 /// The parts of a scheduler, and then those who speak to it.
-const LOGINS: [&str; 7] =
-    ["journal", "control", "intake", "worker", "orchestrator", "observer", "gateway"];
+const LOGINS: [&str; 8] =
+    ["journal", "control", "intake", "worker", "orchestrator", "operator", "observer", "gateway"];
 
 /// The session of the users that are shipped.
 pub(crate) const SESSION: &str = "main";
@@ -247,7 +247,7 @@ fn users_of_redis() -> Result<String> {
     Ok(format!("user default off\n{}\n", user.replace(hash, &password).trim()))
 }
 
-fn passwords() -> [(String, String); 7] {
+fn passwords() -> [(String, String); 8] {
     LOGINS.map(|login| (variable(login, "PASSWORD"), password(login)))
 }
 

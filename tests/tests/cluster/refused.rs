@@ -11,8 +11,8 @@ use crate::fleet::{Fleet, with_tails};
 /// What a command ends with that is not for its caller.
 const NOT_ALLOWED: i32 = 5;
 
-/// PERM-02: a password that is wrong, another's name, another's session, and a pool that is not one's own are
-/// no matter of patience.
+/// PERM-02: a password that is wrong, another's name, another's session, what is for operators, and a pool that is not
+/// one's own are no matter of patience.
 #[test]
 fn whoever_is_not_let_in_is_told_why() -> Result<()> {
     let fleet = Fleet::start()?;
@@ -27,10 +27,13 @@ fn refused(fleet: &Fleet) -> Result<()> {
     let list =
         |name, session, at| ["task", "list", "--name", name, "--session", session, "--nats", at];
     let work = |name, pool| ["worker", "--name", name, "--pool", pool, "--nats", &worker];
+    let name = ["--name", "orchestrator-1", "--session", "main", "--nats", &own];
+    let drain = [&["worker", "drain", "--pool", "default"], &name[..]].concat();
     let told = [
         (list("orchestrator-1", "main", &wrong).to_vec(), "authorization violation"),
         (list("cli", "main", &own).to_vec(), "refuses \""),
         (list("orchestrator-1", "other", &own).to_vec(), "refuses \"tenure.v1.orchestrator.other."),
+        (drain, "refuses \"tenure.v1.orchestrator.main.orchestrator-1.drain\""),
         (work("worker", "default").to_vec(), "refuses \""),
         (work("worker-1", "other").to_vec(), "refuses \"tenure.v1.worker.other.worker-1."),
     ];

@@ -76,6 +76,8 @@ fn work(fleet: &mut Fleet) -> Result<()> {
     let seen: Json = serde_json::from_str(&fleet.tenure("observer-1", &looked)?.stdout)?;
     ensure!(seen["native_status"] == "completed" || seen["status"] == "completed", "{seen}");
     fleet.tenure("observer-1", &["wal", "export", "--all", "--to", "out", "--role", "observer"])?;
+    fleet.tenure("operator", &["wal", "import", "out", "--all"])?;
+    fleet.tenure("operator", &["worker", "drain", "--pool", "default", "--wait"])?;
     for (task, user, pool) in [("work", "worker-1", "default"), ("elsewhere", "worker-2", "other")]
     {
         let file = format!("out/tasks/{SESSION}/{task}.wal.jsonl");

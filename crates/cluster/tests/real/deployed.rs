@@ -89,7 +89,7 @@ fn nats_takes_each_configuration_with_its_variables() {
     // It includes all others but `local.conf`.
     let cluster = root().join("deploy/nats/cluster.conf").canonicalize().unwrap();
     let all = variables(&cluster);
-    assert_eq!(all.len(), 16, "{all:?}");
+    assert_eq!(all.len(), 17, "{all:?}");
     for missing in &all {
         let mut less = all.clone();
         less.remove(missing);
@@ -106,7 +106,7 @@ fn nats_does_not_start_with_an_empty_password() {
     let file = root().join("deploy/nats/local.conf").canonicalize().unwrap();
     let all = variables(&file);
     let passwords: Vec<&String> = all.iter().filter(|it| it.ends_with("_PASSWORD")).collect();
-    assert_eq!(passwords.len(), 7, "{passwords:?}");
+    assert_eq!(passwords.len(), 8, "{passwords:?}");
     for name in &passwords {
         for empty in ["", "  ", "\"\"", "''", " \"\" # none"] {
             let refused = refusal(&file, &all, &certificates, &[(name.as_str(), empty)]);

@@ -184,6 +184,9 @@ async fn clients_do_nothing_else() {
             &format!("tenure.v1.{other}.main.{role}-1.cmd.0"),
             &format!("tenure.v1.{other}.main.{other}-1.cmd.0"),
             &format!("tenure.v1.system.main.{role}-1.cmd.0"),
+            &format!("tenure.v1.orchestrator.main.{role}-1.drain"),
+            &format!("tenure.v1.orchestrator.main.{role}-1.import.0"),
+            "tenure.v1.orchestrator.main.operator.drain",
             "tenure.v1.worker.default.worker-1.boot.report.0",
             "tenure.v1.node.one.alive",
             "tenure.v1.event.main.task",
@@ -208,6 +211,41 @@ async fn clients_do_nothing_else() {
         let events = "tenure.v1.event.main.>";
         assert!(!place.hears_in_group(&user, events, "tenure.v1.event.main.task").await);
     }
+}
+
+/// An operator is an orchestrator of every session, who may also drain and import. It is nobody else.
+#[tokio::test]
+async fn an_operator_looks_after_all_sessions() {
+    let place = Place::open().await;
+    let operator = place.user("operator").await;
+    let said = [
+        "tenure.v1.orchestrator.main.operator.cmd.3",
+        "tenure.v1.orchestrator.main.operator.drain",
+        "tenure.v1.orchestrator.other.operator.import.0",
+    ];
+    place.may_say(&operator, &said).await;
+    let inbox = "_INBOX.orchestrator.operator.boot.1";
+    let event = "tenure.v1.event.other.task";
+    place.may_hear(&operator, &[(inbox, inbox), ("tenure.v1.event.>", event)]).await;
+    let attacks = [
+        "tenure.v1.orchestrator.main.orchestrator-1.cmd.0",
+        "tenure.v1.observer.main.operator.cmd.0",
+        "tenure.v1.system.main.operator.cmd.0",
+        "tenure.v1.worker.default.worker-1.boot.report.0",
+        "tenure.v1.node.one.alive",
+        "tenure.v1.event.main.task",
+        "tenure.wal.0",
+        "$JS.API.STREAM.DELETE.TENURE_WAL_0",
+        "_INBOX.orchestrator.orchestrator-1.boot.1",
+    ];
+    place.may_not_say(&operator, &attacks).await;
+    let heard = [
+        (">", "tenure.wal.0"),
+        ("_INBOX.orchestrator.orchestrator-1.>", "_INBOX.orchestrator.orchestrator-1.boot.1"),
+        ("tenure.v1.orchestrator.>", "tenure.v1.orchestrator.main.orchestrator-1.cmd.0"),
+    ];
+    place.may_not_hear(&operator, &heard).await;
+    assert!(!place.hears_in_group(&operator, event, event).await);
 }
 
 /// A gateway acts as whoever has come to it, in every role that callers have.

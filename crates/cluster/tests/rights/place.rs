@@ -29,7 +29,7 @@ struct Known {
     may_hear: &'static str,
 }
 
-const USERS: [Known; 7] = [
+const USERS: [Known; 8] = [
     Known {
         name: "journal",
         variable: "TENURE_JOURNAL_PASSWORD",
@@ -64,6 +64,13 @@ const USERS: [Known; 7] = [
         inbox: "_INBOX.orchestrator.orchestrator-1.boot",
         may_say: "tenure.v1.orchestrator.main.orchestrator-1.hello",
         may_hear: "_INBOX.orchestrator.orchestrator-1.boot.marker",
+    },
+    Known {
+        name: "operator",
+        variable: "TENURE_OPERATOR_PASSWORD",
+        inbox: "_INBOX.orchestrator.operator.boot",
+        may_say: "tenure.v1.orchestrator.main.operator.hello",
+        may_hear: "_INBOX.orchestrator.operator.boot.marker",
     },
     Known {
         name: "observer-1",

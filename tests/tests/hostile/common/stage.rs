@@ -23,8 +23,8 @@ const LOCAL: &str = include_str!("../../../../deploy/nats/local.conf");
 const REDIS: &str = include_str!("../../../../deploy/redis/redis.conf");
 
 /// The parts of a scheduler, and then those who speak to it.
-const LOGINS: [&str; 7] =
-    ["journal", "control", "intake", "worker", "orchestrator", "observer", "gateway"];
+const LOGINS: [&str; 8] =
+    ["journal", "control", "intake", "worker", "orchestrator", "operator", "observer", "gateway"];
 
 /// Blocks of users that are copied for the attacker: whose, and what stands for what in it.
 const COPIES: [(&str, [(&str, &str); 2]); 3] = [
