@@ -31,6 +31,7 @@ mod openapi;
 mod pages;
 mod problem;
 pub mod server;
+mod shares;
 mod workers;
 
 use std::sync::Arc;
@@ -105,6 +106,8 @@ pub struct Gateway<B: Backend = ErasedBackend> {
     pub(crate) live: live::SharedStreams,
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
+    /// The couriers of callbacks that run here, and those that are being made.
+    pub(crate) couriers: Arc<shares::Shares>,
     /// The sessions of MACP.
     #[cfg(feature = "grpc")]
     pub(crate) macp: macp::SharedSessions,
@@ -130,6 +133,7 @@ impl Gateway {
             live,
             followed,
             folds,
+            couriers: Arc::new(shares::Shares::new(a2a::COURIERS_MAX)),
             #[cfg(feature = "grpc")]
             macp: macp::SharedSessions::default(),
             mcp,
@@ -144,7 +148,8 @@ impl Gateway {
     /// Sends updates of tasks to the addresses that their callers have named, for as long as it is polled, as soon as
     /// the file of agents allows that. A server that serves the gateway does so.
     pub async fn call_back(&self) {
-        a2a::run_couriers(self.backend.clone(), self.settings.agents.clone()).await;
+        let (backend, agents) = (self.backend.clone(), self.settings.agents.clone());
+        a2a::run_couriers(backend, agents, Arc::clone(&self.couriers)).await;
     }
 
     /// Looks after the sessions of MACP, for as long as it is polled. A server that serves the gateway does so.

@@ -43,7 +43,7 @@ use self::dialect::A2aDialect;
 #[cfg(feature = "grpc")]
 pub(crate) use self::grpc::{routes as grpc_routes, with_refusals as with_grpc_refusals};
 pub(crate) use self::ops::SharedFolds;
-pub(crate) use self::push::run_couriers;
+pub(crate) use self::push::{COURIERS_MAX, run_couriers};
 use crate::api::json_body;
 use crate::guard::BodyShare;
 use crate::problem::HttpProblem;

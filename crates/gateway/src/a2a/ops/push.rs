@@ -20,6 +20,7 @@ use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget, check_headers};
 use crate::a2a::wire::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
+use crate::shares::Share;
 
 /// The labels of a courier: the task that it follows, and its configuration.
 const FOLLOWS: &str = "a2a-push-task";
@@ -37,7 +38,8 @@ impl<B: Backend> AgentCall<B> {
     /// has ended it is kept alone, as no updates will come: a caller cannot know when that happens.
     ///
     /// # Errors
-    /// There is no such task, it has as many configurations as it may have, or nothing is sent to the address.
+    /// There is no such task, it or its caller has as many configurations as it may have, or nothing is sent to the
+    /// address.
     pub(crate) async fn push_create(
         &self,
         config: A2aPushConfig,
@@ -50,6 +52,7 @@ impl<B: Backend> AgentCall<B> {
             self.keep_config(&task, &config).await?;
             return Ok(config);
         }
+        let _place = self.place_for_courier()?;
         self.keep_push(&task, fold.version(), config).await
     }
 
@@ -127,6 +130,18 @@ impl<B: Backend> AgentCall<B> {
             _ => return Err(A2aError::invalid("id", "an id has at most 63 bytes")),
         };
         Ok(A2aPushConfig { id, ..config })
+    }
+
+    /// A place for one more courier of this caller, for as long as the courier is being made.
+    ///
+    /// # Errors
+    /// The caller has its share of them already, and leaves the others to others.
+    pub(super) fn place_for_courier(&self) -> Result<Share<'_>, A2aError> {
+        self.gateway.couriers.take(self.caller()).ok_or_else(|| {
+            let message = "this caller has as many callbacks as one may have here: delete configurations of other \
+                           tasks, or wait until these tasks have ended";
+            Rejection::new(Code::QuotaExceeded, message).into()
+        })
     }
 
     /// Keeps a configuration of a Task. The courier comes first: a configuration that is shown is carried out.

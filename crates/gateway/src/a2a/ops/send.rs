@@ -127,6 +127,7 @@ impl<B: Backend> AgentCall<B> {
         let push = asked.configuration.as_ref();
         let push = push.and_then(|options| options.task_push_notification_config.clone());
         let push = push.map(|config| self.checked(config)).transpose()?;
+        let _place = push.as_ref().map(|_| self.place_for_courier()).transpose()?;
         let delivered = match asked.message.task().map(str::to_owned) {
             Some(id) => self.follow_up(&id, asked.message, push.as_ref()).await?,
             None => self.begin(asked, waits).await?,

@@ -27,12 +27,13 @@ use crate::a2a::ops::{CommitUpdates, TaskFollower};
 use crate::a2a::wire::{A2aPushConfig, A2aUpdate};
 use crate::identity::{Allowed, Identity};
 use crate::live::EventPlace;
+use crate::shares::Shares;
 
 /// The pool of the couriers, their handler, and as whom they join.
 pub(crate) const COURIERS: &str = "a2a-push";
 
-/// How many couriers a gateway runs. One follows a task for as long as that lives.
-const COURIERS_MAX: usize = 1_024;
+/// How many couriers a gateway runs, of all callers. One follows a task for as long as that lives.
+pub(crate) const COURIERS_MAX: usize = 1_024;
 
 /// How long a gateway that cannot join the pool waits before it tries again.
 const JOINS_AGAIN: Duration = Duration::from_secs(5);
@@ -68,15 +69,22 @@ struct CourierShared<B> {
     backend: B,
     agents: ServedAgents,
     tls: TlsConnector,
+    /// The couriers that run, by caller.
+    running: Arc<Shares>,
 }
 
 /// Runs the couriers of a gateway for as long as it is polled, as soon as a file of agents allows that updates are
 /// sent. Without a way to the scheduler it tries again.
-pub(crate) async fn run_couriers<B: Backend>(backend: B, agents: ServedAgents) {
+pub(crate) async fn run_couriers<B: Backend>(
+    backend: B,
+    agents: ServedAgents,
+    running: Arc<Shares>,
+) {
     agents.until_push().await;
     match tokio::task::spawn_blocking(connector).await {
         Ok(Ok(tls)) => {
-            let _couriers = join_patiently(&Arc::new(CourierShared { backend, agents, tls })).await;
+            let shared = Arc::new(CourierShared { backend, agents, tls, running });
+            let _couriers = join_patiently(&shared).await;
             std::future::pending().await
         }
         Ok(Err(error)) => tracing::error!(%error, "no updates are sent: there is no TLS"),
@@ -121,6 +129,8 @@ async fn carry<B: Backend>(
     shared: Arc<CourierShared<B>>,
 ) -> Result<(), HandlerError> {
     let order: PushOrder = step.input_json()?;
+    // Its caller was refused more than its share when it made the configuration, perhaps at another gateway.
+    let _place = shared.running.hold(&order.caller);
     let since = reached(step.checkpoint_refs()).unwrap_or(EventPlace::behind(order.since));
     let client = reader(&step, &order, &shared.backend).await?;
     let mut follower = TaskFollower::from_start(client, order.task_id.clone());

@@ -14,7 +14,7 @@ mod target;
 
 use serde::Deserialize;
 
-pub(crate) use self::courier::{COURIERS, PushOrder, run_couriers};
+pub(crate) use self::courier::{COURIERS, COURIERS_MAX, PushOrder, run_couriers};
 pub(crate) use self::post::check_headers;
 pub(crate) use self::target::PushTarget;
 
