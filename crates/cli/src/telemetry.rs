@@ -26,7 +26,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 use uuid::Uuid;
 
-use crate::answer::log_line::{self, LogForm, Weight};
+use crate::answer::log_line::{self, LogForm, LogWriter, Weight};
 use crate::answer::output;
 use crate::instance::InstanceName;
 use crate::line_limit::LineLimit;
@@ -121,7 +121,7 @@ pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let lines = LineLimit::default();
     let stderr = asked.map(|filter| {
         lines.summarize_forever();
-        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let log = tracing_subscriber::fmt::layer().with_writer(|| LogWriter(std::io::stderr()));
         let log = match format {
             LogFormat::Text => log.with_ansi(output::Stream::Stderr.has_colour()).boxed(),
             LogFormat::Json => {

@@ -39,16 +39,19 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The sequence for a colour at the start of a text, if it is one that this program and its tables use. Others could
-/// hide text.
+/// The sequence for a colour at the start of a text, if this program, its tables or its log use it. Others could hide
+/// text.
 fn colour(text: &str) -> Option<&str> {
     let end = text.find('m')?;
     let codes = text[..end].strip_prefix("\x1b[")?;
     let is_ours = match codes.strip_prefix("38;5;") {
         Some(colour) => matches!(colour, "1" | "2" | "3" | "6"),
-        None => codes
-            .split(';')
-            .all(|code| matches!(code, "0" | "1" | "2" | "22" | "31" | "32" | "33" | "36" | "39")),
+        None => codes.split(';').all(|code| {
+            matches!(
+                code,
+                "0" | "1" | "2" | "3" | "22" | "31" | "32" | "33" | "34" | "35" | "36" | "39"
+            )
+        }),
     };
     is_ours.then(|| &text[..=end])
 }

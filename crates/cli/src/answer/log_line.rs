@@ -37,6 +37,31 @@ pub(crate) fn form() -> Option<LogForm> {
     FORM.get().copied()
 }
 
+/// A [harmless] text in one line.
+fn one_line(text: &str) -> String {
+    harmless(text).replace('\n', r"\u000a")
+}
+
+/// A writer of the log, which gets each line in one call. What others have written, such as a message of an error,
+/// begins no line of its own there, and is [harmless].
+pub(crate) struct LogWriter<W>(pub(crate) W);
+
+impl<W: io::Write> io::Write for LogWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let (line, end) = match text.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (&*text, ""),
+        };
+        self.0.write_all((one_line(line) + end).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
@@ -65,7 +90,7 @@ pub(crate) fn line(form: LogForm, weight: Weight, message: &str, more: Json) -> 
     };
     match form {
         LogForm::Text => {
-            let mut line = format!("{now} {:>5} {TARGET}: {message}", weight.name());
+            let mut line = format!("{now} {:>5} {TARGET}: {}", weight.name(), one_line(message));
             for (name, value) in &more {
                 line.push_str(&format!(" {name}={value}"));
             }
@@ -122,7 +147,7 @@ mod tests {
         let text = line(LogForm::Text, Weight::Warn, "n\u{1b}ode", more.clone());
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{text}");
-        assert_eq!(rest, " WARN tenure: n\u{1b}ode help=\"see \\\"that\\\"\"");
+        assert_eq!(rest, " WARN tenure: n\\u001bode help=\"see \\\"that\\\"\"");
         let text = line(LogForm::Json, Weight::Info, "n\u{1b}ode", more);
         let read: Json = serde_json::from_str(&text).unwrap();
         assert_eq!((&read["level"], &read["message"]), (&"INFO".into(), &"n\u{1b}ode".into()));
@@ -143,6 +168,62 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_others_wrote_begins_no_line_of_the_log() {
+        for has_colour in [false, true] {
+            let lines = Lines::default();
+            let to = lines.clone();
+            let log = tracing_subscriber::fmt().with_ansi(has_colour);
+            let log = log.with_writer(move || LogWriter(to.clone())).finish();
+            tracing::subscriber::with_default(log, || {
+                let error = "no\r\n2026-01-01T00:00:00Z  INFO forged\u{202e}\u{9b}2J\x1b[2J";
+                tracing::warn!(%error, title = error, "it failed: {error}");
+                tracing::warn!("after\tit");
+            });
+            let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+            assert_eq!(text.lines().count(), 2, "{text:?}");
+            assert!(text.ends_with("after\tit\n"), "{text:?}");
+            assert_eq!(harmless(&text), text);
+            assert_eq!(text.contains("\x1b[33m WARN\x1b[0m"), has_colour, "{text:?}");
+            assert!(
+                text.contains(r"no\u000d\u000a2026-01-01T00:00:00Z  INFO forged\u202e"),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_log_in_json_keeps_what_others_wrote_and_levels_keep_their_colours() {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let log = tracing_subscriber::fmt().json().flatten_event(true);
+        let log = log.with_writer(move || LogWriter(to.clone())).finish();
+        let error = "no\r\nforged\u{202e}\u{9b}2J\x1b[2J";
+        tracing::subscriber::with_default(log, || tracing::warn!(error, "it failed"));
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        assert_eq!((text.lines().count(), &*harmless(&text)), (1, &*text));
+        assert_eq!(serde_json::from_str::<Json>(&text).unwrap()["error"], error);
+
+        let lines = Lines::default();
+        let to = lines.clone();
+        let log = tracing_subscriber::fmt().with_ansi(true).with_max_level(tracing::Level::TRACE);
+        let log = log.with_writer(move || LogWriter(to.clone())).finish();
+        tracing::subscriber::with_default(log, || {
+            tracing::error!(a = 1, "one");
+            tracing::info!("two");
+            tracing::debug!("three");
+            tracing::trace!("four");
+        });
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        assert!(!text.contains("u001b") && text.contains("\x1b[3ma\x1b[0m"), "{text:?}");
+    }
+
+    #[test]
+    fn what_a_process_says_itself_is_one_line_of_its_log() {
+        let said = line(LogForm::Text, Weight::Warn, "no\nforged", Json::Null);
+        assert!(said.ends_with(r"WARN tenure: no\u000aforged"), "{said}");
     }
 
     #[test]
