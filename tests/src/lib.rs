@@ -10,6 +10,7 @@ pub mod dag;
 pub mod fleet;
 pub mod otlp;
 pub mod promql;
+pub mod pty;
 pub mod random;
 pub mod soak;
 pub mod wal;

@@ -12,7 +12,7 @@ use tenure_embedded::plan::into_create;
 use tenure_gateway::a2a::{Agent, Agents, ServedAgents, card};
 use tenure_mcp::file::{AgentsFile, AgentsFileError};
 use tenure_mcp::offers::{OfferTable, Offers};
-use tenure_taskfile::{self as taskfile, ReadOptions};
+use tenure_taskfile::ReadOptions;
 
 use self::add::AddAgentArgs;
 use self::tool::ListedTool;
@@ -204,7 +204,7 @@ fn read_file(path: &Path) -> Result<(Agents, OfferTable), AgentsFileError> {
 
 /// The Task of a task file, without an id: each message makes one of its own.
 fn read_template(path: &Path) -> Result<CreateTask, String> {
-    let plan = taskfile::read(path, &ReadOptions::default());
+    let plan = tenure_taskfile::read(path, &ReadOptions::default());
     let plan = plan.map_err(|error| error.to_string().trim_start_matches("error: ").to_owned())?;
     let task = into_create(plan).map_err(|refused| refused.message)?;
     Ok(CreateTask { task_id: None, ..task })

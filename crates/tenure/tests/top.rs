@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
-#[path = "support/pty.rs"]
-mod pty;
 #[allow(dead_code)] // Other tests need more of it.
 #[path = "../../cluster/tests/real/servers.rs"]
 mod servers;
@@ -12,10 +10,10 @@ mod support;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use pty::Pty;
 use serde_json::Value;
 use servers::{Server, nats, redis};
 use support::{Ended, Place, Running};
+use tenure_tests::pty::Pty;
 
 /// Servers, and a place to speak to them from.
 struct Cluster {

@@ -4,7 +4,6 @@ use super::{assert_none, files, metadata, root, text};
 
 /// Dependencies that no line of a crate names, and why it has them.
 const UNNAMED: &[(&str, &str, &str)] = &[
-    ("tenure-cli", "vt100", "its tests share a file with those of the binary, which names it"),
     ("tenure-macp", "macp-proto", "its build script says where the definitions are"),
     ("tenure-macp", "tonic", "the code that the build script makes names it"),
     ("tenure-macp", "tonic-prost", "the code that the build script makes names it"),

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
 use tenure_core::{Code, Rejection};
-use tenure_embedded as embedded;
 use tenure_local::OpenError;
 use tenure_ports::journal::ReadError;
 use tenure_taskfile::TaskFileError;
@@ -241,12 +240,12 @@ impl From<TaskFileError> for Failure {
     }
 }
 
-impl From<embedded::Error> for Failure {
-    fn from(error: embedded::Error) -> Self {
+impl From<tenure_embedded::Error> for Failure {
+    fn from(error: tenure_embedded::Error) -> Self {
         match error {
-            embedded::Error::Open(error) => error.into(),
-            embedded::Error::Refused(rejection) => rejection.into(),
-            embedded::Error::Make { .. } => {
+            tenure_embedded::Error::Open(error) => error.into(),
+            tenure_embedded::Error::Refused(rejection) => rejection.into(),
+            tenure_embedded::Error::Make { .. } => {
                 Self::caused(Exit::Unavailable, &error).help(ANOTHER_DIRECTORY)
             }
             _ => Self::caused(Exit::Usage, &error),

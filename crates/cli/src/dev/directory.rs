@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::Rejection;
 use tenure_core::id::{PoolId, SessionId, TaskId};
 use tenure_core::view::View;
-use tenure_embedded::{self as embedded, Embedded, LocalWorkers};
+use tenure_embedded::{Embedded, LocalWorkers};
 use tenure_gateway::server::ServerSettings;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::mcp::ToolServers;
@@ -35,7 +35,7 @@ pub(super) async fn run(
     let (spoken, servers) = (args.http.spoken()?, args.tools.servers()?);
     let tenure = open_here(&data, telemetry).await?;
     let files = data.join(FILES);
-    let backend = embedded::backend(tenure.scheduler().clone(), files.clone());
+    let backend = tenure_embedded::backend(tenure.scheduler().clone(), files.clone());
     let http = HttpHost::start(backend, server, spoken, 1).await?;
     let workers = hire(
         &tenure,

@@ -147,7 +147,7 @@ impl GrpcArgs {
     #[cfg(not(feature = "grpc"))]
     pub(super) fn check_built(&self) -> Result<(), Failure> {
         let Some(option) = self.given() else { return Ok(()) };
-        let help = "cargo install --locked --path crates/tenure --features grpc";
+        let help = "cargo install --locked --profile dist --path crates/tenure --features grpc";
         Err(usage(&format!("{option}: this tenure was built without gRPC")).help(help))
     }
 

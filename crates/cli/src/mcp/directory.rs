@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_embedded::{self as embedded, Embedded, LocalWorkers};
+use tenure_embedded::{Embedded, LocalWorkers};
 use tenure_gateway::server::{ServerLimits, ServerSettings};
 use tenure_sdk::secrets::SecretSources;
 use tenure_telemetry::Telemetry;
@@ -43,7 +43,7 @@ impl RunningDirectory {
     ) -> Result<Self, Failure> {
         let tenure = open_here(data, telemetry).await?;
         let files = data.join(FILES);
-        let backend = embedded::backend(tenure.scheduler().clone(), files.clone());
+        let backend = tenure_embedded::backend(tenure.scheduler().clone(), files.clone());
         let limits = ServerLimits {
             connections_max: CONNECTIONS_MAX,
             grace: LAST_ANSWERS,

@@ -11,7 +11,7 @@ use tenure_core::event::Body;
 use tenure_core::id::{CommandId, RunId, StepId, TaskId};
 use tenure_core::view::{Explanation, QueryInput, StepView, TaskSummary, TaskView, WriteSummary};
 use tenure_core::{Code, Command, Limits, Rejection};
-use tenure_embedded::{self as embedded, Embedded};
+use tenure_embedded::Embedded;
 use tenure_local::{JsonlReader, OpenError};
 use tenure_ports::ClientPort as _;
 use tenure_ports::erased::ErasedClient;
@@ -235,9 +235,9 @@ impl CallerSession {
 async fn at_work(
     data: &Path,
     key: &TaskKey,
-    refused: embedded::Error,
+    refused: tenure_embedded::Error,
 ) -> Result<(Client<ErasedClient>, SessionWay), Failure> {
-    let is_locked = matches!(refused, embedded::Error::Open(OpenError::Locked { .. }));
+    let is_locked = matches!(refused, tenure_embedded::Error::Open(OpenError::Locked { .. }));
     if is_locked && let Some(client) = socket::soon_at_work(data, &key.session_id).await {
         let way = SessionWay::AtWork { data: data.to_owned(), host: Host::of(data) };
         return Ok((client.erased(), way));

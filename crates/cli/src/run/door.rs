@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tenure_embedded as embedded;
 use tenure_gateway::server::{ServerLimits, ServerSettings};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -46,7 +45,7 @@ impl RunDoor {
                 ..ServerLimits::default()
             };
             let unix = vec![socket_of(&data)];
-            let backend = embedded::backend(scheduler, data.join(FILES));
+            let backend = tenure_embedded::backend(scheduler, data.join(FILES));
             let settings = ServerSettings { unix, limits, ..ServerSettings::default() };
             match HttpHost::start(backend, settings, SpokenHere::default(), 1).await {
                 Ok(opened) => Some(opened),

@@ -13,7 +13,6 @@ use tenure_core::Command;
 use tenure_core::id::StepId;
 use tenure_core::patch::Operation;
 use tenure_core::view::{PatchPlan, Premises, plan_patch};
-use tenure_taskfile as taskfile;
 
 use super::graph::print as print_graph;
 use crate::answer::{Exit, Failure, Paint, Shape, Stream, Tone, output};
@@ -57,14 +56,14 @@ pub(crate) fn run(args: &PatchArgs) -> Result<Exit, Failure> {
 fn read(file: &Path) -> Result<Vec<Operation>, Failure> {
     let name = file.display().to_string();
     let mut bytes = Vec::new();
-    let most = taskfile::limits::FILE_BYTES_MAX + 1;
+    let most = tenure_taskfile::limits::FILE_BYTES_MAX + 1;
     let read = match file == Path::new("-") {
         true => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
         false => std::fs::File::open(file).and_then(|f| f.take(most).read_to_end(&mut bytes)),
     };
     let unreadable = |error| Failure::new(Exit::Usage, format!("{name}: {error}"));
     read.map_err(unreadable)?;
-    let value = taskfile::value(&bytes, &name)?;
+    let value = tenure_taskfile::value(&bytes, &name)?;
     let wrong = |why: String| {
         let help = "docs/orchestrate.md has the operations of a patch";
         Failure::new(Exit::Usage, format!("{name}: {why}")).help(help)

@@ -15,11 +15,6 @@ use ratatui::crossterm::terminal::{
 use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc;
 
-#[cfg(test)]
-#[allow(dead_code)] // Other tests need more of it.
-#[path = "../../../tenure/tests/support/pty.rs"]
-mod pty;
-
 /// How many keys may wait to be read.
 const KEYS_MAX: usize = 64;
 
@@ -95,7 +90,8 @@ pub(super) fn events() -> mpsc::Receiver<io::Result<Event>> {
 mod tests {
     use std::process::Command;
 
-    use super::pty::Pty;
+    use tenure_tests::pty::Pty;
+
     use super::*;
 
     /// The test below runs this in a terminal of its own.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
-use tenure_local::FileBlobs;
+use tenure_local::{FileBlobs, read_regular};
 use tenure_ports::BlobStore as _;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::get_blob;
@@ -170,7 +170,7 @@ fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Expo
     let (events, bytes, native_status) = (fetched.events, fetched.bytes, fetched.status);
     let dir = to.join("tasks").join(key.session_id.as_str());
     let file = file_of(to, key);
-    let unchanged = match File::open(&file) {
+    let unchanged = match read_regular(&file) {
         Ok(there) => goes_on(there, &fetched, &file)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(unread(&file)(error)),

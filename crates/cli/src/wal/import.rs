@@ -5,7 +5,6 @@
 //! Task cannot be imported, the command goes on with the others.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use tenure_core::command::blobs::blob_lost;
 use tenure_core::id::SessionId;
 use tenure_core::record::Blob;
 use tenure_core::{Code, Rejection};
-use tenure_local::FileBlobs;
+use tenure_local::{FileBlobs, read_regular};
 use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::erased::ErasedClient;
 use tenure_ports::journal::TaskKey;
@@ -194,7 +193,7 @@ fn whole(log: &LogFile) -> Result<WholeLog, Failure> {
         LogEnd::Torn { at, .. } => at.offset, // The rest was never acknowledged.
         LogEnd::Whole | LogEnd::Left => u64::MAX,
     };
-    let read = File::open(&log.path).and_then(|file| file.take(most).read_to_end(&mut lines));
+    let read = read_regular(&log.path).and_then(|file| file.take(most).read_to_end(&mut lines));
     read.map_err(Failure::cannot(format_args!("read {}", log.path.display())))?;
     match task {
         Some(_) => Ok(WholeLog { lines, commits, blobs }),

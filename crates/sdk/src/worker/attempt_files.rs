@@ -137,6 +137,13 @@ impl AttemptFiles {
     }
 }
 
+/// Works with files on a thread that may wait for the disk.
+pub(super) async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
 /// Makes a directory below `files`, into which only its user may look, with those on the way. None of these is a link:
 /// a command, or whoever made `files` elsewhere, could have put one there. `files` itself may be one.
 pub(super) fn make_dir(files: &Path, dir: &Path) -> io::Result<()> {

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use super::attempt_files::{AttemptDir, OWN_FILE, make_dir, write_new};
+use super::attempt_files::{AttemptDir, OWN_FILE, make_dir, on_disk, write_new};
 use super::builtin::{ExecSettings, LastWord, handed_on_to, report, work_on};
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecFields, ExecOutcome, ExecPaths, ExecSpec, SpecError};
@@ -199,8 +199,12 @@ impl HostedRun {
     async fn carry_out(self: Arc<Self>, spec: &ExecSpec, handed_on: &[String]) -> HostedEnd {
         let cannot = |error: io::Error| format!("the command of a run cannot begin: {error}");
         let (dir, paths) = (self.dir.clone(), self.paths(&self.dir));
-        make_dir(&self.files, &dir).map_err(cannot)?;
-        write_new(&paths.inputs, b"{}", OWN_FILE).map_err(cannot)?;
+        let (files, made, inputs) = (self.files.clone(), dir.clone(), paths.inputs.clone());
+        let prepare = move || {
+            make_dir(&files, &made)?;
+            write_new(&inputs, b"{}", OWN_FILE)
+        };
+        on_disk(prepare).await.map_err(cannot)?;
         let first = watch::Sender::new(None);
         let tools = RunToolsOf::Run(Arc::new(Arc::clone(&self)));
         let socket =
@@ -246,7 +250,8 @@ impl HostedRun {
         let (session_id, task_id) = (self.run.session_id.clone(), self.run.task_id.clone());
         let task = TaskKey { session_id, task_id };
         let place = AttemptDir::new(&self.files, &task, ctx.step_id(), ctx.attempt());
-        make_dir(&self.files, place.path())?;
+        let (files, dir) = (self.files.clone(), place.path().to_owned());
+        on_disk(move || make_dir(&files, &dir)).await?;
         let (from, to) = (self.paths(&self.dir), self.paths(place.path()));
         for (from, to) in [(&from.stdout, &to.stdout), (&from.stderr, &to.stderr)] {
             let _ = fs::remove_file(to).await; // Such a directory is of an earlier Task with this id.

@@ -1,6 +1,6 @@
 //! A program in a terminal of its own, and what the terminal shows.
 
-#![allow(unreachable_pub)] // Each test binary uses its part.
+#![allow(clippy::unwrap_used)] // What fails here fails its test.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -20,6 +20,7 @@ use vt100::{Color, Parser, Screen};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program in a terminal. It does not outlive its test.
+#[allow(missing_debug_implementations)]
 pub struct Pty {
     child: Child,
     /// The side of whoever sits before it.
@@ -70,10 +71,12 @@ impl Pty {
         Self { child, keys, inside: pair.slave, before, parser }
     }
 
+    /// Types keys.
     pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Sends a signal to the program.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
