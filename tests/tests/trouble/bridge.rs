@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -88,7 +89,11 @@ async fn answer(
         }
         _ => String::new(),
     };
-    Ok(Response::new(Full::from(text)))
+    let mut response = Response::new(Full::from(text));
+    // Prometheus 3 reads no page that does not say what it is.
+    let plain = HeaderValue::from_static("text/plain; version=0.0.4");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    Ok(response)
 }
 
 /// What each process says, as lines.
