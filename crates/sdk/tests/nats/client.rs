@@ -56,6 +56,23 @@ async fn join_for(
     joined.await.unwrap().unwrap()
 }
 
+/// A node that hangs gets its part of the hellos, too. Another one is asked soon.
+#[tokio::test]
+async fn a_hello_without_an_answer_is_soon_said_again() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let connection = server.connect_for(an_inbox(), Duration::from_secs(30)).await;
+    let joined = tokio::spawn(async move { NatsClient::join(connection, &name()).await });
+    assert_eq!(node.asked().await.0, ClientVerb::Hello);
+    let again = timeout(Duration::from_secs(4), node.asked()).await;
+    let (verb, message) = again.expect("a request may take five seconds");
+    assert_eq!(verb, ClientVerb::Hello);
+    let (node_id, placement, features) = ("n1".into(), PLACEMENT, Features::default());
+    let welcome = Welcome { node: node_id, partitions: 1, placement, features };
+    node.answer(&message, Ok(welcome)).await;
+    joined.await.unwrap().unwrap();
+}
+
 /// OWN-01: a client asks nothing of a cluster whose Tasks it would look for elsewhere, and says what to do.
 #[tokio::test]
 async fn a_cluster_of_another_placement_is_refused() {

@@ -49,6 +49,11 @@ use crate::patience::{Patience, unavailable};
 /// Unanswered requests; more wait for their turn (mechanisms 16).
 const UNANSWERED_MAX: usize = 256;
 
+/// How many hellos wait for a short time only, and for how long. Some node gets each, also one that hangs: then another
+/// is asked soon. Later hellos leave a slow node the time that all requests have.
+const SHORT_HELLOS: u32 = 8;
+const SHORT: Duration = Duration::from_secs(1);
+
 /// A create that is longer goes in parts (mechanisms 10).
 const PART: usize = 512 << 10;
 
@@ -101,8 +106,9 @@ impl NatsClient {
         let (partitions, max_bytes) = (0, None);
         let mut shared = ClientShared { connection, session, root, partitions, permits, max_bytes };
         let hello = Bytes::from(encode(&Hello { v: V, features: Features::of_program() })?);
-        let patience = shared.connection.patience();
-        let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
+        let (usual, patience) = (shared.connection.request_timeout(), shared.connection.patience());
+        let within = |number| if number < SHORT_HELLOS { usual.min(SHORT) } else { usual };
+        let welcome: Welcome = shared.ask_by_turns(within, "hello".into(), hello, patience).await?;
         placement::check(welcome.placement)?;
         shared.partitions = welcome.partitions;
         Ok(Self(Arc::new(shared)))
@@ -128,14 +134,25 @@ impl ClientShared {
         body: Bytes,
         patience: Duration,
     ) -> Result<T, Rejection> {
+        self.ask_by_turns(|_| within, verb, body, patience).await
+    }
+
+    /// The same, with a time for each request, by its number from 0.
+    async fn ask_by_turns<T: DeserializeOwned>(
+        &self,
+        within: impl Fn(u32) -> Duration,
+        verb: String,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<T, Rejection> {
         let subject = format!("{}.{verb}", self.root);
         let closed = |_| unavailable("the connection is closed");
         let _permit = self.permits.acquire().await.map_err(closed)?;
-        let mut patience = Patience::of(patience);
+        let (mut patience, mut number) = (Patience::of(patience), 0);
         loop {
-            let within = patience.for_a_try(within);
+            let within = patience.for_a_try(within(number));
             match self.connection.request(subject.clone(), body.clone(), within).await {
-                Err(refused) if patience.outlasts(&refused).await => {}
+                Err(refused) if patience.outlasts(&refused).await => number += 1,
                 answer => return patience.conclude(answer),
             }
         }
