@@ -18,9 +18,10 @@ use crate::request::{RequestError, within};
 
 /// How many messages are pulled at once, and how many bytes. With an ordered consumer the bytes
 /// could not be bounded.
-const PULLED_MAX: (usize, usize) = (2_000, 4 << 20);
+const PULLED_MAX: (usize, usize) = (2_000, 2 << 20);
 /// How many streams are read at a time: the server cuts off a client that is more than 64 MiB
-/// behind.
+/// behind. It counts what it writes until all of that is written, and the next pulls may be asked for
+/// just before: twice as much as is pulled at once may count.
 pub(super) const PULLS_AT_ONCE: usize = 4;
 /// How many consumers in a row may bring nothing.
 const IDLE_MAX: u32 = 3;

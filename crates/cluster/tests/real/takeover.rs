@@ -48,7 +48,7 @@ async fn live_tasks_share_what_is_read_of_them() {
 }
 
 /// The server cuts off who is asked to take more than it waits to send: partitions are read in turns.
-/// Without them, 64 MiB are asked for at once.
+/// Without them, 32 MiB are asked for at once, and with them 8.
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_are_read_without_losing_the_connection() {
     const LINES: usize = 500 << 10;
