@@ -1,6 +1,6 @@
 //! What `deploy` has for NATS and Redis, on the servers themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -142,6 +142,35 @@ fn passwords_and_the_compose_file_have_all_that_nats_takes() {
     for name in &needed {
         assert!(compose.contains(&format!("\n      {name}: ")), "the compose file lacks {name}");
     }
+}
+
+/// The services of a compose file, each with the networks that it is in.
+fn networks_of(compose: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let (mut services, mut service) = (BTreeMap::new(), String::new());
+    let lines = compose.lines().skip_while(|line| *line != "services:").skip(1);
+    for line in lines.take_while(|line| line.is_empty() || line.starts_with(' ')) {
+        let name = line.strip_prefix("  ").and_then(|line| line.strip_suffix(':'));
+        if let Some(name) = name.filter(|name| !name.starts_with(' ')) {
+            service = name.to_owned();
+            services.insert(service.clone(), BTreeSet::from(["default".to_owned()]));
+        } else if let Some(list) = line.strip_prefix("    networks: [") {
+            let names = list.trim_end_matches(']').split(", ").map(str::to_owned);
+            services.insert(service.clone(), names.collect());
+        }
+    }
+    services
+}
+
+/// The commands of workers reach NATS and the collector, which ask who comes or take what anybody says, and neither
+/// the leases nor what stores metrics, traces and logs.
+#[test]
+fn workers_of_the_compose_file_reach_no_store() {
+    let mut services = networks_of(&text(&root().join("docker-compose.yml")));
+    services.extend(networks_of(&text(&root().join("deploy/grafana/compose.yml"))));
+    let near = services.iter().filter(|(_, networks)| !networks.is_disjoint(&services["worker"]));
+    let near: Vec<&str> = near.map(|(name, _)| name.as_str()).collect();
+    assert_eq!(near, ["collector", "gateway", "nats", "scheduler", "worker"]);
+    assert_eq!(services.len(), 10, "{services:?}");
 }
 
 /// A file with passwords can be read by its owner alone, and one that is there is not written over.
