@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::libc::{E2BIG, EACCES, ENOENT};
+use nix::libc::{E2BIG, EACCES, ENOENT, O_NONBLOCK};
 
 use super::{ExecSpec, Program};
 
@@ -72,6 +72,9 @@ fn what_is_denied(file: &Path) -> Option<String> {
     if found.is_dir() {
         return Some(format!("`{shown}` is a directory"));
     }
+    if !found.is_file() {
+        return Some(format!("`{shown}` is a pipe, a socket or a device, and no program"));
+    }
     if found.permissions().mode() & 0o111 == 0 {
         return Some(format!("`{shown}` has no permission to be executed: chmod +x gives it"));
     }
@@ -82,7 +85,9 @@ fn what_is_denied(file: &Path) -> Option<String> {
 /// The interpreter that the first line of a script names, with the carriage return if the line ends in one.
 fn interpreter(file: &Path) -> Option<String> {
     let mut start = Vec::new();
-    File::open(file).ok()?.take(FIRST_LINE_MAX).read_to_end(&mut start).ok()?;
+    // A pipe that a command has put there since would be waited for.
+    let file = File::options().read(true).custom_flags(O_NONBLOCK).open(file).ok()?;
+    file.take(FIRST_LINE_MAX).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     let words = line.trim_start_matches([' ', '\t']);
@@ -92,6 +97,7 @@ fn interpreter(file: &Path) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::unwrap_used)]
 mod tests {
+    use nix::sys::stat::Mode;
     use serde_json::json;
 
     use super::*;
@@ -132,6 +138,18 @@ mod tests {
         let spec: ExecSpec = serde_json::from_value(json!({ "command": [dir.path()] })).unwrap();
         let why = why_not_started(&spec, &io::Error::from_raw_os_error(EACCES));
         assert!(why.contains("is a directory (Permission denied"), "{why}");
+    }
+
+    /// An earlier command may have left a pipe there, which nobody writes to.
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("tool");
+        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        let spec: ExecSpec = serde_json::from_value(json!({ "command": [&pipe] })).unwrap();
+        let why = why_not_started(&spec, &io::Error::from_raw_os_error(EACCES));
+        assert!(why.contains("/tool` is a pipe, a socket or a device, and no program ("), "{why}");
+        assert_eq!(interpreter(&pipe), None, "one that takes the place of a file just then");
     }
 
     #[test]
