@@ -44,7 +44,6 @@ mod task;
 mod telemetry;
 #[cfg(test)]
 mod tests;
-mod toml_file;
 mod tools;
 mod top;
 mod wal;

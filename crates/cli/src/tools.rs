@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tenure_core::Rejection;
+use tenure_mcp::unquoted::read_toml;
 use tenure_sdk::mcp::ToolServers;
 use tenure_sdk::secrets::SecretSources;
 use tenure_sdk::worker::Handlers;
 
 use crate::answer::{Exit, Failure};
 use crate::secrets::SecretArgs;
-use crate::toml_file::read_toml;
 
 /// Which servers of tools may be called, and which secrets named.
 #[derive(Debug, Clone, Default, Args)]

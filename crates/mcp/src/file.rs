@@ -14,6 +14,8 @@ use tenure_core::patch::StepInput;
 use tenure_core::record::RetryPolicy;
 use tenure_core::retry_policy::Limit;
 
+use crate::unquoted::read_toml;
+
 /// The most bytes of a file of agents: a longer one is certainly a mistake.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
@@ -94,8 +96,7 @@ impl AgentsFile {
     /// # Errors
     /// It is not the TOML that it should be.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, AgentsFileError> {
-        let form = |why: &str| AgentsFileError::Form { path: self.path.clone(), why: why.into() };
-        toml::from_str(&self.text).map_err(|error| form(error.message()))
+        read_toml(&self.text).map_err(|why| AgentsFileError::Form { path: self.path.clone(), why })
     }
 
     /// Its text.
@@ -269,6 +270,8 @@ impl EntryWork {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// A file that nobody wrote by hand is refused before it is in memory, and one that is not there by its name.
@@ -283,5 +286,15 @@ mod tests {
         assert_eq!((file.beside(), file.changed_at().is_some()), (dir.path(), true));
         std::fs::write(&path, "#".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1)).unwrap();
         assert!(refused(&path).contains("more than 4194304 bytes"));
+    }
+
+    #[test]
+    fn an_error_names_the_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agents.toml");
+        std::fs::write(&path, "# Names.\n\nnames = 5\n").unwrap();
+        let said = AgentsFile::read(&path).unwrap().parse::<BTreeMap<String, String>>();
+        let said = said.unwrap_err().to_string();
+        assert!(said.ends_with(": line 3: this is not what is expected: a string"), "{said}");
     }
 }

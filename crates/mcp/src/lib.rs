@@ -33,6 +33,7 @@ mod schema;
 mod server;
 mod stdio;
 mod tools;
+pub mod unquoted;
 
 pub use rmcp;
 

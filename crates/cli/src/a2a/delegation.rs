@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use tenure_mcp::unquoted::read_toml;
 use tenure_sdk::worker::DelegationSettings;
 
 use crate::answer::{Exit, Failure};
@@ -42,8 +43,8 @@ impl DelegationArgs {
 fn read_tokens(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(Failure::cannot(format_args!("read {}", path.display())))?;
-    let tokens: BTreeMap<String, String> = toml::from_str(&text).map_err(|_| {
-        let message = format!("{} is no file of tokens", path.display());
+    let tokens: BTreeMap<String, String> = read_toml(&text).map_err(|why| {
+        let message = format!("{} is no file of tokens: {why}", path.display());
         Failure::new(Exit::Usage, message).help("a line for each host: \"HOST\" = \"TOKEN\"")
     })?;
     Ok(tokens.into_iter().map(|(host, token)| (host.to_ascii_lowercase(), token)).collect())

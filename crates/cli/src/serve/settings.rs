@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Deserialize;
 use tenure_core::id::{PoolId, SessionId};
 use tenure_embedded::DEFAULT_POOL;
+use tenure_mcp::unquoted::read_toml;
 use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_sdk::nats::boot;
 use tenure_wire::bus::subject::{ClusterName, Token};
@@ -21,7 +22,6 @@ use super::http::NodeHttp;
 use crate::answer::{Exit, Failure};
 use crate::gateway::{GrpcArgs, HttpArgs};
 use crate::telemetry::LogArgs;
-use crate::toml_file::read_toml;
 
 /// Run a scheduler node.
 #[derive(Debug, Clone, Args)]

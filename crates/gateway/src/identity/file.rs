@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tenure_core::id::{BadId, PoolId, SessionId};
 use tenure_core::status::Role;
+use tenure_mcp::unquoted::{read_json, read_toml};
 use tenure_wire::bus::subject::Token;
 
 use super::jwt::JwtTable;
@@ -157,33 +158,15 @@ pub(super) fn read_identities(path: &Path) -> Result<IdentityFile, IdentityError
     }
     let form = |why: String| IdentityError::Form { path: path.to_owned(), why };
     let text = std::str::from_utf8(&bytes).map_err(|error| form(error.to_string()))?;
-    // The whole message of this error quotes the line, and so maybe what should not be in a log.
-    toml::from_str(text).map_err(|error| form(toml_message(text, &error)))
+    read_toml(text).map_err(form)
 }
 
-/// Parses JSON of which only the place of an error may be told.
+/// Reads JSON from the bytes of a file.
 pub(super) fn parse_json<T: DeserializeOwned>(
     path: &Path,
     bytes: &[u8],
 ) -> Result<T, IdentityError> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let why = without_value(&error.to_string());
-        IdentityError::Form { path: path.to_owned(), why }
-    })
-}
-
-/// A message without the wrong value, which may be a key.
-fn without_value(message: &str) -> String {
-    match message.rsplit_once(", expected ") {
-        Some((_, expected)) if message.starts_with("invalid ") => format!("expected {expected}"),
-        _ => message.to_owned(),
-    }
-}
-
-fn toml_message(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start));
-    let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-    format!("line {line}: {}", without_value(error.message()))
+    read_json(bytes).map_err(|why| IdentityError::Form { path: path.to_owned(), why })
 }
 
 /// Reads a file that has a length at which it is certainly a mistake.
