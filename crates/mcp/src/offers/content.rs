@@ -9,6 +9,7 @@ use tenure_core::status::{ArtifactKind, ArtifactState};
 use tenure_core::view::TaskView;
 use tenure_core::view::artifact::ArtifactView;
 use tenure_core::{Code, Rejection};
+use tenure_wire::json::read_bounded;
 
 use super::schema::SchemaMismatch;
 use super::state::in_short;
@@ -191,10 +192,10 @@ impl ResultParts {
         if !output.encoding.names().is_empty() {
             self.content.push(embedded(address, bytes, whole));
         } else if name == CONTENT {
-            let blocks: Result<Vec<ContentBlock>, _> = serde_json::from_slice(bytes);
+            let blocks: Result<Vec<ContentBlock>, _> = read_bounded(bytes);
             self.content.extend(blocks.map_err(|error| format!("{CONTENT}: {error}"))?);
         } else if name == Value::JSON || name.ends_with("+json") {
-            let json = serde_json::from_slice(bytes).map_err(|error| format!("{name}: {error}"))?;
+            let json = read_bounded(bytes).map_err(|error| format!("{name}: {error}"))?;
             self.add_json(json);
         } else {
             self.content.push(of_bytes(address, bytes, name, whole));

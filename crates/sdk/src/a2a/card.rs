@@ -141,7 +141,7 @@ impl PeerCard {
     pub fn read(url: &str, text: Json, wanted: Option<PeerVersion>) -> Result<Self, PeerError> {
         let refused = |why: String| PeerError::Card { address: url.to_owned(), why };
         let mut card: CardFields =
-            serde_json::from_value(text.clone()).map_err(|error| refused(error.to_string()))?;
+            CardFields::deserialize(&text).map_err(|error| refused(error.to_string()))?;
         let (name, streams) = (std::mem::take(&mut card.name), card.capabilities.streaming);
         let is_secret = PeerUrl::read(url)?.is_tls();
         let offered = card.offered(is_secret);

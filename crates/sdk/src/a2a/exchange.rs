@@ -19,9 +19,13 @@ use super::card::PeerVersion;
 use super::error::{PeerError, PeerReason};
 use crate::http::HttpConnectError;
 use crate::http::connect::GatewayAddress;
+use tenure_wire::json::read_bounded;
 
 /// The longest answer that is read.
-const ANSWER_MAX: usize = 24 << 20;
+pub(super) const ANSWER_MAX: usize = 24 << 20;
+
+/// The longest card that is read: a card has some kilobytes.
+const CARD_MAX: usize = 256 << 10;
 
 /// What an agent sees of this program.
 const PROGRAM: &str = concat!("tenure-sdk/", env!("CARGO_PKG_VERSION"));
@@ -49,12 +53,16 @@ pub(super) struct PeerRequest {
     /// The event of a stream that came last.
     pub(super) last_event_id: Option<String>,
     pub(super) body: Option<Json>,
+    /// The longest answer that is read, in bytes.
+    pub(super) answer_max: usize,
 }
 
 impl PeerRequest {
-    pub(super) fn get(path: &str) -> Self {
+    /// Asks for a card.
+    pub(super) fn card(path: &str) -> Self {
         let (method, path, accept) = (Method::GET, path.to_owned(), JSON);
-        Self { method, path, accept, version: None, last_event_id: None, body: None }
+        let (version, last_event_id, body) = Default::default();
+        Self { method, path, accept, version, last_event_id, body, answer_max: CARD_MAX }
     }
 }
 
@@ -87,7 +95,7 @@ impl PeerLink {
     ) -> Result<(u16, Json), PeerError> {
         let whole = async {
             let response = self.send(request, within).await?;
-            self.read(response).await
+            self.read(response, request.answer_max).await
         };
         timeout(within, whole).await.unwrap_or_else(|_| Err(self.too_late()))
     }
@@ -104,7 +112,7 @@ impl PeerLink {
             if response.status().is_success() && media.is_some_and(|it| it.starts_with(STREAM)) {
                 return Ok(Ok(response.into_body()));
             }
-            Ok(Err(self.read(response).await?))
+            Ok(Err(self.read(response, request.answer_max).await?))
         };
         timeout(within, opens).await.unwrap_or_else(|_| Err(self.too_late()))
     }
@@ -165,11 +173,15 @@ impl PeerLink {
     }
 
     /// The whole body of an answer. One that is no JSON counts by its status.
-    async fn read(&self, response: Response<Incoming>) -> Result<(u16, Json), PeerError> {
+    async fn read(
+        &self,
+        response: Response<Incoming>,
+        answer_max: usize,
+    ) -> Result<(u16, Json), PeerError> {
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+        let body = Limited::new(response.into_body(), answer_max).collect().await;
         let body = body.map_err(|error| self.lost(error.to_string()))?.to_bytes();
-        match serde_json::from_slice(&body) {
+        match read_bounded(&body) {
             Ok(json) => Ok((status, json)),
             Err(_) if status >= 400 => Ok((status, Json::Null)),
             Err(error) => Err(self.malformed(error)),

@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::sync::watch;
 
 use super::error::ToolError;
+use tenure_wire::json::read_bounded;
 
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,6 +28,9 @@ pub(super) const NEWEST_OF_SESSIONS: &str = "2025-11-25";
 
 /// The versions that begin with `initialize`.
 const OF_SESSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_OF_SESSIONS];
+
+/// The longest id of a request of a server.
+const ID_MAX: usize = 1_024;
 
 /// The version that is spoken with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,15 +144,20 @@ impl ServerMessage {
     /// It is none: the text says why.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let said = || String::from_utf8_lossy(bytes).chars().take(100).collect::<String>();
-        let message: Json =
-            serde_json::from_slice(bytes).map_err(|_| format!("{:?} is no JSON", said()))?;
+        let message = read_bounded(bytes).map_err(|error| match error.is_data() {
+            true => format!("{:?}: {error}", said()),
+            false => format!("{:?} is no JSON", said()),
+        })?;
         let Json::Object(mut message) = message else {
             return Err(format!("{:?} is no message of JSON-RPC", said()));
         };
         let method = message.get("method").and_then(Json::as_str).map(str::to_owned);
         let id = message.remove("id");
         match (method, id) {
-            (Some(method), Some(id)) => Ok(Self::Asks(reply(&method, id))),
+            (Some(method), Some(id)) if is_short(&id) => Ok(Self::Asks(reply(&method, id))),
+            (Some(_), Some(_)) => {
+                Err(format!("the id of a request is a number or a text of at most {ID_MAX} bytes"))
+            }
             (Some(method), None) if method == "notifications/progress" => {
                 Ok(progress(message.get("params")).unwrap_or(Self::Other))
             }
@@ -164,6 +173,11 @@ impl ServerMessage {
             }
         }
     }
+}
+
+/// Whether a request has an id that can stand in an answer which waits for its server.
+fn is_short(id: &Json) -> bool {
+    id.is_number() || id.as_str().is_some_and(|text| text.len() <= ID_MAX)
 }
 
 /// The answer to a request of the server: it may see whether somebody is here, and nothing else was offered.
@@ -190,6 +204,7 @@ fn progress(params: Option<&Json>) -> Option<ServerMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure_wire::json::VALUES_MAX;
 
     fn read(message: Json) -> Result<ServerMessage, String> {
         ServerMessage::read(message.to_string().as_bytes())
@@ -212,6 +227,8 @@ mod tests {
         let ServerMessage::Asks(reply) = asked else { panic!("{asked:?}") };
         assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!("a"), &json!(-32601)));
         assert_eq!(read(json!({"method": "notifications/message"})).unwrap(), ServerMessage::Other);
+        let longest = read(json!({"id": "x".repeat(ID_MAX), "method": "ping"}));
+        assert!(matches!(longest, Ok(ServerMessage::Asks(_))));
     }
 
     #[test]
@@ -221,6 +238,12 @@ mod tests {
             ("[]", "no message"),
             ("{}", "result"),
             ("{\"id\":1,\"result\":3}", "result"),
+            ("{\"id\":[1],\"method\":\"ping\"}", "the id of a request"),
+            (
+                &format!("{{\"id\":\"{}\",\"method\":\"ping\"}}", "x".repeat(ID_MAX + 1)),
+                "at most 1024",
+            ),
+            (&format!("[{}0]", "{},".repeat(VALUES_MAX)), "more than 250000 values"),
         ] {
             let refused = ServerMessage::read(text.as_bytes()).unwrap_err();
             assert!(refused.contains(why), "{text}: {refused}");

@@ -1,12 +1,16 @@
 //! Built-in handlers: `noop`, `sleep`, `exec`.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::ready;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value as Json};
 use smol_str::SmolStr;
 use tenure_core::id::{ArtifactId, BadId, HandlerName};
@@ -14,12 +18,13 @@ use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 use tokio::sync::watch;
 
-use super::attempt_files::{AttemptFiles, Lack};
+use super::attempt_files::{AttemptFiles, Lack, on_disk};
 use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec, OutputError};
 use super::handler::{HandlerError, Handlers};
 use super::run_tools::{RUN_SOCKET_ENV, RunSocket, RunToolsOf};
 use crate::secrets::{SecretError, SecretMask, SecretSources, fill_in};
+use tenure_wire::json;
 
 /// Name of the handler that does nothing.
 pub const NOOP: &str = HandlerName::NOOP;
@@ -30,6 +35,9 @@ pub const EXEC: &str = "exec";
 
 /// After this time a command or a wait is long enough to be called running.
 const LONG: Duration = Duration::from_millis(100);
+
+/// The longest input of `exec` in which secrets are looked for: no system takes arguments that are longer.
+const SPEC_BYTES_MAX: usize = 1 << 20;
 
 /// How long a command that was stopped waits until its logs are recorded. They are a courtesy.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
@@ -178,7 +186,11 @@ pub(super) async fn work_on(
     settings: &ExecSettings,
     last: LastWord,
 ) -> Result<(), HandlerError> {
-    let inputs = if ctx.dependencies().is_empty() { None } else { Some(inputs_of(ctx)?) };
+    let handed_on = ctx.clone();
+    let inputs = match ctx.dependencies().is_empty() {
+        true => None,
+        false => Some(on_disk(move || inputs_of(&handed_on)).await?),
+    };
     let files = match AttemptFiles::make(ctx, &settings.files, inputs).await {
         Ok(files) => files,
         Err(why) => return Ok(lacking(ctx, why)?),
@@ -246,7 +258,10 @@ async fn read_spec(
         Ok(spec) => return Ok((spec, SecretMask::default())),
         Err(error) => error,
     };
-    let Ok(mut input) = ctx.input_json::<Json>() else { return Err(NoSpec::Form(error)) };
+    let is_short = ctx.input().and_then(Value::data).is_some_and(|it| it.len() <= SPEC_BYTES_MAX);
+    let Some(mut input) = is_short.then(|| ctx.input_json::<Json>().ok()).flatten() else {
+        return Err(NoSpec::Form(error));
+    };
     let given = fill_in(places(&mut input), secrets).await.map_err(NoSpec::Secret)?;
     if given.is_empty() {
         return Err(NoSpec::Form(error));
@@ -308,20 +323,23 @@ fn lacking(ctx: &StepContext, lack: Lack) -> Result<(), super::context::Refused>
 }
 
 /// The outputs that other steps hand on, as one JSON object, by step id. An output that is not JSON
-/// becomes a text.
-fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
-    let outputs = ctx.dependencies().iter();
-    let outputs =
-        outputs.map(|d| (d.step_id.to_string(), d.output.as_ref().map_or(Json::Null, as_json)));
-    let all: Map<String, Json> = outputs.collect();
-    serde_json::to_vec(&all)
+/// becomes a text. They may have many megabytes, so none becomes a tree of values.
+fn inputs_of(ctx: &StepContext) -> io::Result<Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for dependency in ctx.dependencies() {
+        let output = dependency.output.as_ref().map_or(Ok(Cow::Borrowed(RawValue::NULL)), as_json);
+        all.insert(dependency.step_id.as_str(), output?);
+    }
+    Ok(serde_json::to_vec(&all)?)
 }
 
-fn as_json(value: &Value) -> Json {
-    let Some(data) = value.data() else { return Json::Null };
-    let parsed =
-        if value.content_type == Value::JSON { serde_json::from_slice(data).ok() } else { None };
-    parsed.unwrap_or_else(|| Json::String(String::from_utf8_lossy(data).into_owned()))
+/// An output as JSON: as it was written, if it is sound, else as a text.
+fn as_json(value: &Value) -> serde_json::Result<Cow<'_, RawValue>> {
+    let Some(data) = value.data() else { return Ok(Cow::Borrowed(RawValue::NULL)) };
+    if value.content_type == Value::JSON && json::check(data).is_ok() {
+        return serde_json::from_slice(data).map(Cow::Borrowed);
+    }
+    to_raw_value(&String::from_utf8_lossy(data)).map(Cow::Owned)
 }
 
 /// The variables that a command gets beside those of its Step and those that it inherits.

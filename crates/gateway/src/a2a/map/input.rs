@@ -10,6 +10,7 @@ use tenure_core::id::{StepId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{Labels, Value, ValueBody};
 use tenure_core::status::Policy;
+use tenure_wire::json::{VALUES_MAX, holds_too_many, read_bounded};
 
 use super::BlobBytes;
 use crate::a2a::agents::Agent;
@@ -110,8 +111,12 @@ impl NewTask<'_> {
             metadata: self.metadata,
             referenced_tasks: self.referenced_tasks,
         };
-        let json = serde_json::to_vec(&input);
-        json.map(Value::json).map_err(|error| Rejection::invalid("message", error.to_string()))
+        let wrong = |why: String| Rejection::invalid("message", why);
+        let json = serde_json::to_vec(&input).map_err(|error| wrong(error.to_string()))?;
+        if holds_too_many(&json) {
+            return Err(wrong(format!("it holds more than {VALUES_MAX} values of JSON")));
+        }
+        Ok(Value::json(json))
     }
 }
 
@@ -145,7 +150,7 @@ pub(super) fn message_in(input: &Value, blobs: &BlobBytes) -> Option<A2aMessage>
         ValueBody::Blob(blob) => &**blobs.get(&blob.hash)?,
         ValueBody::Ref(_) => return None,
     };
-    serde_json::from_slice::<AgentInput>(bytes).ok().map(|input| input.message)
+    read_bounded::<AgentInput>(bytes).ok().map(|input| input.message)
 }
 
 /// The key of the task that a message begins, so that its repetition begins no second one: from the caller,

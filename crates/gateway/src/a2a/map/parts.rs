@@ -5,6 +5,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine as _, alphabet};
 use serde_json::Value as Json;
 use tenure_core::record::{Value, ValueBody};
+use tenure_wire::json::read_bounded;
 
 use super::BlobBytes;
 use crate::a2a::wire::{A2aContent, A2aPart};
@@ -52,12 +53,12 @@ pub(super) fn parts_of(value: &Value, blobs: &BlobBytes) -> Vec<A2aPart> {
 pub(super) fn parts_of_bytes(bytes: &[u8], media_type: &str) -> Vec<A2aPart> {
     let name = media_type.split(';').next().unwrap_or_default().trim();
     if name == PARTS
-        && let Ok(parts) = serde_json::from_slice(bytes)
+        && let Ok(parts) = read_bounded(bytes)
     {
         return parts;
     }
     if (name == JSON || name.ends_with("+json"))
-        && let Ok(json) = serde_json::from_slice(bytes)
+        && let Ok(json) = read_bounded(bytes)
     {
         return of_json(json, media_type);
     }

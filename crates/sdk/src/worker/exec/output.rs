@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::{ExecError, OUTPUT_BYTES_MAX, OutputError};
+use tenure_wire::json;
 
 /// Removes what an earlier attempt may have left.
 pub(super) fn clear(path: &Path) -> Result<(), ExecError> {
@@ -38,8 +39,8 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)
 }
 
-/// One JSON value without the white space around it. It is parsed in full, which also bounds its
-/// nesting, so that later readers can parse every value that was accepted here.
+/// One JSON value without the white space around it. It is checked in full, with its nesting, so that later
+/// readers can parse every value that was accepted here.
 fn check(bytes: &[u8]) -> Result<Option<&[u8]>, OutputError> {
     if bytes.len() as u64 > OUTPUT_BYTES_MAX {
         return Err(OutputError::TooLarge);
@@ -48,7 +49,7 @@ fn check(bytes: &[u8]) -> Result<Option<&[u8]>, OutputError> {
     if text.is_empty() {
         return Ok(None);
     }
-    serde_json::from_str::<serde_json::Value>(text).map_err(OutputError::NotJson)?;
+    json::check(text.as_bytes()).map_err(OutputError::NotJson)?;
     Ok(Some(text.as_bytes()))
 }
 
