@@ -1,5 +1,7 @@
 //! The addresses of agents, and which hosts may be reached.
 
+use std::net::IpAddr;
+
 use hyper::Uri;
 
 use super::error::PeerError;
@@ -45,6 +47,19 @@ impl PeerUrl {
         })
     }
 
+    /// The keys under which a token for it may stand, the most exact one first. A name alone stands for what is reached
+    /// over TLS, or on this machine.
+    pub(super) fn token_keys(&self) -> Vec<String> {
+        let (origin, host) = (self.origin.to_ascii_lowercase(), &self.host);
+        let mut keys = vec![origin];
+        if self.is_tls() || is_here(host) {
+            keys.push(host.clone());
+        } else {
+            keys.push(format!("http://{host}"));
+        }
+        keys
+    }
+
     /// Whether it is reached over TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.origin.starts_with("https:")
@@ -67,9 +82,30 @@ impl PeerUrl {
     }
 }
 
+/// Whether a host is this machine.
+fn is_here(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who listens on the way learns no token that was given for a host alone.
+    #[test]
+    fn a_token_goes_in_the_clear_where_that_was_said() {
+        for (url, keys) in [
+            ("https://One:8443/a", ["https://one:8443", "one"]),
+            ("http://One:80/a", ["http://one:80", "http://one"]),
+            ("http://localhost:80", ["http://localhost:80", "localhost"]),
+            ("http://[::1]:80", ["http://[::1]:80", "[::1]"]),
+            ("http://127.0.0.1", ["http://127.0.0.1", "127.0.0.1"]),
+            ("http://127.0.0.1.example", ["http://127.0.0.1.example", "http://127.0.0.1.example"]),
+        ] {
+            assert_eq!(PeerUrl::read(url).unwrap().token_keys(), keys, "{url}");
+        }
+    }
 
     /// The card of an agent stands at a known place below its address, unless the address is that of a card.
     #[test]

@@ -18,8 +18,9 @@ use super::address::PeerUrl;
 use super::ask::PeerAsk;
 use super::card::{PeerBinding, PeerCard, PeerInterface, PeerVersion};
 use super::error::{PeerError, PeerReason as R};
-use super::exchange::{JSON, PeerAccess, PeerLink, PeerRequest, STREAM};
+use super::exchange::{ANSWER_MAX, JSON, PeerAccess, PeerLink, PeerRequest, STREAM};
 use super::follow::PeerUpdates;
+use tenure_wire::json::read_bounded;
 
 /// How many tasks of a context are looked through for one, and how many messages of each.
 const LOOKED_THROUGH: u32 = 100;
@@ -33,6 +34,8 @@ pub struct PeerSettings {
     /// there.
     pub token: Option<String>,
     /// The tokens of hosts, by their names in lower case. A host that has one here is sent this one, and not `token`.
+    /// A name stands for what is reached there over TLS, or on this machine; `http://NAME`, with a port or without, for
+    /// what is reached without.
     pub tokens: BTreeMap<String, String>,
     /// The certificate of the authority that signed the agent's own, if the machine does not know it.
     pub ca: Option<PathBuf>,
@@ -67,10 +70,18 @@ impl PeerSettings {
         Ok(PeerUrl::read(&self.url)?.host)
     }
 
-    /// What goes with each request to this host.
-    fn access(&self, host: &str) -> PeerAccess {
-        let token = self.tokens.get(host).or(self.token.as_ref());
-        PeerAccess { token: token.cloned(), ca: self.ca.clone() }
+    /// What goes with each request to this address.
+    fn access(&self, url: &PeerUrl) -> Result<PeerAccess, PeerError> {
+        let own = url.token_keys().iter().find_map(|key| self.tokens.get(key));
+        if own.is_none() && self.tokens.contains_key(&url.host) {
+            let why = format!(
+                "the token for {0} is sent over TLS alone: write https://, or give the token for http://{0}",
+                url.host
+            );
+            return Err(PeerError::Address { address: url.origin.clone(), why });
+        }
+        let token = own.or(self.token.as_ref()).cloned();
+        Ok(PeerAccess { token, ca: self.ca.clone() })
     }
 }
 
@@ -117,7 +128,7 @@ impl PeerClient {
         if url.host != own && !settings.hosts.iter().any(|it| it.eq_ignore_ascii_case(&url.host)) {
             return Err(PeerError::Host(url.host));
         }
-        let link = PeerLink::new(&url, &settings.access(&url.host)).await?;
+        let link = PeerLink::new(&url, &settings.access(&url)?).await?;
         let request_timeout = settings.request_timeout;
         Ok(Self { shared: Arc::new(PeerShared { card, url, link, request_timeout }) })
     }
@@ -236,12 +247,14 @@ impl PeerClient {
                 accept: JSON,
                 version: Some(*version),
                 last_event_id: None,
+                answer_max: ANSWER_MAX,
             },
             PeerBinding::HttpJson => {
                 let (method, path, body) = asked.rest(tenant);
                 let path = self.shared.url.below(&path);
-                let (version, last_event_id) = (Some(*version), None);
-                PeerRequest { method, path, accept: JSON, version, last_event_id, body }
+                let (accept, version, last_event_id) = (JSON, Some(*version), None);
+                let answer_max = ANSWER_MAX;
+                PeerRequest { method, path, accept, version, last_event_id, body, answer_max }
             }
         }
     }
@@ -265,7 +278,7 @@ impl PeerClient {
 
     /// What an event of a stream says.
     pub(super) fn update(&self, data: &str) -> Result<A2aUpdate, PeerError> {
-        let event = serde_json::from_str(data).map_err(|error| self.malformed(error))?;
+        let event = read_bounded(data.as_bytes()).map_err(|error| self.malformed(error))?;
         let event = self.result(200, event)?;
         match self.interface().version {
             PeerVersion::V1 => self.read(event),
@@ -289,10 +302,10 @@ impl PeerClient {
 /// The card of an agent: the first that is found at the places where it may be.
 async fn find_card(settings: &PeerSettings) -> Result<PeerCard, PeerError> {
     let url = PeerUrl::read(&settings.url)?;
-    let link = PeerLink::new(&url, &settings.access(&url.host)).await?;
+    let link = PeerLink::new(&url, &settings.access(&url)?).await?;
     let mut last = 0;
     for place in url.cards() {
-        let found = link.json(&PeerRequest::get(&place.path), settings.request_timeout).await;
+        let found = link.json(&PeerRequest::card(&place.path), settings.request_timeout).await;
         let (status, text) = found?;
         match status {
             200..=299 => {
@@ -304,4 +317,31 @@ async fn find_card(settings: &PeerSettings) -> Result<PeerCard, PeerError> {
         }
     }
     Err(PeerError::Card { address: settings.url.clone(), why: format!("its host answers {last}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever names the address does not choose how the token of a host travels.
+    #[test]
+    fn the_token_of_a_host_is_not_sent_in_the_clear() {
+        let tokens = [("one", "a"), ("http://two", "b"), ("http://three:80", "c"), ("three", "d")];
+        let tokens = tokens.map(|(key, token)| (key.to_owned(), token.to_owned()));
+        let settings = PeerSettings { tokens: tokens.into(), ..PeerSettings::new("http://four") };
+        let sent = |url: &str| settings.access(&PeerUrl::read(url).unwrap()).map(|it| it.token);
+        for (url, token) in [
+            ("https://one:8443/x", Some("a")),
+            ("http://two:8080", Some("b")),
+            ("http://three:80", Some("c")),
+            ("https://three", Some("d")),
+            ("http://four", None),
+        ] {
+            assert_eq!(sent(url).ok(), Some(token.map(str::to_owned)), "{url}");
+        }
+        for url in ["http://one", "http://three:81"] {
+            let refused = sent(url).unwrap_err().to_string();
+            assert!(refused.contains("TLS alone") && refused.contains("http://"), "{refused}");
+        }
+    }
 }

@@ -10,7 +10,8 @@ use tenure_a2a::{
 };
 use tenure_core::Rejection;
 use tenure_core::record::{Progress, RemoteRef};
-use tokio::time::{Instant, timeout};
+use tenure_core::view::gateway::A2aState;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::DelegationSettings;
 use super::input::{Delegation, PersonsAnswer, StepIds, answers};
@@ -28,6 +29,9 @@ const ID_MAX: usize = 1_024;
 
 /// How often what an agent says while it works is reported at most.
 const SAID_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is reported at once how the work stands. After that it is, while the work goes on, as what an agent says.
+const NOTED_AT_ONCE: u32 = 10;
 
 /// How long a cancellation may take.
 const CANCEL_MAX: Duration = Duration::from_secs(8);
@@ -62,6 +66,8 @@ pub(super) struct Errand {
     pub(super) work: PriorWork,
     /// What was reported of the task of the agent last.
     pub(super) noted: Option<RemoteRef>,
+    /// How often that was, and when it was last.
+    notes: (u32, Option<Instant>),
     pub(super) ids: StepIds,
     input: Delegation,
     /// The token that the Step itself names. Only the host of the card gets it.
@@ -78,8 +84,8 @@ impl Errand {
         settings: Arc<DelegationSettings>,
     ) -> Self {
         let (work, ids) = (PriorWork::of(ctx.checkpoint_refs()), StepIds::of(&ctx));
-        let (noted, client, said) = Default::default();
-        Self { ctx, work, noted, ids, input, token, settings, client, said }
+        let (noted, notes, client, said) = Default::default();
+        Self { ctx, work, noted, notes, ids, input, token, settings, client, said }
     }
 
     /// Works until the task of the agent has ended, or asks for what is not here.
@@ -154,7 +160,10 @@ impl Errand {
             return Err(PeerError::Host(host));
         }
         if let Some(token) = &self.token {
-            settings.tokens.insert(host, token.clone());
+            // Whoever made the Step has said where it goes, with TLS or without.
+            for key in [format!("http://{host}"), host] {
+                settings.tokens.insert(key, token.clone());
+            }
         }
         PeerClient::connect(&PeerSettings { hosts: hosts.unwrap_or_default(), ..settings }).await
     }
@@ -171,13 +180,18 @@ impl Errand {
         if let A2aReply::Task(task) = &reply {
             if task.id.is_empty() || task.id.len() > ID_MAX {
                 let why = format!("the id of a task has 1 to {ID_MAX} bytes");
-                let address = client.card().interface.url.clone();
-                return Err(PeerError::Malformed { address, why }.into());
+                return Err(self.malformed(why).into());
             }
             self.mark(&WorkMark::Begun { round: self.work.round, task: task.id.clone() }).await?;
             self.work.task = Some(task.id.clone());
         }
         Ok(reply)
+    }
+
+    fn malformed(&self, why: String) -> PeerError {
+        let client = self.client.as_ref();
+        let address = client.map_or(&self.input.card, |client| &client.card().interface.url);
+        PeerError::Malformed { address: address.clone(), why }
     }
 
     /// The task after what happens to it next.
@@ -188,6 +202,10 @@ impl Errand {
     ) -> Result<A2aTask, ErrandError> {
         loop {
             match follower.next().await? {
+                A2aUpdate::Task(other) if other.id != task.id => {
+                    let why = "it tells of another task than the one that is followed".into();
+                    return Err(self.malformed(why).into());
+                }
                 A2aUpdate::Task(task) => return Ok(task),
                 // An end comes with everything that the agent has made.
                 A2aUpdate::StatusUpdate(update) if is_settled(update.status.state) => {
@@ -246,8 +264,12 @@ impl Errand {
             ..RemoteRef::default()
         };
         if self.noted.as_ref() != Some(&remote) {
+            if let Some(at) = noted_from(self.notes, task.status.state) {
+                sleep_until(at).await;
+            }
             self.ctx.delegate(remote.clone()).await?;
             self.noted = Some(remote);
+            self.notes = (self.notes.0.saturating_add(1), Some(Instant::now()));
         }
         Ok(())
     }
@@ -266,6 +288,12 @@ impl Errand {
         }
         Ok(())
     }
+}
+
+/// From when on this state may be reported, after so many reports and the last one: none, if it may be at once.
+fn noted_from((count, last): (u32, Option<Instant>), state: A2aState) -> Option<Instant> {
+    let is_often = count >= NOTED_AT_ONCE && !is_settled(state);
+    last.filter(|_| is_often).map(|last| last + SAID_EVERY)
 }
 
 /// Sends a message until there is an answer. One that may have come already is looked for before it is sent.
@@ -297,5 +325,22 @@ async fn came(client: &PeerClient, message: &A2aMessage) -> Result<Option<A2aTas
         }
         (None, Some(context)) => client.find(context, &message.message_id).await,
         (None, None) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent that goes to and fro writes no more than a line a second into the log, and its end is told at once.
+    #[test]
+    fn what_changes_all_the_time_is_noted_in_measure() {
+        let now = Instant::now();
+        let from = |count, state| noted_from((count, Some(now)), state);
+        assert_eq!(noted_from((0, None), A2aState::Working), None);
+        assert_eq!(from(NOTED_AT_ONCE - 1, A2aState::Working), None);
+        assert_eq!(from(NOTED_AT_ONCE, A2aState::Submitted), Some(now + SAID_EVERY));
+        assert_eq!(from(NOTED_AT_ONCE, A2aState::Completed), None);
+        assert_eq!(from(NOTED_AT_ONCE, A2aState::InputRequired), None);
     }
 }
