@@ -1,6 +1,6 @@
 //! Which servers there are, how each is reached, and what may be asked of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::Uri;
 use serde::Deserialize;
 
+use super::stdio::HARMLESS;
 use crate::secrets::{SecretName, SecretSources};
 
 /// The servers that a worker may call, by their names.
@@ -106,6 +107,24 @@ impl ToolServers {
             }
         }
         self
+    }
+}
+
+impl ToolServers {
+    /// The names of the variables that hold what servers get, without those that every program gets.
+    pub(crate) fn variables(&self) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for server in self.servers.values() {
+            match &server.way {
+                ToolServerWay::Program { env, .. } => all.extend(env.iter().cloned()),
+                ToolServerWay::Address { token: Some(ToolToken::Env(name)), .. } => {
+                    all.insert(name.clone());
+                }
+                ToolServerWay::Address { .. } => {}
+            }
+        }
+        all.retain(|name| !HARMLESS.contains(&name.as_str()));
+        all
     }
 }
 
@@ -299,6 +318,17 @@ mod tests {
         let address = address.unwrap();
         assert_eq!((address.call_timeout, address.calls_max), (Duration::from_secs(5), 1));
         assert!(address.allows("any"));
+    }
+
+    #[test]
+    fn what_servers_get_by_name_is_known() {
+        let servers: ToolServers = serde_json::from_value(json!({"servers": {
+            "one": {"command": ["a"], "env": ["KEY", "PATH"]},
+            "two": {"url": "https://two", "token_env": "TOKEN"},
+            "three": {"url": "https://three", "token_file": "FILE"},
+        }}))
+        .unwrap();
+        assert_eq!(servers.variables().into_iter().collect::<Vec<_>>(), ["KEY", "TOKEN"]);
     }
 
     /// A server gets nothing of Tenure's own logins, and what is wrong is named with its field.

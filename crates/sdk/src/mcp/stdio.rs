@@ -26,7 +26,7 @@ use super::message::{ProgressSender, ServerMessage, ToolRequest, ToolVersion, no
 use crate::worker::exec::LeashedGroup;
 
 /// Variables that each program gets, if the worker has them: where programs, files and texts are.
-const HARMLESS: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"];
+pub(super) const HARMLESS: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"];
 
 /// How many lines may wait until the program reads them.
 const LINES_MAX: usize = 64;

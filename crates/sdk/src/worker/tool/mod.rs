@@ -20,6 +20,7 @@ use tenure_core::id::BadId;
 use self::call::CallWork;
 use super::builtin::said_if_long;
 use super::context::StepContext;
+use super::exec::withhold_for_servers;
 use super::handler::{HandlerError, Handlers};
 use crate::mcp::{ToolClient, ToolServers};
 
@@ -44,10 +45,12 @@ type ToolClients = BTreeMap<String, Arc<ToolClient>>;
 
 impl Handlers {
     /// Adds `mcp`, for these servers. Their programs run as long as the handlers are there, each from its first call.
+    /// The commands of this process do not inherit the variables that these servers get by name.
     ///
     /// # Errors
     /// Never, as the name is valid.
     pub fn with_mcp(self, servers: ToolServers) -> Result<Self, BadId> {
+        withhold_for_servers(servers.variables());
         let client = |(name, settings): (String, _)| {
             let client = ToolClient::new(name.clone(), settings);
             (name, Arc::new(client))
