@@ -3,6 +3,9 @@
 //!
 //! A blob is written under another name, made durable, and only then gets its name, so that a file with
 //! the name of a blob is whole, unless the disk has damaged it.
+//!
+//! Nothing is read, written or deleted through a link at any of these levels: a data directory may come from
+//! elsewhere, and a link in it could name any directory of the user.
 
 use std::collections::HashMap;
 use std::fs::{self, DirEntry, File, OpenOptions};
@@ -20,7 +23,7 @@ use tenure_core::record::Blob;
 use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
 use tenure_ports::journal::TaskKey;
 
-use crate::regular::{OWN_FILE, bytes_of, make_private_dir};
+use crate::regular::{OWN_FILE, bytes_of, check_real_dir, make_private_dir};
 use tokio::task::spawn_blocking;
 
 /// What follows the name of a blob while it is written.
@@ -46,7 +49,7 @@ struct Files {
 
 impl FileBlobs {
     /// The blobs in a data directory, of which each session may have so many bytes. No file is touched
-    /// before the first call.
+    /// before the first call, and the directory must be there before the first blob is put.
     pub fn open(data: &Path, quota: u64) -> Self {
         let (root, used, drafts) = (data.join("blobs"), Mutex::default(), AtomicU64::new(0));
         Self(Arc::new(Files { root, quota, used, drafts }))
@@ -84,7 +87,7 @@ impl BlobStore for FileBlobs {
         let task = task.clone();
         self.call(move |files| {
             let path = files.path(&task, hash);
-            let bytes = match bytes_of(&path) {
+            let bytes = match files.check_dirs(&task).and_then(|()| bytes_of(&path)) {
                 Ok(bytes) => bytes,
                 Err(error) if is_absent(&error) => return Ok(None),
                 Err(error) => return Err(failed("read", &path, &error)),
@@ -103,7 +106,7 @@ impl BlobStore for FileBlobs {
         hash: BlobHash,
     ) -> BoxFuture<'_, Result<Option<u64>, BlobError>> {
         let task = task.clone();
-        self.call(move |files| size_of(&files.path(&task, hash)))
+        self.call(move |files| files.size_of(&task, hash))
     }
 
     fn list(
@@ -121,8 +124,43 @@ impl BlobStore for FileBlobs {
 }
 
 impl Files {
+    /// The directories that a blob of a Task is in, from the outermost one.
+    fn dirs(&self, task: &TaskKey) -> [PathBuf; 3] {
+        let session = self.root.join(task.session_id.as_str());
+        let dir = session.join(task.task_id.as_str());
+        [self.root.clone(), session, dir]
+    }
+
     fn dir(&self, task: &TaskKey) -> PathBuf {
-        self.root.join(task.session_id.as_str()).join(task.task_id.as_str())
+        let [_, _, dir] = self.dirs(task);
+        dir
+    }
+
+    /// Makes sure that no link leads away from the place of the blobs of a Task. The error is `NotFound` if they
+    /// have none yet.
+    fn check_dirs(&self, task: &TaskKey) -> io::Result<()> {
+        self.dirs(task).iter().try_for_each(|dir| check_real_dir(dir))
+    }
+
+    /// Makes the directories for the blobs of a Task, and makes their names durable.
+    fn make_dirs(&self, task: &TaskKey) -> io::Result<()> {
+        for dir in self.dirs(task) {
+            match make_private_dir(&dir) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => check_real_dir(&dir)?,
+                made => made.and_then(|()| dir.parent().map_or(Ok(()), sync_dir))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The size of a blob, if it is there.
+    fn size_of(&self, task: &TaskKey, hash: BlobHash) -> Result<Option<u64>, BlobError> {
+        let path = self.path(task, hash);
+        match self.check_dirs(task).and_then(|()| fs::symlink_metadata(&path)) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failed("read", &path, &error)),
+        }
     }
 
     fn path(&self, task: &TaskKey, hash: BlobHash) -> PathBuf {
@@ -134,7 +172,8 @@ impl Files {
             return Err(BlobError::OtherBytes(blob));
         }
         let path = self.path(task, blob.hash);
-        let grows = blob.size_bytes - size_of(&path)?.unwrap_or(0).min(blob.size_bytes);
+        let there = self.size_of(task, blob.hash)?.unwrap_or(0);
+        let grows = blob.size_bytes.saturating_sub(there);
         self.reserve(&task.session_id, grows)?;
         let written = self.write(task, &path, bytes);
         written.map_err(|error| {
@@ -144,8 +183,7 @@ impl Files {
     }
 
     fn write(&self, task: &TaskKey, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let dir = self.dir(task);
-        make_dirs(&dir)?;
+        self.make_dirs(task)?;
         let number = self.drafts.fetch_add(1, Ordering::Relaxed);
         let draft = path.with_extension(format!("{}-{number}{DRAFT}", std::process::id()));
         let written = write_durably(&draft, bytes).and_then(|()| fs::rename(&draft, path));
@@ -153,7 +191,7 @@ impl Files {
             let _ = fs::remove_file(&draft); // One that stays goes with the next list.
             return Err(error);
         }
-        sync_dir(&dir)
+        sync_dir(&self.dir(task))
     }
 
     /// Counts bytes that come, unless they are too many.
@@ -182,20 +220,18 @@ impl Files {
     }
 
     fn list(&self, session: Option<&SessionId>) -> Result<Vec<StoredBlob>, BlobError> {
-        let sessions = match session {
-            Some(session) => vec![session.clone()],
-            None => names(&self.root, |name| SessionId::new(name).ok())?,
-        };
+        let is_asked = |id: &SessionId| session.is_none_or(|session| session == id);
+        let sessions = dir_names(&self.root, |name| SessionId::new(name).ok().filter(is_asked))?;
         let mut all = Vec::new();
         for session_id in sessions {
             let dir = self.root.join(session_id.as_str());
-            for task_id in names(&dir, |name| TaskId::new(name).ok())? {
+            for task_id in dir_names(&dir, |name| TaskId::new(name).ok())? {
                 let task = TaskKey { session_id: session_id.clone(), task_id };
                 let dir = self.dir(&task);
                 drop_drafts(&dir)?;
                 for hash in names(&dir, BlobHash::from_hex)? {
                     let path = self.path(&task, hash);
-                    let (size_bytes, put_at) = match fs::metadata(&path) {
+                    let (size_bytes, put_at) = match fs::symlink_metadata(&path) {
                         Ok(found) => (found.len(), put_at(&found)),
                         Err(error) if is_absent(&error) => continue, // It was deleted just now.
                         Err(error) => return Err(failed("read", &path, &error)),
@@ -210,7 +246,7 @@ impl Files {
 
     fn delete(&self, task: &TaskKey, hash: BlobHash) -> Result<(), BlobError> {
         let path = self.path(task, hash);
-        let Some(size) = size_of(&path)? else { return Ok(()) };
+        let Some(size) = self.size_of(task, hash)? else { return Ok(()) };
         match fs::remove_file(&path) {
             Ok(()) => self.free(&task.session_id, size),
             Err(error) if is_absent(&error) => {}
@@ -226,25 +262,12 @@ impl Files {
 fn drop_drafts(dir: &Path) -> Result<(), BlobError> {
     let draft = |name: &str| name.ends_with(DRAFT).then(|| dir.join(name));
     for path in names(dir, draft)? {
-        let modified = fs::metadata(&path).and_then(|found| found.modified());
+        let modified = fs::symlink_metadata(&path).and_then(|found| found.modified());
         if modified.is_ok_and(|at| at.elapsed().is_ok_and(|since| since > DRAFT_KEPT)) {
             let _ = fs::remove_file(&path); // The next list tries again.
         }
     }
     Ok(())
-}
-
-/// Makes a directory and those above it, and makes their names durable.
-fn make_dirs(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    let Some(above) = dir.parent() else { return Ok(()) };
-    make_dirs(above)?;
-    match make_private_dir(dir) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        _ => sync_dir(above),
-    }
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -257,23 +280,19 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The size of a file, if there is one.
-fn size_of(path: &Path) -> Result<Option<u64>, BlobError> {
-    match fs::metadata(path) {
-        Ok(found) => Ok(Some(found.len())),
-        Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(failed("read", path, &error)),
-    }
-}
-
 fn put_at(found: &fs::Metadata) -> Millis {
     let since = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| Millis::try_from(since.as_millis()).ok()).unwrap_or(0)
 }
 
+/// The directories in a directory whose names have a form. Links to directories are left out.
+fn dir_names<T>(dir: &Path, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, BlobError> {
+    names(dir, |name| read(name).filter(|_| check_real_dir(&dir.join(name)).is_ok()))
+}
+
 /// The entries of a directory whose names have a form.
 fn names<T>(dir: &Path, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, BlobError> {
-    let entries = match fs::read_dir(dir) {
+    let entries = match check_real_dir(dir).and_then(|()| fs::read_dir(dir)) {
         Ok(entries) => entries,
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
         Err(error) => return Err(failed("read", dir, &error)),

@@ -5,7 +5,7 @@
 //!
 //! What is made there is for its user alone: inputs and outputs of Steps may be secrets.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -23,6 +23,17 @@ pub fn make_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
+/// Makes sure that there is a directory of this name and no link to one.
+///
+/// # Errors
+/// Those of the system, such as `NotFound`; `InvalidInput` if there is a link or anything else.
+pub(crate) fn check_real_dir(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => Ok(()),
+        false => Err(irregular(path, "directory")),
+    }
+}
+
 /// Opens a regular file as the options say; if that makes it, only its user may read it. It never waits for another
 /// process.
 ///
@@ -32,13 +43,13 @@ pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
     let file = match options.mode(OWN_FILE).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.raw_os_error(), Some(ELOOP | ENXIO)) => {
-            return Err(irregular(path));
+            return Err(irregular(path, "file"));
         }
         Err(error) => return Err(error),
     };
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(irregular(path)),
+        false => Err(irregular(path, "file")),
     }
 }
 
@@ -57,9 +68,9 @@ pub(crate) fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn irregular(path: &Path) -> io::Error {
+fn irregular(path: &Path, kind: &str) -> io::Error {
     let message = format!(
-        "{} is no regular file: put the file itself there, no link and no pipe",
+        "{} is no regular {kind}: put the {kind} itself there, no link and no pipe",
         path.display()
     );
     io::Error::new(io::ErrorKind::InvalidInput, message)
@@ -69,7 +80,6 @@ fn irregular(path: &Path) -> io::Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     use nix::sys::stat::Mode;

@@ -1,13 +1,14 @@
 //! Blobs in files (VALUE-01).
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_local::FileBlobs;
-use tenure_ports::blobs::BlobStore as _;
+use tenure_ports::blobs::{BlobError, BlobStore as _};
 use tenure_ports::journal::TaskKey;
 use tenure_testkit::conformance::{QUOTA, blobs_suite};
 
@@ -71,4 +72,61 @@ async fn a_quota_counts_what_is_there() {
     assert_eq!(store.list(None).await.unwrap().len(), 1);
     let more: Arc<[u8]> = vec![1].into();
     assert!(store.put(&key(), Blob::of(&more), more).await.is_err());
+}
+
+/// VALUE-01: a data directory may come from elsewhere. Where it has a link in place of a directory, nothing is read,
+/// written or deleted behind that, neither the blobs nor what looks like a draft that was left.
+#[tokio::test]
+async fn no_link_leads_to_blobs() {
+    let bytes: Arc<[u8]> = vec![7; 10].into();
+    let (blob, more): (_, Arc<[u8]>) = (Blob::of(&bytes), vec![8; 10].into());
+    for level in ["blobs", "blobs/main", "blobs/main/t"] {
+        let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        // All of it is elsewhere, and only from the level on it seems to be here.
+        let theirs = elsewhere.path().join("blobs/main/t");
+        fs::create_dir_all(&theirs).unwrap();
+        fs::write(theirs.join(blob.hash.to_string()), &bytes).unwrap();
+        let draft = File::create(theirs.join("precious.new")).unwrap();
+        draft.set_modified(SystemTime::now() - Duration::from_secs(48 * 60 * 60)).unwrap();
+        let link = data.path().join(level);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(elsewhere.path().join(level), &link).unwrap();
+
+        let store = FileBlobs::open(data.path(), QUOTA);
+        for session in [None, Some(&key().session_id)] {
+            let listed = store.list(session).await;
+            match level {
+                "blobs" => refused(level, listed),
+                _ => assert_eq!(listed, Ok(vec![]), "{level}"),
+            }
+        }
+        refused(level, store.get(&key(), blob.hash).await);
+        refused(level, store.stat(&key(), blob.hash).await);
+        refused(level, store.delete(&key(), blob.hash).await);
+        refused(level, store.put(&key(), blob, Arc::clone(&bytes)).await);
+        refused(level, store.put(&key(), Blob::of(&more), Arc::clone(&more)).await);
+        let left = fs::read_dir(&theirs).unwrap().count();
+        assert_eq!(left, 2, "{level}: the blob and the old file are there, and nothing else");
+    }
+}
+
+fn refused<T: std::fmt::Debug>(level: &str, result: Result<T, BlobError>) {
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains(&format!("{level} is no regular directory")), "{level}: {error}");
+}
+
+/// A list leaves out links and what else is no directory, and has what is beside them.
+#[tokio::test]
+async fn a_list_has_what_is_beside_links() {
+    let data = tempfile::tempdir().unwrap();
+    let store = FileBlobs::open(data.path(), QUOTA);
+    let bytes: Arc<[u8]> = vec![7; 10].into();
+    store.put(&key(), Blob::of(&bytes), bytes).await.unwrap();
+    let blobs = data.path().join("blobs");
+    symlink(blobs.join("main"), blobs.join("other")).unwrap();
+    symlink(blobs.join("main/t"), blobs.join("main/u")).unwrap();
+    symlink(data.path().join("nowhere"), blobs.join("main/v")).unwrap();
+    fs::write(blobs.join("file"), "x").unwrap();
+    let tasks: Vec<_> = store.list(None).await.unwrap().into_iter().map(|it| it.task).collect();
+    assert_eq!(tasks, [key()]);
 }
