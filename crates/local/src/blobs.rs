@@ -18,6 +18,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tenure_core::Limits;
 use tenure_core::id::{BlobHash, Millis, SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
@@ -85,19 +86,7 @@ impl BlobStore for FileBlobs {
         hash: BlobHash,
     ) -> BoxFuture<'_, Result<Option<Arc<[u8]>>, BlobError>> {
         let task = task.clone();
-        self.call(move |files| {
-            let path = files.path(&task, hash);
-            let bytes = match files.check_dirs(&task).and_then(|()| bytes_of(&path)) {
-                Ok(bytes) => bytes,
-                Err(error) if is_absent(&error) => return Ok(None),
-                Err(error) => return Err(failed("read", &path, &error)),
-            };
-            if Blob::of(&bytes).hash == hash {
-                return Ok(Some(bytes.into()));
-            }
-            tracing::error!(path = %path.display(), "a blob is damaged: it has another hash");
-            Ok(None)
-        })
+        self.call(move |files| files.get(&task, hash))
     }
 
     fn stat(
@@ -165,6 +154,19 @@ impl Files {
 
     fn path(&self, task: &TaskKey, hash: BlobHash) -> PathBuf {
         self.dir(task).join(hash.to_string())
+    }
+
+    fn get(&self, task: &TaskKey, hash: BlobHash) -> Result<Option<Arc<[u8]>>, BlobError> {
+        let (path, most) = (self.path(task, hash), Limits::default().blob_bytes_max);
+        let fault = match self.check_dirs(task).and_then(|()| bytes_of(&path, most)) {
+            Ok(bytes) if Blob::of(&bytes).hash == hash => return Ok(Some(bytes.into())),
+            Ok(_) => "it has another hash".to_owned(),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => error.to_string(),
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(failed("read", &path, &error)),
+        };
+        tracing::error!(path = %path.display(), "a blob is damaged: {fault}");
+        Ok(None)
     }
 
     fn put(&self, task: &TaskKey, blob: Blob, bytes: &[u8]) -> Result<(), BlobError> {

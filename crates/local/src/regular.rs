@@ -61,10 +61,19 @@ pub fn read_regular(path: &Path) -> io::Result<File> {
     open_regular(path, OpenOptions::new().read(true))
 }
 
-/// All bytes of a regular file.
-pub(crate) fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
-    let (mut file, mut bytes) = (read_regular(path)?, Vec::new());
-    file.read_to_end(&mut bytes)?;
+/// All bytes of a regular file that has at most so many. A sparse file takes no room on a disk and may be longer than
+/// the memory, so a longer one is not read.
+///
+/// # Errors
+/// As those of [`open_regular`]; `FileTooLarge`.
+pub(crate) fn bytes_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let (file, mut bytes) = (read_regular(path)?, Vec::new());
+    let len = file.metadata()?.len();
+    if len > most {
+        let message = format!("{} has {len} bytes; at most {most} are read", path.display());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -95,7 +104,7 @@ mod tests {
         fs::write(&file, "text").unwrap();
         symlink(&file, &link).unwrap();
         mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-        assert_eq!(bytes_of(&file).unwrap(), b"text");
+        assert_eq!(bytes_of(&file, 4).unwrap(), b"text");
         for path in [&link, &pipe, &dir.path().to_owned()] {
             let error = read_regular(path).unwrap_err();
             assert!(error.to_string().contains("no regular file"), "{path:?}: {error}");
@@ -108,5 +117,21 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"text", "nothing is written through a link");
         let missing = read_regular(&dir.path().join("missing")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        for (len, is_read) in [(0, true), (9, true), (10, true), (11, false), (1 << 40, false)] {
+            file.set_len(len).unwrap();
+            match bytes_of(&path, 10) {
+                Ok(bytes) => assert!(is_read && bytes.len() as u64 == len, "{len}"),
+                Err(error) => {
+                    assert_eq!((error.kind(), is_read), (io::ErrorKind::FileTooLarge, false));
+                }
+            }
+        }
     }
 }

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Digits of the number, always as many, so that one mark overwrites another.
 const DIGITS: usize = 20;
 
+/// Bytes of a mark: its digits and a newline.
+const MARK_BYTES: u64 = DIGITS as u64 + 1;
+
 /// The mark of a Task, for the code that publishes its events.
 #[derive(Debug)]
 pub struct PublishedMark {
@@ -29,9 +32,10 @@ impl PublishedMark {
     /// # Errors
     /// The mark exists and cannot be read.
     pub fn read(&self) -> io::Result<u64> {
-        match bytes_of(&self.path) {
+        use io::ErrorKind::{FileTooLarge, NotFound};
+        match bytes_of(&self.path, MARK_BYTES) {
             Ok(text) => Ok(String::from_utf8_lossy(&text).trim_end().parse().unwrap_or(0)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) if matches!(error.kind(), NotFound | FileTooLarge) => Ok(0), // It is no mark.
             Err(error) => Err(named(&self.path, &error)),
         }
     }

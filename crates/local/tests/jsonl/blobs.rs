@@ -5,10 +5,11 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tenure_core::Limits;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_local::FileBlobs;
-use tenure_ports::blobs::{BlobError, BlobStore as _};
+use tenure_ports::blobs::{BlobError, BlobStore as _, SESSION_QUOTA};
 use tenure_ports::journal::TaskKey;
 use tenure_testkit::conformance::{QUOTA, blobs_suite};
 
@@ -57,6 +58,32 @@ async fn a_damaged_blob_is_not_read_and_is_put_again() {
     assert_eq!(store.get(&key(), blob.hash).await, Ok(None));
     store.put(&key(), blob, Arc::clone(&bytes)).await.unwrap();
     assert_eq!(store.get(&key(), blob.hash).await, Ok(Some(bytes)));
+}
+
+/// VALUE-02: a file that is longer than a blob may be is none, whatever its hash, and is not read: a sparse one could
+/// be longer than the memory. The blob can be put again.
+#[tokio::test]
+async fn what_is_longer_than_a_blob_is_not_read() {
+    let data = tempfile::tempdir().unwrap();
+    let store = FileBlobs::open(data.path(), SESSION_QUOTA);
+    let most = usize::try_from(Limits::default().blob_bytes_max).unwrap();
+    let bytes: Arc<[u8]> = vec![0; most].into();
+    let longest = Blob::of(&bytes);
+    store.put(&key(), longest, Arc::clone(&bytes)).await.unwrap();
+    let read = async |blob: Blob| store.get(&key(), blob.hash).await.unwrap().map(|it| it.len());
+    assert_eq!(read(longest).await, Some(most));
+
+    let dir = data.path().join("blobs/main/t");
+    let longer = Blob::of(&vec![0; most + 1]);
+    let sparse = File::create(dir.join(longer.hash.to_string())).unwrap();
+    sparse.set_len(longer.size_bytes).unwrap();
+    assert_eq!(read(longer).await, None);
+
+    let sparse = File::options().write(true).open(dir.join(longest.hash.to_string())).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    assert_eq!(read(longest).await, None);
+    store.put(&key(), longest, bytes).await.unwrap();
+    assert_eq!(read(longest).await, Some(most));
 }
 
 /// VALUE-01: another process finds how much a session has, and takes no draft for a blob.
