@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde_json::Value as Json;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::regular::open_regular;
@@ -130,40 +131,22 @@ impl SecretMask {
     }
 
     /// Runs work that writes files, and masks these meanwhile and in the end. Other readers may see a secret there for
-    /// a moment; afterwards nobody does.
+    /// a moment; afterwards nobody does. The work goes on while a file is looked through: it has its own clocks, such
+    /// as a timeout and the look at how long a log is.
     pub(crate) async fn over<T>(self, files: &[&Path], work: impl Future<Output = T>) -> T {
         if self.is_empty() {
             return work.await;
         }
-        let mut masked = MaskedFiles {
-            files: files.iter().map(|path| MaskedFile::new(path)).collect(),
-            mask: self,
+        let files = files.iter().map(|path| MaskedFile::new(path)).collect();
+        let masked = MaskedFiles { files, mask: self };
+        let (end, ended) = oneshot::channel();
+        let work = async move {
+            let done = work.await;
+            let _ = end.send(()); // Nobody masks any more if the runtime shuts down.
+            done
         };
-        let mut work = std::pin::pin!(work);
-        loop {
-            let done = tokio::select! {
-                biased;
-                done = &mut work => Some(done),
-                () = sleep(EVERY) => None,
-            };
-            // If somebody drops this future now, the last owner of the files masks them.
-            let swept = tokio::task::spawn_blocking(move || {
-                masked.sweep();
-                masked
-            });
-            masked = match swept.await {
-                Ok(masked) => masked,
-                Err(_) => {
-                    return match done {
-                        Some(done) => done,
-                        None => work.await, // The runtime shuts down.
-                    };
-                }
-            };
-            if let Some(done) = done {
-                return done;
-            }
-        }
+        // Whoever drops this drops the work first, and so the files are masked after its end.
+        tokio::join!(work, masked.sweep_until(ended)).0
     }
 
     /// Puts as many stars over each secret in a part of a file as it has bytes. Answers which bytes have changed.
@@ -212,6 +195,28 @@ struct MaskedFile {
 }
 
 impl MaskedFiles {
+    /// Masks the files again and again, and a last time after the work on them has ended.
+    async fn sweep_until(self, mut ended: oneshot::Receiver<()>) {
+        let mut masked = self;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut ended => break,
+                () = sleep(EVERY) => {}
+            }
+            // If somebody drops this future now, the last owner of the files masks them.
+            let swept = tokio::task::spawn_blocking(move || {
+                masked.sweep();
+                masked
+            });
+            masked = match swept.await {
+                Ok(masked) => masked,
+                Err(_) => return, // The runtime shuts down.
+            };
+        }
+        let _ = tokio::task::spawn_blocking(move || drop(masked)).await;
+    }
+
     fn sweep(&mut self) {
         for file in &mut self.files {
             let Err(error) = file.mask(&self.mask) else { continue };
@@ -234,28 +239,36 @@ impl MaskedFile {
         Self { path: path.to_owned(), from: 0, head: Vec::new(), is_told: false }
     }
 
-    /// Masks what has come, in place: whoever appends is not disturbed. The next time begins so far before the end
-    /// that a secret is found whose end has not come yet. A file that is shorter than before, or begins otherwise,
-    /// was emptied meanwhile, as it was too long: all that is in it is new.
+    /// Masks what has come, in place: whoever appends is not disturbed, and what is appended meanwhile is for the next
+    /// time.
     fn mask(&mut self, mask: &SecretMask) -> io::Result<()> {
         let file = match open_regular(&self.path, OpenOptions::new().read(true).write(true)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
+        let end = file.metadata()?.len();
+        self.mask_to(end, &file, mask)
+    }
+
+    /// Masks up to the length that the file had: a command may write faster than this reads. The next time begins so
+    /// far before the end that a secret is found whose end has not come yet. A file that is shorter than before, or
+    /// begins otherwise, was emptied meanwhile, as it was too long: all that is in it is new.
+    fn mask_to(&mut self, end: u64, file: &File, mask: &SecretMask) -> io::Result<()> {
         let overlap = mask.texts.first().map_or(0, |longest| longest.len() - 1);
         let mut bytes = vec![0; CHUNK.max(2 * overlap)];
         loop {
             let _nobody_empties_it = CUTS.read();
-            if file.metadata()?.len() < self.from || !head_of(&file)?.starts_with(&self.head) {
+            if file.metadata()?.len() < self.from || !head_of(file)?.starts_with(&self.head) {
                 self.from = 0;
             }
-            let read = read_at(&file, &mut bytes, self.from)?;
+            let read = read_at(file, &mut bytes, self.from)?;
             for range in mask.stars(&mut bytes[..read]) {
                 file.write_all_at(&bytes[range.clone()], self.from + range.start as u64)?;
             }
+            let is_end = read < bytes.len() || self.from + read as u64 >= end;
             self.from += read.saturating_sub(overlap) as u64;
-            self.head = head_of(&file)?;
-            if read < bytes.len() {
+            self.head = head_of(file)?;
+            if is_end {
                 return Ok(());
             }
         }
@@ -358,6 +371,48 @@ mod tests {
         assert!(text.ends_with(".************.************"));
         assert_eq!(text.len(), 29 + 2 * CHUNK - 6 + 25);
     }
+
+    /// The work is what ends a command at its timeout: it must not wait for a file that takes long to look through.
+    #[tokio::test]
+    #[allow(clippy::await_holding_lock)] // This is what holds the masking up.
+    async fn work_goes_on_while_a_file_is_masked_and_all_is_masked_once_it_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout.log");
+        std::fs::write(&path, "s3cret-value").unwrap();
+        let work = async {
+            let nobody_masks = CUTS.write(); // Whoever looks through the file waits for this.
+            sleep(3 * EVERY).await;
+            std::fs::write(&path, "s3cret-value, and s3cret-value").unwrap();
+            drop(nobody_masks);
+            "done"
+        };
+        let mask = mask(&["s3cret-value"]);
+        let done = tokio::time::timeout(100 * EVERY, mask.over(&[&path], work)).await;
+        assert_eq!(done, Ok("done"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "************, and ************");
+    }
+
+    /// A command may write faster than somebody looks: there would be no end.
+    #[test]
+    fn a_file_that_grows_while_it_is_masked_is_masked_up_to_the_length_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout.log");
+        let mask = mask(&["s3cret-value"]);
+        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path).unwrap();
+        file.write_all(&vec![b'.'; 2 * CHUNK]).unwrap();
+        file.write_all(b"s3cret-value").unwrap();
+        let had = 2 * CHUNK + 12;
+        file.write_all(&vec![b'.'; 2 * CHUNK]).unwrap();
+        file.write_all(b"s3cret-value").unwrap();
+        let writable = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut masked = MaskedFile::new(&path);
+        masked.mask_to(had as u64, &writable, &mask).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text[..had].contains("s3cret-value") && text.ends_with("s3cret-value"));
+        masked.mask(&mask).unwrap();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains("s3cret-value"));
+    }
+
     /// A worker empties a log that is too long, and the command goes on at its begin.
     #[test]
     fn what_is_written_to_a_file_that_was_emptied_is_masked() {
