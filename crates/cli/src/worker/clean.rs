@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
+use tenure_sdk::worker::remove_tree;
 
 use crate::answer::{Exit, Failure, Format, Shape, human, output};
 
@@ -164,7 +165,7 @@ impl FileCleaner {
             self.cleaned.kept_bytes += bytes;
             return false;
         }
-        let removed = if self.cleaned.is_dry_run { Ok(()) } else { fs::remove_dir_all(dir) };
+        let removed = if self.cleaned.is_dry_run { Ok(()) } else { remove_tree(dir) };
         let has_removed = self.found(dir, removed).is_some();
         if has_removed {
             self.cleaned.attempts += 1;
@@ -199,6 +200,9 @@ fn newest(dir: &Path) -> io::Result<(SystemTime, u64)> {
 #[cfg(test)]
 mod tests {
     use std::fs::FileTimes;
+
+    use nix::fcntl::{OFlag, openat};
+    use nix::sys::stat::{Mode, mkdirat};
 
     use super::*;
 
@@ -283,6 +287,28 @@ mod tests {
         let cleaned = clean(files, SystemTime::now() - 30 * day, false).unwrap();
         assert_eq!((cleaned.attempts, cleaned.kept_attempts), (1, 1));
         assert!(!files.join("s/t/run.0198").exists() && files.join("s/t/run.0199").exists());
+    }
+
+    /// A command may nest directories deeper than a stack, beside its own files.
+    #[test]
+    fn an_attempt_goes_however_deep_its_directories_are() {
+        // A disk may take minutes for so many directories.
+        let files = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let (day, files) = (Duration::from_secs(24 * 3600), files.path());
+        wrote(files, "s/t/a/1", 40 * day);
+        let dir = files.join("s/t/a/1");
+        let mut at = fs::File::open(&dir).unwrap();
+        for _ in 0..20_000 {
+            mkdirat(&at, "nested", Mode::S_IRWXU).unwrap();
+            at = openat(&at, "nested", OFlag::O_RDONLY, Mode::empty()).unwrap().into();
+        }
+        let then = FileTimes::new().set_modified(SystemTime::now() - 40 * day);
+        for path in [dir.join("nested"), dir] {
+            fs::File::open(path).unwrap().set_times(then).unwrap();
+        }
+        let cleaned = clean(files, SystemTime::now() - 30 * day, false).unwrap();
+        assert_eq!((cleaned.attempts, cleaned.failed), (1, 0));
+        assert!(!files.join("s").exists());
     }
 
     /// What goes away meanwhile is no failure; what cannot be read is one, and the others are cleaned all the same.

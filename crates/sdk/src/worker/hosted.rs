@@ -35,6 +35,7 @@ use super::context::StepContext;
 use super::exec::{self, CommandEnd, ExecFields, ExecOutcome, ExecPaths, ExecSpec, SpecError};
 use super::handler::{Handler, HandlerError};
 use super::pool::{AttemptStage, PoolShared};
+use super::remove::remove_tree;
 use super::run_tools::{HostedTools, RUN_SOCKET_ENV, RunSocket, RunToolsOf};
 use super::runs::repeated;
 use super::words::reason;
@@ -135,8 +136,7 @@ impl PoolShared {
                     let (run, why, dir) = (hosted.run.run_id, &why.message, hosted.dir.display());
                     tracing::warn!(%run, %why, %dir, "the command of a run has failed without a claim");
                 }
-                // What cannot be removed stays.
-                None => drop(fs::remove_dir_all(&hosted.dir).await),
+                None => remove(&hosted.dir).await,
             }
         }
         match stage {
@@ -146,6 +146,12 @@ impl PoolShared {
             _ => self.leave(&hosted.run, failed).await,
         }
     }
+}
+
+/// Removes the directory of a command. What cannot be removed stays.
+async fn remove(dir: &Path) {
+    let dir = dir.to_owned();
+    let _ = on_disk(move || remove_tree(&dir)).await;
 }
 
 /// Why a command has failed, unless it has ended with the code 0.
@@ -225,7 +231,7 @@ impl HostedRun {
         };
         let is_quiet = ended.as_ref().is_ok_and(|it| it.stdout_bytes == 0 && it.stderr_bytes == 0);
         if is_quiet && self.held().is_none() {
-            let _ = fs::remove_dir_all(&dir).await; // What cannot be removed stays.
+            remove(&dir).await;
         }
         ended
     }
@@ -275,8 +281,7 @@ impl HostedRun {
         let ended = ended.wait_for(Option::is_some).await?.clone();
         let paths = match shown {
             Ok(paths) => {
-                // What cannot be removed stays.
-                let _ = fs::remove_dir_all(&self.dir).await;
+                remove(&self.dir).await;
                 for log in [&paths.stdout, &paths.stderr] {
                     if fs::metadata(log).await.is_ok_and(|log| log.len() == 0) {
                         let _ = fs::remove_file(log).await;
