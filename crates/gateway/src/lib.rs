@@ -102,7 +102,7 @@ pub struct Gateway<B: Backend = ErasedBackend> {
     pub(crate) counters: metrics::Counters,
     pub(crate) workers: workers::HttpWorkers<B>,
     /// Whose log is folded next.
-    pub(crate) folds: api::FoldTurns,
+    pub(crate) folds: Arc<api::FoldTurns>,
     pub(crate) live: live::SharedStreams,
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
@@ -149,7 +149,8 @@ impl Gateway {
     /// the file of agents allows that. A server that serves the gateway does so.
     pub async fn call_back(&self) {
         let (backend, agents) = (self.backend.clone(), self.settings.agents.clone());
-        a2a::run_couriers(backend, agents, Arc::clone(&self.couriers)).await;
+        let (couriers, folds) = (Arc::clone(&self.couriers), Arc::clone(&self.folds));
+        a2a::run_couriers(backend, agents, couriers, folds).await;
     }
 
     /// Looks after the sessions of MACP, for as long as it is polled. A server that serves the gateway does so.

@@ -34,7 +34,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::StatusCode;
 use tenure_wire::bus::call::MEDIA_TYPE;
 
-pub(crate) use self::fold_turns::FoldTurns;
+pub(crate) use self::fold_turns::{FoldTurn, FoldTurns};
 pub(crate) use self::header::idempotency_key;
 pub(crate) use self::page::position_in;
 pub(crate) use self::parts::PAGE_MAX;

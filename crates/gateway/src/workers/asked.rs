@@ -167,14 +167,19 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
     }
 }
 
-/// About how many bytes a text of JSON takes once it is read, at most. It counts what stands in strings, too.
+/// About how many bytes a text of JSON takes once it is read, at most.
 pub(crate) fn memory_of(json: &[u8]) -> usize {
-    let of = |byte: &u8| match byte {
-        b'{' => MAP_BYTES,
-        b'[' | b',' => VALUE_BYTES,
-        _ => 1,
-    };
-    json.iter().map(of).sum()
+    let (mut bytes, mut in_string, mut is_escaped) = (0, false, false);
+    for byte in json {
+        bytes += match byte {
+            b'{' if !in_string => MAP_BYTES,
+            b'[' | b',' if !in_string => VALUE_BYTES,
+            _ => 1,
+        };
+        in_string ^= *byte == b'"' && !is_escaped;
+        is_escaped = in_string && *byte == b'\\' && !is_escaped;
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -209,6 +214,7 @@ mod tests {
     fn small_values_take_more_than_their_text() {
         assert_eq!(memory_of(b"\"text\""), 6);
         assert!(memory_of(&b"{\"\":0},".repeat(1_000)) > 700_000);
+        assert_eq!(memory_of(br#""{[,\"{[,\\","#), 12 + VALUE_BYTES, "a string is its bytes");
         assert!(memory_of(&b"0,".repeat(1_000)) > 64_000);
     }
 

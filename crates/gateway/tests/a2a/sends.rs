@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
+use tenure_core::command::AppendProgress;
 use tenure_gateway::identity::Identity;
+use tenure_sdk::client::put_blob;
 
 use crate::house::House;
 use crate::talk::{Talk, message, with};
@@ -202,4 +204,21 @@ async fn what_is_no_request_is_refused() {
     for method in ["CreateTaskPushNotificationConfig", "ListTaskPushNotificationConfigs"] {
         assert_eq!(talk.refusal(method, json!({"taskId": "t"})).await, -32003);
     }
+}
+
+/// A long message is read and shown once, however often a task is given it.
+#[tokio::test]
+async fn a_long_message_that_is_named_often_is_shown_once() {
+    let house = House::open().await;
+    let talk = house.talk("echo").await;
+    let asks = talk.say(message("ask where to?")).await;
+    let (client, task) = (house.client("echo"), asks["id"].as_str().unwrap().parse().unwrap());
+    let long = "a".repeat(1 << 20);
+    let bytes = serde_json::to_vec(&message(&long)).unwrap();
+    let blob = put_blob(client.port(), &task, &bytes).await.unwrap();
+    let input_refs = vec![blob.reference(); 1_000];
+    client.note(&task, AppendProgress { input_refs, ..Default::default() }).await.unwrap();
+    let shown = talk.get(&asks["id"]).await["history"].as_array().unwrap().clone();
+    let long = shown.iter().filter(|said| said["parts"][0]["text"] == *long).count();
+    assert_eq!(long, 1);
 }

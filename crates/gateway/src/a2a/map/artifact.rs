@@ -100,15 +100,17 @@ fn is_reachable(uri: &str) -> bool {
     scheme.is_some_and(|scheme| !matches!(&*scheme, "file" | "blob" | "data"))
 }
 
-/// Adds a chunk to the artifacts that are there: one of the same id grows or is replaced.
-pub(super) fn add_chunk(all: &mut Vec<A2aArtifact>, chunk: &ArtifactChunk) {
+/// Adds a chunk to the artifacts that are there: one of the same id grows or is replaced. Returns its place.
+pub(super) fn add_chunk(all: &mut Vec<A2aArtifact>, chunk: &ArtifactChunk) -> usize {
     let ArtifactChunk { artifact, append, .. } = chunk;
-    let known = all.iter_mut().find(|known| known.artifact_id == artifact.artifact_id);
-    match known {
+    let known = all.iter().position(|known| known.artifact_id == artifact.artifact_id);
+    let place = known.unwrap_or(all.len());
+    match all.get_mut(place) {
         None => all.push(artifact.clone()),
         Some(known) if *append => known.parts.extend(artifact.parts.iter().cloned()),
         Some(known) => known.clone_from(artifact),
     }
+    place
 }
 
 #[cfg(test)]

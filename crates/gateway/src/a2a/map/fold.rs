@@ -19,6 +19,7 @@ use super::artifact::{ArtifactChunk, add_chunk, chunk_of};
 use super::input::{AGENT, CALLER, CONTEXT, input_of_step, message_in};
 use super::parts::parts_of;
 use super::stored::{blob_of, message_of};
+use super::weights::Weights;
 use crate::a2a::wire::{
     A2aArtifact, A2aArtifactUpdate, A2aMessage, A2aMetadata, A2aPart, A2aStatusUpdate, A2aTask,
     A2aTaskStatus, A2aUpdate, is_interrupted, is_settled, to_timestamp,
@@ -48,6 +49,13 @@ pub(crate) struct TaskFold {
     shown_artifacts: BTreeSet<ArtifactId>,
     /// The answer, if the worker gave one that is no artifact of a task (CTX-01).
     direct: Option<A2aMessage>,
+    /// The references that were looked at for a message.
+    heard: BTreeSet<Ref>,
+    /// What the messages and the artifacts that are shown weigh.
+    said: Weights,
+    made: Weights,
+    /// Whether something was left out.
+    is_cut: bool,
 }
 
 /// What a commit brings beside a new state.
@@ -80,7 +88,8 @@ impl TaskFold {
             history: Vec::new(),
             metadata: None,
         };
-        Ok(Self { task, shown, shown_artifacts: BTreeSet::new(), direct: None })
+        let (shown_artifacts, direct, heard, said, made, is_cut) = Default::default();
+        Ok(Self { task, shown, shown_artifacts, direct, heard, said, made, is_cut })
     }
 
     /// Takes the next commit.
@@ -91,11 +100,11 @@ impl TaskFold {
         Task::replay(&mut self.task, commit).map_err(|illegal| FoldError(illegal.to_string()))
     }
 
-    /// The blobs that [`tell`](Self::tell) wants to read for the commit that was taken last.
-    pub(crate) fn wanted(&self, commit: &Commit) -> BTreeSet<BlobHash> {
+    /// The blobs that [`tell`](Self::tell) wants to read for the commit that was taken last, the newest first.
+    pub(crate) fn wanted(&self, commit: &Commit) -> Vec<BlobHash> {
         let view = self.task.durable();
-        let mut wanted = BTreeSet::new();
-        for event in &commit.events {
+        let mut wanted = Vec::new();
+        for event in commit.events.iter().rev() {
             match &event.body {
                 Body::TaskCreated(_) => {
                     wanted.extend(message_input(&view).and_then(Value::blob).map(|it| it.hash));
@@ -103,9 +112,14 @@ impl TaskFold {
                 Body::TaskCompleted(_) => {
                     wanted.extend(view.output().and_then(Value::blob).map(|it: Blob| it.hash));
                 }
-                body => wanted.extend(messages_to(body).iter().filter_map(blob_of)),
+                body => {
+                    let new = messages_to(body).iter().rev().filter(|it| !self.heard.contains(*it));
+                    wanted.extend(new.filter_map(blob_of));
+                }
             }
         }
+        let mut known = BTreeSet::new();
+        wanted.retain(|hash| known.insert(*hash));
         wanted
     }
 
@@ -120,6 +134,20 @@ impl TaskFold {
             news.chunks.into_iter().map(|chunk| self.add(chunk)).collect();
         updates.extend(self.restate(commit, news.note.as_ref()));
         updates
+    }
+
+    /// Leaves out the oldest of what was said, and of what was made, so that the rest of each takes at most so many
+    /// bytes of memory. What is told of later commits stays the same.
+    pub(crate) fn trim(&mut self, bytes_max: usize) {
+        let (said, made) = (self.said.shrink(bytes_max), self.made.shrink(bytes_max));
+        self.shown.history.drain(..said);
+        self.shown.artifacts.drain(..made);
+        self.is_cut |= said + made > 0;
+    }
+
+    /// Whether something was left out.
+    pub(crate) const fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// The task.
@@ -180,15 +208,18 @@ impl TaskFold {
     fn hear(&mut self, event: &Event, blobs: &BlobBytes, news: &mut CommitNews) {
         if let Body::TaskCreated(_) = &event.body {
             let input = message_input(&self.task.durable()).cloned();
-            self.shown.history.extend(input.and_then(|input| message_in(&input, blobs)));
+            self.remember(input.and_then(|input| message_in(&input, blobs)));
         }
         for reference in messages_to(&event.body) {
+            if !self.heard.insert(reference.clone()) {
+                continue; // It is in the history once, however often it is named.
+            }
             let Some(message) = message_of(reference, blobs) else { continue };
             if is_interrupted(self.shown.status.state) {
                 let question = self.shown.status.message.take();
-                self.shown.history.extend(question); // Before its answer.
+                self.remember(question); // Before its answer.
             }
-            self.shown.history.push(message);
+            self.remember(Some(message));
         }
         if let Some(facts) = facts_of(&event.body) {
             self.hear_artifacts(&facts.artifacts, news);
@@ -206,6 +237,13 @@ impl TaskFold {
             }
             _ => {}
         }
+    }
+
+    /// Adds to the history.
+    fn remember(&mut self, message: Option<A2aMessage>) {
+        let Some(message) = message else { return };
+        self.said.note(self.shown.history.len(), &message, false);
+        self.shown.history.push(message);
     }
 
     /// Notes artifacts. An address that is reported again is shown as it is now, because it may have changed (ART-01).
@@ -246,7 +284,8 @@ impl TaskFold {
     }
 
     fn add(&mut self, chunk: ArtifactChunk) -> A2aUpdate {
-        add_chunk(&mut self.shown.artifacts, &chunk);
+        let place = add_chunk(&mut self.shown.artifacts, &chunk);
+        self.made.note(place, &chunk.artifact, chunk.append);
         let ArtifactChunk { artifact, append, last_chunk } = chunk;
         A2aUpdate::ArtifactUpdate(A2aArtifactUpdate {
             task_id: self.shown.id.clone(),
@@ -259,7 +298,7 @@ impl TaskFold {
 
     /// The new status, if it is another one.
     fn restate(&mut self, commit: &Commit, note: Option<&Progress>) -> Option<A2aUpdate> {
-        let (before, known) = (self.shown.status.state, self.said());
+        let (before, known) = (self.shown.status.state, self.words_now());
         let view = self.task.durable();
         let status = Facts::of(&view, &Known::new(commit.created_at, &|_| None)).status();
         let state = a2a_state(status, A2aFacts::of(&view)).unwrap_or(before);
@@ -288,21 +327,21 @@ impl TaskFold {
     }
 
     /// What the status says in words.
-    fn said(&self) -> Option<Vec<A2aPart>> {
+    fn words_now(&self) -> Option<Vec<A2aPart>> {
         self.shown.status.message.as_ref().map(|message| message.parts.clone())
     }
 
     /// Sets the status. A question that nobody will answer any more stays in the history; one that the agent still
     /// asks is not in it yet.
     fn set_status(&mut self, state: A2aState, said: Option<Vec<A2aPart>>, commit: &Commit) {
-        let still_asks = is_interrupted(state) && said == self.said();
+        let still_asks = is_interrupted(state) && said == self.words_now();
         let id = format!("{}-{}", self.shown.id, commit.last_seq());
         let message = said
             .map(|parts| A2aMessage::of_agent(id, &self.shown.context_id, &self.shown.id, parts));
         let status = A2aTaskStatus { state, message, timestamp: to_timestamp(commit.created_at) };
         let before = std::mem::replace(&mut self.shown.status, status);
         if is_interrupted(before.state) && !still_asks {
-            self.shown.history.extend(before.message);
+            self.remember(before.message);
         }
     }
 }

@@ -10,9 +10,9 @@ use tenure_core::id::{StepId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{Labels, Value, ValueBody};
 use tenure_core::status::Policy;
-use tenure_wire::json::{VALUES_MAX, holds_too_many, read_bounded};
 
 use super::BlobBytes;
+use super::weights::read_json;
 use crate::a2a::agents::Agent;
 use crate::a2a::wire::{A2aMessage, A2aMetadata, A2aTask};
 
@@ -111,12 +111,8 @@ impl NewTask<'_> {
             metadata: self.metadata,
             referenced_tasks: self.referenced_tasks,
         };
-        let wrong = |why: String| Rejection::invalid("message", why);
-        let json = serde_json::to_vec(&input).map_err(|error| wrong(error.to_string()))?;
-        if holds_too_many(&json) {
-            return Err(wrong(format!("it holds more than {VALUES_MAX} values of JSON")));
-        }
-        Ok(Value::json(json))
+        let json = serde_json::to_vec(&input);
+        json.map(Value::json).map_err(|error| Rejection::invalid("message", error.to_string()))
     }
 }
 
@@ -150,7 +146,7 @@ pub(super) fn message_in(input: &Value, blobs: &BlobBytes) -> Option<A2aMessage>
         ValueBody::Blob(blob) => &**blobs.get(&blob.hash)?,
         ValueBody::Ref(_) => return None,
     };
-    read_bounded::<AgentInput>(bytes).ok().map(|input| input.message)
+    read_json::<AgentInput>(bytes).map(|input| input.message)
 }
 
 /// The key of the task that a message begins, so that its repetition begins no second one: from the caller,

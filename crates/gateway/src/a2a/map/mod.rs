@@ -13,6 +13,7 @@ mod fold;
 mod input;
 mod parts;
 mod stored;
+mod weights;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(crate) use self::fold::{FoldError, TaskFold};
 pub(crate) use self::input::{AGENT, CALLER, CONTEXT, NewTask, key_of};
 pub(crate) use self::parts::standard_base64;
 pub(crate) use self::stored::{StoredMessage, stored};
+pub(crate) use self::weights::{KEPT_MAX, KEPT_WHILE_FOLLOWED};
 pub(crate) use crate::a2a::wire::{has_ended, is_interrupted, is_settled};
 
 /// The bytes of blobs that were read.

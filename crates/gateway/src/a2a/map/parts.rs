@@ -5,9 +5,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine as _, alphabet};
 use serde_json::Value as Json;
 use tenure_core::record::{Value, ValueBody};
-use tenure_wire::json::read_bounded;
 
 use super::BlobBytes;
+use super::weights::read_json;
 use crate::a2a::wire::{A2aContent, A2aPart};
 
 /// The media type of a value that is a list of parts of A2A 1.0: how a worker says exactly what to show.
@@ -49,16 +49,16 @@ pub(super) fn parts_of(value: &Value, blobs: &BlobBytes) -> Vec<A2aPart> {
     }
 }
 
-/// What bytes of a media type show.
+/// What bytes of a media type show. JSON that would take too much memory once it is read is shown as bytes.
 pub(super) fn parts_of_bytes(bytes: &[u8], media_type: &str) -> Vec<A2aPart> {
     let name = media_type.split(';').next().unwrap_or_default().trim();
     if name == PARTS
-        && let Ok(parts) = read_bounded(bytes)
+        && let Some(parts) = read_json(bytes)
     {
         return parts;
     }
     if (name == JSON || name.ends_with("+json"))
-        && let Ok(json) = read_bounded(bytes)
+        && let Some(json) = read_json(bytes)
     {
         return of_json(json, media_type);
     }

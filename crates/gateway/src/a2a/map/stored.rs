@@ -9,6 +9,7 @@ use tenure_core::record::Blob;
 use uuid::Uuid;
 
 use super::BlobBytes;
+use super::weights::read_json;
 use crate::a2a::wire::{A2aMessage, A2aPart, A2aRole};
 
 /// How the reference of a short message begins. What follows makes each one unique, because a Step stores
@@ -51,7 +52,7 @@ pub(super) fn blob_of(reference: &Ref) -> Option<BlobHash> {
 /// The message behind a reference; none if it is a reference of another kind.
 pub(super) fn message_of(reference: &Ref, blobs: &BlobBytes) -> Option<A2aMessage> {
     if let Some(hash) = blob_of(reference) {
-        return serde_json::from_slice(blobs.get(&hash)?).ok();
+        return read_json(blobs.get(&hash)?);
     }
     if let Some(answer) = reference.as_str().strip_prefix(ANSWER) {
         let (unique, escaped) = answer.split_once(',')?;
@@ -60,7 +61,7 @@ pub(super) fn message_of(reference: &Ref, blobs: &BlobBytes) -> Option<A2aMessag
     }
     let (_, escaped) = reference.as_str().strip_prefix(PREFIX)?.split_once(',')?;
     let json: Vec<u8> = percent_decode_str(escaped).collect();
-    serde_json::from_slice(&json).ok()
+    read_json(&json)
 }
 
 fn said_by_person(id: &str, text: &str) -> A2aMessage {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tenure_core::Code;
 
 use super::AgentCall;
-use super::follow::read_on;
 use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::wire::{A2aCancel, A2aTask};
@@ -33,7 +32,7 @@ impl<B: Backend> AgentCall<B> {
             Err(refused) if refused.code == Code::TaskTerminal => return Err(too_late()),
             Err(refused) => return Err(refused.into()),
         }
-        let fold = read_on(&self.client, &task, Some(fold)).await?;
+        let fold = self.reader().read_on(&task, Some(fold)).await?;
         let fold = self.settle(task, fold, STOPS_WITHIN).await?;
         Ok(fold.into_shown())
     }

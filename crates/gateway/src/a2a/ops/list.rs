@@ -13,7 +13,6 @@ use tenure_core::view::{ListInput, TaskPage, TaskSummary};
 use tenure_ports::ClientPort as _;
 
 use super::AgentCall;
-use super::follow::load;
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
@@ -188,8 +187,8 @@ impl<B: Backend> AgentCall<B> {
     ) -> Result<(Vec<A2aTask>, usize), A2aError> {
         let ids: Vec<TaskId> = places.iter().map(|place| place.task_id.clone()).collect();
         let loads = stream::iter(ids).map(|task| {
-            let client = self.client.clone();
-            async move { load(&client, &task).await }
+            let reader = self.reader();
+            async move { reader.load(&task).await }
         });
         let mut loads = loads.buffered(LOADS_MAX);
         let (mut all, mut read, mut bytes) = (Vec::new(), 0, 0);

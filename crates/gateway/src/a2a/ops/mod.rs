@@ -26,7 +26,7 @@ use crate::identity::Identity;
 use crate::live::{EventPlace, StreamPermit};
 use crate::{Backend, Gateway};
 
-pub(crate) use self::follow::{CommitUpdates, TaskFollower};
+pub(crate) use self::follow::{CommitUpdates, TaskFollower, TurnReader};
 pub(crate) use self::perform::Performed;
 pub(crate) use self::shared::SharedFolds;
 pub(crate) use self::updates::StreamShape;
@@ -81,6 +81,11 @@ impl<B: Backend> AgentCall<B> {
     /// As many are open as the caller, or the gateway, may have.
     pub(crate) fn permit(&self) -> Result<StreamPermit, A2aError> {
         Ok(self.gateway.live.open(&self.who)?)
+    }
+
+    /// Reads tasks as the caller.
+    fn reader(&self) -> TurnReader<B::Client> {
+        TurnReader::new(self.client.clone(), &self.gateway.folds, self.caller())
     }
 
     /// The name under which the caller acts.

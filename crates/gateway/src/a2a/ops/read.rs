@@ -3,7 +3,6 @@
 use tenure_core::id::TaskId;
 
 use super::AgentCall;
-use super::follow::load;
 use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::TaskFold;
@@ -23,7 +22,7 @@ impl<B: Backend> AgentCall<B> {
     pub(super) async fn find(&self, id: &str) -> Result<(TaskId, TaskFold), A2aError> {
         let absent = || A2aError::no_task(id);
         let task = TaskId::new(id).map_err(|_| absent())?;
-        let fold = load(&self.client, &task).await;
+        let fold = self.reader().load(&task).await;
         let fold = fold.map_err(|error| match error.reason {
             A2aReason::TaskNotFound => absent(),
             _ => error,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::AgentCall;
-use super::follow::{TaskFollower, read_on};
+use super::follow::TaskFollower;
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::error::{A2aError, A2aReason};
@@ -93,12 +93,12 @@ impl<B: Backend> AgentCall<B> {
         let wait = self.gateway.settings.wait_max;
         let known = match known {
             KnownTask::New(Some(follower)) => match follow(*follower, wait).await? {
-                Some(fold) => return Ok(fold),
-                None => return read_on(&self.client, task, None).await, // Nothing was heard of it.
+                Some(fold) => return self.whole(task, fold).await,
+                None => return self.reader().load(task).await, // Nothing was heard of it.
             },
             known => known.fold(),
         };
-        let fold = read_on(&self.client, task, known).await?;
+        let fold = self.reader().read_on(task, known).await?;
         if waits { self.settle(task.clone(), fold, wait).await } else { Ok(fold) }
     }
 
@@ -112,8 +112,14 @@ impl<B: Backend> AgentCall<B> {
         if fold.is_settled() {
             return Ok(fold);
         }
-        let follower = TaskFollower::behind(self.client.clone(), task, fold);
-        follow(follower, wait).await?.ok_or_else(too_slow)
+        let follower = TaskFollower::behind(self.reader(), task.clone(), fold);
+        let fold = follow(follower, wait).await?.ok_or_else(too_slow)?;
+        self.whole(&task, fold).await
+    }
+
+    /// The task with all that is shown of it: little was kept while it was followed.
+    async fn whole(&self, task: &TaskId, fold: TaskFold) -> Result<TaskFold, A2aError> {
+        if fold.is_cut() { self.reader().load(task).await } else { Ok(fold) }
     }
 
     /// Brings a message to the Task that it is for. `waits`: somebody waits until a new Task has an answer.
@@ -186,8 +192,7 @@ impl<B: Backend> AgentCall<B> {
         };
         let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
         let new = new.into_create()?;
-        let follower =
-            waits.then(|| Box::new(TaskFollower::of_new(self.client.clone(), task.clone())));
+        let follower = waits.then(|| Box::new(TaskFollower::of_new(self.reader(), task.clone())));
         let made = self.client.create_under(Context::new(command), new).await?;
         self.relate(&task, &referenced).await?;
         let is_new = made.spec_version.is_some(); // A repetition does not have it.

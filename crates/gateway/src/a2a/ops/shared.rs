@@ -15,7 +15,6 @@ use tokio::task::AbortHandle;
 
 use super::follow::{CommitUpdates, TaskFollower};
 use crate::a2a::map::TaskFold;
-use crate::a2a::wire::A2aTask;
 
 /// How many commits wait for a reader. A reader that is further behind reads the log.
 const COMMITS_MAX: usize = 32;
@@ -26,21 +25,8 @@ const JOINS_MAX: usize = 32;
 /// Which Task is followed.
 pub(super) type FoldKey = (SessionId, TaskId);
 
-/// A task as its log stood at a version.
-#[derive(Debug)]
-pub(super) struct FoldSnapshot {
-    pub(super) version: u64,
-    pub(super) task: A2aTask,
-}
-
-impl FoldSnapshot {
-    pub(super) fn of(fold: &TaskFold) -> Self {
-        Self { version: fold.version(), task: fold.shown().clone() }
-    }
-}
-
-/// What a reader gets that joins: all commits behind the snapshot. Without one nothing was read yet.
-type JoinAnswer = (broadcast::Receiver<Arc<CommitUpdates>>, Option<FoldSnapshot>);
+/// What a reader gets that joins: all commits behind a version.
+type JoinAnswer = (broadcast::Receiver<Arc<CommitUpdates>>, u64);
 
 /// Somebody who wants to join.
 type JoinRequest = oneshot::Sender<JoinAnswer>;
@@ -50,14 +36,14 @@ type JoinRequest = oneshot::Sender<JoinAnswer>;
 pub(crate) struct SharedFolds(Mutex<HashMap<FoldKey, Weak<SharedFold>>>);
 
 impl SharedFolds {
-    /// Joins those who follow a task; none if nobody does.
-    pub(super) async fn find(&self, key: &FoldKey) -> Option<(FoldReader, Option<FoldSnapshot>)> {
+    /// Joins those who follow a task; none if nobody does. The reader gets all commits behind the version.
+    pub(super) async fn find(&self, key: &FoldKey) -> Option<(FoldReader, u64)> {
         let known = self.0.lock().get(key).cloned();
         let fold = known?.upgrade()?;
         let (request, answer) = oneshot::channel();
         fold.joins.send(request).await.ok()?;
-        let (told, snapshot) = answer.await.ok()?;
-        Some((FoldReader { told, _fold: fold }, snapshot))
+        let (told, version) = answer.await.ok()?;
+        Some((FoldReader { told, _fold: fold }, version))
     }
 
     /// Follows a task for this reader and those who join.
@@ -130,8 +116,8 @@ async fn follow<P: ClientPort>(
         let commit = tokio::select! {
             request = requests.recv() => {
                 let Some(request) = request else { return };
-                let snapshot = follower.fold().map(FoldSnapshot::of);
-                let _ = request.send((to.subscribe(), snapshot)); // It may not want to join any more.
+                let version = follower.fold().map_or(0, TaskFold::version);
+                let _ = request.send((to.subscribe(), version)); // It may not want to join any more.
                 continue;
             }
             commit = follower.commit() => commit,
@@ -149,6 +135,7 @@ async fn follow<P: ClientPort>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::TurnReader;
     use super::*;
     use crate::live::double::{TestClient, waiting_task};
 
@@ -156,13 +143,13 @@ mod tests {
         (client.port().session().clone(), task.clone())
     }
 
-    /// Readers of a task are told the same, and a later one begins with the task as it stands.
+    /// Readers of a task are told the same, and a later one learns behind which version.
     #[tokio::test]
     async fn readers_share_one_fold() {
         let (client, task, version) = waiting_task().await;
         let (folds, key) = (Arc::new(SharedFolds::default()), key(&client, &task));
         assert!(folds.find(&key).await.is_none());
-        let follower = TaskFollower::live(client.clone(), task.clone(), None);
+        let follower = TaskFollower::live(TurnReader::of_test(&client), task.clone(), None);
         let mut first = folds.begin(key.clone(), follower);
         let begun = first.next().await.unwrap();
         assert_eq!(begun.begun.as_ref().unwrap().id, task.as_str());
@@ -170,8 +157,8 @@ mod tests {
         while seq < version {
             seq = first.next().await.unwrap().seq;
         }
-        let (mut second, snapshot) = folds.find(&key).await.unwrap();
-        assert_eq!(snapshot.unwrap().version, version);
+        let (mut second, behind) = folds.find(&key).await.unwrap();
+        assert_eq!(behind, version);
         client.cancel(&task, "test").await.unwrap();
         let (one, two) = (first.next().await.unwrap(), second.next().await.unwrap());
         assert!(Arc::ptr_eq(&one, &two) && one.seq > version);
@@ -189,7 +176,7 @@ mod tests {
         let (folds, key) = (Arc::new(SharedFolds::default()), key(&client, &task));
         client.cancel(&task, "test").await.unwrap();
         client.wait_for_end(&task).await.unwrap();
-        let follower = TaskFollower::live(client, task, None);
+        let follower = TaskFollower::live(TurnReader::of_test(&client), task, None);
         let mut reader = folds.begin(key.clone(), follower);
         while reader.next().await.is_some() {}
         assert!(folds.find(&key).await.is_none());

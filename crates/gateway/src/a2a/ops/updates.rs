@@ -14,19 +14,18 @@ use futures::{Stream, StreamExt as _, stream};
 use serde_json::Value as Json;
 use tenure_core::id::TaskId;
 use tenure_ports::ClientPort;
-use tenure_sdk::client::Client;
 use tokio::time::timeout;
 
 use super::AgentCall;
-use super::follow::{CommitUpdates, TaskFollower, read_on};
+use super::follow::{CommitUpdates, TaskFollower, TurnReader};
 use super::send::{DeliveredMessage, KnownTask};
-use super::shared::{FoldKey, FoldReader, FoldSnapshot};
+use super::shared::{FoldKey, FoldReader};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::dialect::A2aDialect;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::{TaskFold, has_ended};
-use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aUpdate};
+use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aTask, A2aUpdate};
 use crate::live::{EventPlace, SseFrame};
 
 /// How a binding that sends frames of events writes what a stream tells.
@@ -70,7 +69,7 @@ pub(crate) struct UpdateStream<P> {
 /// Where updates come from.
 enum UpdateSource<P> {
     /// From the fold that all streams of this task share.
-    Shared(FoldReader, Client<P>, TaskId),
+    Shared(FoldReader, TurnReader<P>, TaskId),
     /// From a fold of its own.
     Own(Box<TaskFollower<P>>),
     /// From nowhere.
@@ -79,16 +78,16 @@ enum UpdateSource<P> {
 
 impl<P: ClientPort> UpdateSource<P> {
     /// A fold of its own from the first commit on.
-    fn own(client: Client<P>, task: TaskId) -> Self {
-        Self::Own(Box::new(TaskFollower::live(client, task, None)))
+    fn own(log: TurnReader<P>, task: TaskId) -> Self {
+        Self::Own(Box::new(TaskFollower::live(log, task, None)))
     }
 
     async fn next(&mut self) -> Option<Result<Arc<CommitUpdates>, A2aError>> {
-        if let Self::Shared(reader, client, task) = self {
+        if let Self::Shared(reader, log, task) = self {
             match reader.next().await {
                 Some(told) => return Some(Ok(told)),
                 // It was too slow, or the log cannot be read. The latter it learns by itself.
-                None => *self = Self::own(client.clone(), task.clone()),
+                None => *self = Self::own(log.clone(), task.clone()),
             }
         }
         match self {
@@ -117,8 +116,8 @@ impl<B: Backend> AgentCall<B> {
             let stream = UpdateStream::new(source, StreamStart::First, self.dialect);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
-        let fold = read_on(&self.client, &task, known.fold()).await?;
-        Ok(self.going_on(task, fold).await)
+        let fold = self.reader().read_on(&task, known.fold()).await?;
+        self.going_on(task, fold).await
     }
 
     /// Tells what happens to a task from now on, or from the place on that the reader has reached.
@@ -136,7 +135,7 @@ impl<B: Backend> AgentCall<B> {
                 let message = "the task has never been at this place";
                 return Err(A2aError::invalid("Last-Event-ID", message));
             }
-            let source = UpdateSource::own(self.client.clone(), task);
+            let source = UpdateSource::own(self.reader(), task);
             let stream = UpdateStream::new(source, StreamStart::Behind(since), self.dialect);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
@@ -144,31 +143,35 @@ impl<B: Backend> AgentCall<B> {
             let message = "the task has ended: nothing more will happen to it";
             return Err(A2aError::new(A2aReason::UnsupportedOperation, message));
         }
-        Ok(self.going_on(task, fold).await)
+        self.going_on(task, fold).await
     }
 
     /// The stream of a task as it stands, and what happens to it from now on.
-    async fn going_on(&self, task: TaskId, fold: TaskFold) -> UpdateStream<B::Client> {
-        let mut now = FoldSnapshot::of(&fold);
-        let source = if self.dialect.ends(now.task.status.state) {
-            UpdateSource::Over
-        } else if let Some((reader, theirs)) =
-            self.gateway.followed.find(&self.fold_key(&task)).await
-        {
-            // The fold that is shared may have come further, or not as far: then what is known is passed over.
-            now = theirs.filter(|theirs| theirs.version > now.version).unwrap_or(now);
-            UpdateSource::Shared(reader, self.client.clone(), task)
-        } else {
-            self.follow(task, Some(fold))
+    async fn going_on(
+        &self,
+        task: TaskId,
+        mut fold: TaskFold,
+    ) -> Result<UpdateStream<B::Client>, A2aError> {
+        let joined = self.gateway.followed.find(&self.fold_key(&task)).await;
+        // The fold that is shared may have come further, or not as far: then what is known is passed over.
+        if joined.as_ref().is_some_and(|(_, behind)| *behind > fold.version()) {
+            fold = self.reader().read_on(&task, Some(fold)).await?;
+        }
+        let (version, now) = (fold.version(), fold.shown().clone());
+        let source = match joined {
+            _ if self.dialect.ends(now.status.state) => UpdateSource::Over,
+            Some((reader, _)) => UpdateSource::Shared(reader, self.reader(), task),
+            None => self.follow(task, Some(fold)),
         };
-        UpdateStream::from_now(now, source, self.dialect).ending_after(self.stream_idle_max())
+        let stream = UpdateStream::from_now(version, now, source, self.dialect);
+        Ok(stream.ending_after(self.stream_idle_max()))
     }
 
     /// Follows a task for this stream and all that join.
     fn follow(&self, task: TaskId, fold: Option<TaskFold>) -> UpdateSource<B::Client> {
-        let follower = TaskFollower::live(self.client.clone(), task.clone(), fold);
+        let follower = TaskFollower::live(self.reader(), task.clone(), fold);
         let reader = self.gateway.followed.begin(self.fold_key(&task), follower);
-        UpdateSource::Shared(reader, self.client.clone(), task)
+        UpdateSource::Shared(reader, self.reader(), task)
     }
 
     fn fold_key(&self, task: &TaskId) -> FoldKey {
@@ -194,13 +197,10 @@ impl<P: ClientPort> UpdateStream<P> {
     }
 
     /// A stream that begins with a task as it stands.
-    fn from_now(now: FoldSnapshot, source: UpdateSource<P>, dialect: A2aDialect) -> Self {
-        let (place, state) = (EventPlace::behind(now.version), now.task.status.state);
+    fn from_now(version: u64, now: A2aTask, source: UpdateSource<P>, dialect: A2aDialect) -> Self {
+        let place = EventPlace::behind(version);
         let mut stream = Self::new(source, StreamStart::Behind(place), dialect);
-        stream.push(Some(place), A2aUpdate::Task(now.task));
-        if dialect.ends(state) {
-            stream.source = UpdateSource::Over;
-        }
+        stream.push(Some(place), A2aUpdate::Task(now));
         stream
     }
 
@@ -315,14 +315,17 @@ mod tests {
         let (client, task, _) = waiting_task().await;
         let folds = Arc::new(SharedFolds::default());
         let key = (client.port().session().clone(), task.clone());
-        let follower = TaskFollower::live(client.clone(), task.clone(), None);
+        let log = TurnReader::of_test(&client);
+        let follower = TaskFollower::live(log.clone(), task.clone(), None);
         let reader = folds.begin(key.clone(), follower);
-        let shared = |reader| UpdateSource::Shared(reader, client.clone(), task.clone());
+        let shared = |reader| UpdateSource::Shared(reader, log.clone(), task.clone());
         let quick = UpdateStream::new(shared(reader), StreamStart::First, A2aDialect::V1);
         let mut quick = quick.frames(BareShape).boxed();
         quick.next().await.unwrap();
-        let (reader, snapshot) = folds.find(&key).await.unwrap();
-        let slow = UpdateStream::from_now(snapshot.unwrap(), shared(reader), A2aDialect::V1);
+        let (reader, _) = folds.find(&key).await.unwrap();
+        let now = log.load(&task).await.unwrap();
+        let (version, now) = (now.version(), now.into_shown());
+        let slow = UpdateStream::from_now(version, now, shared(reader), A2aDialect::V1);
         let mut seen = Vec::new();
         for number in 0..40 {
             let summary = Some(number.to_string());

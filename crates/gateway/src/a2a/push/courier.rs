@@ -23,8 +23,9 @@ use crate::Backend;
 use crate::a2a::ServedAgents;
 use crate::a2a::dialect::A2aDialect;
 use crate::a2a::map::TaskFold;
-use crate::a2a::ops::{CommitUpdates, TaskFollower};
+use crate::a2a::ops::{CommitUpdates, TaskFollower, TurnReader};
 use crate::a2a::wire::{A2aPushConfig, A2aUpdate};
+use crate::api::FoldTurns;
 use crate::identity::{Allowed, Identity};
 use crate::live::EventPlace;
 use crate::shares::Shares;
@@ -71,6 +72,8 @@ struct CourierShared<B> {
     tls: TlsConnector,
     /// The couriers that run, by caller.
     running: Arc<Shares>,
+    /// Whose log is folded next.
+    folds: Arc<FoldTurns>,
 }
 
 /// Runs the couriers of a gateway for as long as it is polled, as soon as a file of agents allows that updates are
@@ -79,11 +82,12 @@ pub(crate) async fn run_couriers<B: Backend>(
     backend: B,
     agents: ServedAgents,
     running: Arc<Shares>,
+    folds: Arc<FoldTurns>,
 ) {
     agents.until_push().await;
     match tokio::task::spawn_blocking(connector).await {
         Ok(Ok(tls)) => {
-            let shared = Arc::new(CourierShared { backend, agents, tls, running });
+            let shared = Arc::new(CourierShared { backend, agents, tls, running, folds });
             let _couriers = join_patiently(&shared).await;
             std::future::pending().await
         }
@@ -133,7 +137,8 @@ async fn carry<B: Backend>(
     let _place = shared.running.hold(&order.caller);
     let since = reached(step.checkpoint_refs()).unwrap_or(EventPlace::behind(order.since));
     let client = reader(&step, &order, &shared.backend).await?;
-    let mut follower = TaskFollower::from_start(client, order.task_id.clone());
+    let log = TurnReader::new(client, &shared.folds, &order.caller);
+    let mut follower = TaskFollower::from_start(log, order.task_id.clone());
     while let Some(Some(next)) = unless_stopped(&step, follower.next()).await {
         let CommitUpdates { seq, updates, .. } = next.map_err(|error| error.message)?;
         let mut place = EventPlace::default();

@@ -278,3 +278,31 @@ async fn a_canceled_task_is_canceled() {
     assert_eq!(told.last().unwrap(), "canceled: enough of it");
     assert_eq!(history(&fold), ["ask", "who are you?"]);
 }
+
+/// A message is in the history once, however often it is named, and the oldest are left out when all take too much
+/// memory. What is told stays the same.
+#[tokio::test]
+async fn a_history_has_each_message_once_and_the_newest() {
+    let stage = Stage::open().await;
+    let task = stage.begin("ask").await;
+    stage.settled(&task).await;
+    for number in 1..=4 {
+        let said = message("m", &number.to_string().repeat(300));
+        let StoredMessage::Inline(reference) = stored(&said) else { panic!("long") };
+        let input_refs = vec![reference; 100];
+        let note = AppendProgress { input_refs, ..AppendProgress::default() };
+        stage.client.note(&task, note).await.unwrap();
+    }
+    let (mut fold, told) = stage.settled(&task).await;
+    let numbers = |fold: &TaskFold| -> Vec<String> {
+        let all = history(fold).into_iter();
+        all.filter(|text| text.len() == 300).map(|text| text[..1].to_owned()).collect()
+    };
+    assert_eq!((numbers(&fold).join(" "), fold.is_cut()), ("1 2 3 4".into(), false));
+    fold.trim(12_000);
+    assert_eq!((numbers(&fold).join(" "), fold.is_cut()), ("3 4".into(), true));
+    fold.trim(0);
+    assert!(fold.shown().history.is_empty() && fold.shown().artifacts.is_empty());
+    stage.answer(&task, fold.asking()[0].clone(), "ann").await;
+    assert_eq!(stage.settled(&task).await.1[..told.len()], told);
+}
