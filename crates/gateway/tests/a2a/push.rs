@@ -14,7 +14,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
+use tenure_core::status::TaskStatus;
 use tenure_gateway::Gateway;
+use tenure_sdk::client::{Step, Task};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
@@ -255,7 +257,7 @@ async fn one_caller_leaves_couriers_to_others() {
     }
     let (named, error) = refused.expect("a caller has a share");
     assert!(error["message"].as_str().unwrap().contains("delete configurations"), "{error}");
-    assert!((768..900).contains(&made.len()), "{}", made.len());
+    assert!((760..900).contains(&made.len()), "{}", made.len());
 
     // With a message, too, and then the message begins nothing.
     let before = talk.result("ListTasks", json!({})).await["totalSize"].clone();
@@ -283,6 +285,29 @@ async fn one_caller_leaves_couriers_to_others() {
     }
     talk.say(with(message("north"), &json!({"taskId": named["taskId"]}))).await;
     receiver.until_end().await;
+}
+
+/// Who makes the Task of a courier by itself cannot have it run as somebody else.
+#[tokio::test]
+async fn a_courier_runs_as_the_one_who_has_made_it() {
+    let house = House::open().await;
+    let (talk, _calls) = house.talk_with_calls("echo").await;
+    let mut receiver = Receiver::open().await;
+    let ended = talk.say(message("echo a")).await;
+    let config = with(receiver.config(), &json!({"taskId": ended["id"]}));
+    let client = house.client("echo");
+    let ends = async |caller: &str| {
+        let order = json!({"task_id": ended["id"], "caller": caller, "since": 0, "config": config});
+        let step = Step::new("carry").handler("a2a-push").input_json(&order).unwrap();
+        let courier = Task::new("courier").pool("a2a-push").step(step);
+        let courier = client.create(courier).await.unwrap();
+        client.wait_for_end(&courier).await.unwrap().status
+    };
+    let forged = ends("bob").await;
+    assert_eq!(forged, TaskStatus::Failed);
+    assert!(receiver.taken.try_recv().is_err(), "nothing was sent for bob");
+    assert_eq!(ends("local").await, TaskStatus::Completed);
+    assert_eq!(receiver.until_end().await.last().unwrap(), "completed");
 }
 
 /// What cannot stand in a header is refused before a message begins anything.

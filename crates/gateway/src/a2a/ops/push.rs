@@ -137,7 +137,10 @@ impl<B: Backend> AgentCall<B> {
     /// # Errors
     /// The caller has its share of them already, and leaves the others to others.
     pub(super) fn place_for_courier(&self) -> Result<Share<'_>, A2aError> {
-        self.gateway.couriers.take(self.caller()).ok_or_else(|| {
+        let couriers = &self.gateway.couriers;
+        // The courier takes the second of these places while the first is held here.
+        let places = couriers.take(self.caller()).zip(couriers.take(self.caller()));
+        places.map(|(place, _)| place).ok_or_else(|| {
             let message = "this caller has as many callbacks as one may have here: delete configurations of other \
                            tasks, or wait until these tasks have ended";
             Rejection::new(Code::QuotaExceeded, message).into()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure_core::Rejection;
-use tenure_core::id::{HandlerName, PoolId, Ref, SessionId, TaskId};
+use tenure_core::id::{AgentId, HandlerName, PoolId, Ref, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::boot;
@@ -46,6 +46,12 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// After how long a courier gives up on a receiver.
 const GIVES_UP: Duration = Duration::from_secs(24 * 3_600);
 
+/// After how long a Step comes again whose caller has its share of couriers here.
+const COMES_AGAIN: Duration = Duration::from_secs(30);
+
+/// The longest view of the Task of a courier, which then has no lists: it may be any Task.
+const VIEW_BYTES_MAX: usize = 512 << 10;
+
 /// How a checkpoint begins: behind it stands the place of the last update that was taken.
 const CHECKPOINT: &str = "a2a-place:";
 
@@ -54,7 +60,7 @@ const CHECKPOINT: &str = "a2a-place:";
 pub(crate) struct PushOrder {
     /// The task to follow.
     pub(crate) task_id: TaskId,
-    /// As whom to read it.
+    /// As whom to read it: the maker of the courier.
     pub(crate) caller: String,
     /// The version of the task behind which updates are sent.
     pub(crate) since: u64,
@@ -133,10 +139,16 @@ async fn carry<B: Backend>(
     shared: Arc<CourierShared<B>>,
 ) -> Result<(), HandlerError> {
     let order: PushOrder = step.input_json()?;
-    // Its caller was refused more than its share when it made the configuration, perhaps at another gateway.
-    let _place = shared.running.hold(&order.caller);
+    if creator(&step, &shared.backend).await?.as_str() != order.caller {
+        return Ok(step.reject(
+            "this order names another caller than the one who made it: ask for callbacks by A2A",
+        )?);
+    }
+    let Some(_place) = shared.running.take(&order.caller) else {
+        return Ok(step.give_back(Some(COMES_AGAIN))?); // Another gateway may have one, or this one later.
+    };
     let since = reached(step.checkpoint_refs()).unwrap_or(EventPlace::behind(order.since));
-    let client = reader(&step, &order, &shared.backend).await?;
+    let client = reader(&step, &order.caller, &shared.backend).await?;
     let log = TurnReader::new(client, &shared.folds, &order.caller);
     let mut follower = TaskFollower::from_start(log, order.task_id.clone());
     while let Some(Some(next)) = unless_stopped(&step, follower.next()).await {
@@ -185,15 +197,22 @@ fn reached(checkpoints: &[Ref]) -> Option<EventPlace> {
     places.filter_map(|place| place.parse().ok()).max()
 }
 
-/// A client that reads the task as its caller may.
+/// Who has made the Task of a courier, as the scheduler knows it: anybody may write anything in its input.
+async fn creator<B: Backend>(step: &StepContext, backend: &B) -> Result<AgentId, HandlerError> {
+    let client = reader(step, COURIERS, backend).await?;
+    let made = client.within(VIEW_BYTES_MAX).get(&step.task_id().parse()?).await?;
+    Ok(made.task.created_by_agent_id)
+}
+
+/// A client that reads the session of a courier as this principal may.
 async fn reader<B: Backend>(
     step: &StepContext,
-    order: &PushOrder,
+    principal: &str,
     backend: &B,
 ) -> Result<Client<B::Client>, HandlerError> {
     let session: SessionId = step.session_id().parse()?;
     let who = Identity {
-        principal: Token::new(&order.caller)?,
+        principal: Token::new(principal)?,
         role: Role::Observer,
         sessions: Allowed::Only(vec![session.clone()]),
         pools: Allowed::Only(Vec::new()),
