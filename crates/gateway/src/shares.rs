@@ -23,8 +23,8 @@ struct TakenPlaces {
 
 /// A place that a caller has, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
-    of: &'a Shares,
+pub(crate) struct Share {
+    of: Arc<Shares>,
     caller: Arc<str>,
 }
 
@@ -34,7 +34,7 @@ impl Shares {
     }
 
     /// A place for this caller; `None` if it has its part already.
-    pub(crate) fn take(&self, caller: &str) -> Option<Share<'_>> {
+    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Option<Share> {
         let mut taken = self.taken.lock();
         let free = self.places.saturating_sub(taken.all);
         let own = taken.of.get(caller).copied().unwrap_or(0);
@@ -45,11 +45,12 @@ impl Shares {
         let caller = known.unwrap_or_else(|| Arc::from(caller));
         taken.all += 1;
         taken.of.insert(Arc::clone(&caller), own + 1);
-        Some(Share { of: self, caller })
+        drop(taken);
+        Some(Share { of: Arc::clone(self), caller })
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for Share {
     fn drop(&mut self) {
         let mut taken = self.of.taken.lock();
         taken.all -= 1;
@@ -69,7 +70,7 @@ mod tests {
     /// Mechanisms 15: one who takes all that it can leaves a quarter to another, and gives back what it had.
     #[test]
     fn one_leaves_places_to_others() {
-        let shares = Shares::new(1_024);
+        let shares = Arc::new(Shares::new(1_024));
         let mut held: Vec<_> = std::iter::from_fn(|| shares.take("eve")).collect();
         assert_eq!(held.len(), 768);
         held.extend(std::iter::from_fn(|| shares.take("bob")));

@@ -32,14 +32,14 @@ const SWEPT_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct SenderShares {
     /// Messages that are not answered yet.
-    under_way: Shares,
+    under_way: Arc<Shares>,
     sent: Mutex<SentBytes>,
     open: Mutex<OpenByInitiator>,
 }
 
 impl Default for SenderShares {
     fn default() -> Self {
-        let under_way = Shares::new(UNDER_WAY_MAX);
+        let under_way = Arc::new(Shares::new(UNDER_WAY_MAX));
         Self { under_way, sent: Mutex::default(), open: Mutex::default() }
     }
 }
@@ -139,11 +139,11 @@ impl SenderShares {
     ///
     /// # Errors
     /// RATE_LIMITED: the sender has its part already.
-    pub(super) fn take(&self, sender: &str, bytes: usize) -> Result<Share<'_>, MacpRefusal> {
+    pub(super) fn take(&self, sender: &str, bytes: usize) -> Result<Share, MacpRefusal> {
         self.take_at(sender, bytes, Instant::now())
     }
 
-    fn take_at(&self, sender: &str, bytes: usize, now: Instant) -> Result<Share<'_>, MacpRefusal> {
+    fn take_at(&self, sender: &str, bytes: usize, now: Instant) -> Result<Share, MacpRefusal> {
         if !self.sent.lock().of(sender, now).take(bytes.saturating_add(BYTES_AROUND), now) {
             let message = "this sender sends more bytes a second than one may: send the message again in a second";
             return Err(MacpRefusal::new(MacpCode::RateLimited, message));

@@ -1,5 +1,5 @@
-//! [`TurnReader`]: folds the log of a Task as far as it goes, when it is the turn of its caller. [`TaskFollower`]: folds
-//! on while the log grows.
+//! [`TurnReader`]: folds the log of a Task as far as it goes, when it is the turn of its caller. [`TaskFollower`]:
+//! folds on while the log grows.
 
 use std::sync::Arc;
 
@@ -120,6 +120,11 @@ impl<P: ClientPort> TurnReader<P> {
             }
         }
         Ok(fold.tell(commit, &blobs))
+    }
+
+    /// In whose turns it reads.
+    pub(super) fn caller(&self) -> &str {
+        &self.caller
     }
 
     /// Waits for the turn of the caller, unless it has come already.

@@ -136,7 +136,7 @@ impl<B: Backend> AgentCall<B> {
     ///
     /// # Errors
     /// The caller has its share of them already, and leaves the others to others.
-    pub(super) fn place_for_courier(&self) -> Result<Share<'_>, A2aError> {
+    pub(super) fn place_for_courier(&self) -> Result<Share, A2aError> {
         let couriers = &self.gateway.couriers;
         // The courier takes the second of these places while the first is held here.
         let places = couriers.take(self.caller()).zip(couriers.take(self.caller()));

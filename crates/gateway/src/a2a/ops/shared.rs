@@ -2,22 +2,31 @@
 //!
 //! A fold follows its task for as long as it has readers, and tells each what a commit tells. Nothing is queued for a
 //! reader: one that is too slow learns that, and reads the log by itself. Rights are not looked at here: whoever joins
-//! has found the task as its caller may see it.
+//! has found the task as its caller may see it. A stream that has to begin at an earlier place has a fold of its own
+//! until it has caught up, of which there are few.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tenure_core::id::{SessionId, TaskId};
+use tenure_core::{Code, Rejection, RejectionKind};
 use tenure_ports::ClientPort;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::follow::{CommitUpdates, TaskFollower};
 use crate::a2a::map::TaskFold;
+use crate::shares::{Share, Shares};
 
 /// How many commits wait for a reader. A reader that is further behind reads the log.
 const COMMITS_MAX: usize = 32;
+
+/// How many streams have a fold of their own, of all callers.
+const OWN_MAX: usize = 64;
+
+/// How long a reader is told to stay away for which there is no fold.
+const COME_BACK_MS: u64 = 2_000;
 
 /// How many readers wait to be let in; more wait for their turn.
 const JOINS_MAX: usize = 32;
@@ -32,13 +41,36 @@ type JoinAnswer = (broadcast::Receiver<Arc<CommitUpdates>>, u64);
 type JoinRequest = oneshot::Sender<JoinAnswer>;
 
 /// The tasks that streams follow now.
-#[derive(Debug, Default)]
-pub(crate) struct SharedFolds(Mutex<HashMap<FoldKey, Weak<SharedFold>>>);
+#[derive(Debug)]
+pub(crate) struct SharedFolds {
+    all: Mutex<HashMap<FoldKey, Weak<SharedFold>>>,
+    /// The streams with a fold of their own.
+    own: Arc<Shares>,
+}
+
+impl Default for SharedFolds {
+    fn default() -> Self {
+        Self { all: Mutex::default(), own: Arc::new(Shares::new(OWN_MAX)) }
+    }
+}
 
 impl SharedFolds {
+    /// The right of this caller to a fold for one stream alone.
+    ///
+    /// # Errors
+    /// The caller has its share of them.
+    pub(super) fn place(&self, caller: &str) -> Result<Share, Rejection> {
+        self.own.take(caller).ok_or_else(|| {
+            let message = "too many streams of this caller catch up with their tasks: subscribe again later, or \
+                           without a place to go on from";
+            let refused = Rejection::new(Code::Unavailable, message);
+            refused.of_kind(RejectionKind::Overloaded).with("retry_after_ms", COME_BACK_MS)
+        })
+    }
+
     /// Joins those who follow a task; none if nobody does. The reader gets all commits behind the version.
     pub(super) async fn find(&self, key: &FoldKey) -> Option<(FoldReader, u64)> {
-        let known = self.0.lock().get(key).cloned();
+        let known = self.all.lock().get(key).cloned();
         let fold = known?.upgrade()?;
         let (request, answer) = oneshot::channel();
         fold.joins.send(request).await.ok()?;
@@ -58,14 +90,14 @@ impl SharedFolds {
         let all = Arc::downgrade(self);
         let fold = Arc::new(SharedFold { key: key.clone(), joins, task, all });
         // Two readers may begin at once: then the first follows the task alone.
-        self.0.lock().insert(key, Arc::downgrade(&fold));
+        self.all.lock().insert(key, Arc::downgrade(&fold));
         FoldReader { told, _fold: fold }
     }
 
     /// How many there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.0.lock().len()
+        self.all.lock().len()
     }
 }
 
@@ -84,7 +116,7 @@ impl Drop for SharedFold {
     fn drop(&mut self) {
         self.task.abort();
         let Some(all) = self.all.upgrade() else { return };
-        let mut all = all.0.lock();
+        let mut all = all.all.lock();
         if all.get(&self.key).is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
             all.remove(&self.key); // Another fold may have taken its place.
         }

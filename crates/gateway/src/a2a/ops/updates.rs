@@ -2,8 +2,8 @@
 //!
 //! A stream begins with the task as it stands, and goes on with every update behind that. The `id` of each is
 //! its place in the log, so a reader that lost its connection names the last one and misses nothing, at
-//! whichever gateway: A2A itself says nothing of that. Streams that begin with the task share one fold of its log
-//! ([`SharedFolds`](super::SharedFolds)).
+//! whichever gateway: A2A itself says nothing of that. The streams of a task share one fold of its log
+//! ([`SharedFolds`]); one that goes on from a place does so when it has caught up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::AgentCall;
 use super::follow::{CommitUpdates, TaskFollower, TurnReader};
 use super::send::{DeliveredMessage, KnownTask};
-use super::shared::{FoldKey, FoldReader};
+use super::shared::{FoldKey, FoldReader, SharedFolds};
 use crate::Backend;
 use crate::a2a::agents::AgentAnswers;
 use crate::a2a::dialect::A2aDialect;
@@ -27,6 +27,7 @@ use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::{TaskFold, has_ended};
 use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aTask, A2aUpdate};
 use crate::live::{EventPlace, SseFrame};
+use crate::shares::Share;
 
 /// How a binding that sends frames of events writes what a stream tells.
 pub(crate) trait StreamShape: Send + 'static {
@@ -66,32 +67,91 @@ pub(crate) struct UpdateStream<P> {
     idle_max: Duration,
 }
 
+/// The task that a stream tells of.
+#[derive(Clone)]
+struct StreamedTask<P> {
+    log: TurnReader<P>,
+    key: FoldKey,
+    followed: Arc<SharedFolds>,
+}
+
+/// A fold that one stream has alone.
+struct OwnFold<P> {
+    follower: TaskFollower<P>,
+    of: StreamedTask<P>,
+    /// From which version on it is shared; none: never.
+    shared_from: Option<u64>,
+    _place: Share,
+}
+
 /// Where updates come from.
 enum UpdateSource<P> {
     /// From the fold that all streams of this task share.
-    Shared(FoldReader, TurnReader<P>, TaskId),
+    Shared(FoldReader, StreamedTask<P>),
     /// From a fold of its own.
-    Own(Box<TaskFollower<P>>),
+    Own(Box<OwnFold<P>>),
     /// From nowhere.
     Over,
 }
 
-impl<P: ClientPort> UpdateSource<P> {
-    /// A fold of its own from the first commit on.
-    fn own(log: TurnReader<P>, task: TaskId) -> Self {
-        Self::Own(Box::new(TaskFollower::live(log, task, None)))
+impl<P: ClientPort> StreamedTask<P> {
+    /// From the fold that all share, which begins here: for this stream and all that join.
+    fn begin(self, fold: Option<TaskFold>) -> UpdateSource<P> {
+        let follower = TaskFollower::live(self.log.clone(), self.key.1.clone(), fold);
+        UpdateSource::Shared(self.followed.begin(self.key.clone(), follower), self)
     }
 
+    /// From a fold of its own from the first commit on, which is shared from a version on.
+    ///
+    /// # Errors
+    /// The caller has its share of such folds.
+    fn alone(self, shared_from: Option<u64>) -> Result<UpdateSource<P>, A2aError> {
+        let _place = self.followed.place(self.log.caller())?;
+        let follower = TaskFollower::live(self.log.clone(), self.key.1.clone(), None);
+        Ok(UpdateSource::Own(Box::new(OwnFold { follower, of: self, shared_from, _place })))
+    }
+}
+
+impl<P: ClientPort> OwnFold<P> {
+    /// Joins those who follow the task, or is the first of them, if it has come as far as they have.
+    async fn join(mut self: Box<Self>) -> UpdateSource<P> {
+        let version = self.follower.fold().map_or(0, TaskFold::version);
+        if self.shared_from.is_none_or(|from| version < from) {
+            return UpdateSource::Own(self);
+        }
+        match self.of.followed.find(&self.of.key).await {
+            Some((_, behind)) if behind > version => {
+                self.shared_from = Some(behind);
+                UpdateSource::Own(self)
+            }
+            Some((reader, _)) => UpdateSource::Shared(reader, self.of),
+            None => {
+                let reader = self.of.followed.begin(self.of.key.clone(), self.follower);
+                UpdateSource::Shared(reader, self.of)
+            }
+        }
+    }
+}
+
+impl<P: ClientPort> UpdateSource<P> {
+    /// The next commit. Something may be lost if the returned future is dropped.
     async fn next(&mut self) -> Option<Result<Arc<CommitUpdates>, A2aError>> {
-        if let Self::Shared(reader, log, task) = self {
+        *self = match std::mem::replace(self, Self::Over) {
+            Self::Own(own) => own.join().await,
+            other => other,
+        };
+        if let Self::Shared(reader, of) = self {
             match reader.next().await {
                 Some(told) => return Some(Ok(told)),
                 // It was too slow, or the log cannot be read. The latter it learns by itself.
-                None => *self = Self::own(log.clone(), task.clone()),
+                None => match of.clone().alone(None) {
+                    Ok(own) => *self = own,
+                    Err(refused) => return Some(Err(refused)),
+                },
             }
         }
         match self {
-            Self::Own(follower) => follower.next().await.map(|told| told.map(Arc::new)),
+            Self::Own(own) => own.follower.next().await.map(|told| told.map(Arc::new)),
             Self::Shared(..) | Self::Over => None,
         }
     }
@@ -112,7 +172,7 @@ impl<B: Backend> AgentCall<B> {
         }
         let DeliveredMessage { task, known } = self.deliver(asked, false).await?;
         if matches!(known, KnownTask::New(_)) {
-            let source = self.follow(task, None);
+            let source = self.streamed(task).begin(None);
             let stream = UpdateStream::new(source, StreamStart::First, self.dialect);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
@@ -135,7 +195,7 @@ impl<B: Backend> AgentCall<B> {
                 let message = "the task has never been at this place";
                 return Err(A2aError::invalid("Last-Event-ID", message));
             }
-            let source = UpdateSource::own(self.reader(), task);
+            let source = self.streamed(task).alone(Some(fold.version()))?;
             let stream = UpdateStream::new(source, StreamStart::Behind(since), self.dialect);
             return Ok(stream.ending_after(self.stream_idle_max()));
         }
@@ -152,30 +212,25 @@ impl<B: Backend> AgentCall<B> {
         task: TaskId,
         mut fold: TaskFold,
     ) -> Result<UpdateStream<B::Client>, A2aError> {
-        let joined = self.gateway.followed.find(&self.fold_key(&task)).await;
+        let of = self.streamed(task);
+        let joined = of.followed.find(&of.key).await;
         // The fold that is shared may have come further, or not as far: then what is known is passed over.
         if joined.as_ref().is_some_and(|(_, behind)| *behind > fold.version()) {
-            fold = self.reader().read_on(&task, Some(fold)).await?;
+            fold = of.log.read_on(&of.key.1, Some(fold)).await?;
         }
         let (version, now) = (fold.version(), fold.shown().clone());
         let source = match joined {
             _ if self.dialect.ends(now.status.state) => UpdateSource::Over,
-            Some((reader, _)) => UpdateSource::Shared(reader, self.reader(), task),
-            None => self.follow(task, Some(fold)),
+            Some((reader, _)) => UpdateSource::Shared(reader, of),
+            None => of.begin(Some(fold)),
         };
         let stream = UpdateStream::from_now(version, now, source, self.dialect);
         Ok(stream.ending_after(self.stream_idle_max()))
     }
 
-    /// Follows a task for this stream and all that join.
-    fn follow(&self, task: TaskId, fold: Option<TaskFold>) -> UpdateSource<B::Client> {
-        let follower = TaskFollower::live(self.reader(), task.clone(), fold);
-        let reader = self.gateway.followed.begin(self.fold_key(&task), follower);
-        UpdateSource::Shared(reader, self.reader(), task)
-    }
-
-    fn fold_key(&self, task: &TaskId) -> FoldKey {
-        (self.agent.session.clone(), task.clone())
+    fn streamed(&self, task: TaskId) -> StreamedTask<B::Client> {
+        let (log, followed) = (self.reader(), Arc::clone(&self.gateway.followed));
+        StreamedTask { log, key: (self.agent.session.clone(), task), followed }
     }
 
     fn stream_idle_max(&self) -> Duration {
@@ -292,7 +347,6 @@ mod tests {
     use tenure_core::command::AppendProgress;
     use tenure_core::record::Progress;
 
-    use super::super::SharedFolds;
     use super::*;
     use crate::live::double::waiting_task;
 
@@ -316,10 +370,9 @@ mod tests {
         let folds = Arc::new(SharedFolds::default());
         let key = (client.port().session().clone(), task.clone());
         let log = TurnReader::of_test(&client);
-        let follower = TaskFollower::live(log.clone(), task.clone(), None);
-        let reader = folds.begin(key.clone(), follower);
-        let shared = |reader| UpdateSource::Shared(reader, log.clone(), task.clone());
-        let quick = UpdateStream::new(shared(reader), StreamStart::First, A2aDialect::V1);
+        let of = StreamedTask { log: log.clone(), key: key.clone(), followed: Arc::clone(&folds) };
+        let shared = |reader| UpdateSource::Shared(reader, of.clone());
+        let quick = UpdateStream::new(of.clone().begin(None), StreamStart::First, A2aDialect::V1);
         let mut quick = quick.frames(BareShape).boxed();
         quick.next().await.unwrap();
         let (reader, _) = folds.find(&key).await.unwrap();
@@ -338,5 +391,42 @@ mod tests {
         seen.extend(quick.collect::<Vec<_>>().await);
         let late: Vec<Bytes> = slow.frames(BareShape).collect().await;
         assert_eq!(late[1..], seen);
+    }
+
+    /// Mechanisms 15: streams that go on from a place have folds of their own until they have caught up, and a caller
+    /// has few of these at a time.
+    #[tokio::test]
+    async fn streams_that_go_on_share_a_fold_when_they_have_caught_up() {
+        let (client, task, version) = waiting_task().await;
+        let folds = Arc::new(SharedFolds::default());
+        let key = (client.port().session().clone(), task.clone());
+        let of = StreamedTask { log: TurnReader::of_test(&client), key, followed: folds.clone() };
+        let behind = StreamStart::Behind(EventPlace::behind(version));
+        let mut streams = Vec::new();
+        for _ in 0..200 {
+            let own = loop {
+                match of.clone().alone(Some(version)) {
+                    Ok(own) => break own,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+                }
+            };
+            let stream = UpdateStream::new(own, behind, A2aDialect::V1).frames(BareShape);
+            streams.push(tokio::spawn(stream.collect::<Vec<_>>()));
+        }
+        let catching_up = || std::iter::from_fn(|| of.clone().alone(None).ok()).collect::<Vec<_>>();
+        while catching_up().len() < 48 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(folds.count(), 1, "all streams share it");
+        let held = catching_up();
+        assert_eq!(held.len(), 48, "a caller leaves some to others");
+        let refused = of.clone().alone(None).err().unwrap();
+        assert_eq!(refused.reason, A2aReason::Unavailable);
+        client.cancel(&task, "test").await.unwrap();
+        let mut told = Vec::new();
+        for stream in streams {
+            told.push(stream.await.unwrap());
+        }
+        assert!(!told[0].is_empty() && told.iter().all(|one| *one == told[0]));
     }
 }
