@@ -107,7 +107,7 @@ pub struct Gateway<B: Backend = ErasedBackend> {
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
     /// The couriers of callbacks that run here, and those that are being made.
-    pub(crate) couriers: Arc<shares::Shares>,
+    pub(crate) couriers: shares::Shares,
     /// The sessions of MACP.
     #[cfg(feature = "grpc")]
     pub(crate) macp: macp::SharedSessions,
@@ -133,7 +133,7 @@ impl Gateway {
             live,
             followed,
             folds,
-            couriers: Arc::new(shares::Shares::new(a2a::COURIERS_MAX)),
+            couriers: shares::Shares::new(a2a::COURIERS_MAX),
             #[cfg(feature = "grpc")]
             macp: macp::SharedSessions::default(),
             mcp,
@@ -149,7 +149,7 @@ impl Gateway {
     /// the file of agents allows that. A server that serves the gateway does so.
     pub async fn call_back(&self) {
         let (backend, agents) = (self.backend.clone(), self.settings.agents.clone());
-        let (couriers, folds) = (Arc::clone(&self.couriers), Arc::clone(&self.folds));
+        let (couriers, folds) = (self.couriers.clone(), Arc::clone(&self.folds));
         a2a::run_couriers(backend, agents, couriers, folds).await;
     }
 

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 /// A caller gets one more place while it has fewer than so many times as many as are free.
 const TIMES_FREE: usize = 3;
 
-/// A number of places. A caller that is alone gets three quarters of them.
-#[derive(Debug)]
+/// A number of places. A caller that is alone gets three quarters of them. Clones share the places.
+#[derive(Debug, Clone)]
 pub(crate) struct Shares {
     places: usize,
-    taken: Mutex<TakenPlaces>,
+    taken: Arc<Mutex<TakenPlaces>>,
 }
 
 #[derive(Debug, Default)]
@@ -24,29 +24,27 @@ struct TakenPlaces {
 /// A place that a caller has, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
-    of: Arc<Shares>,
+    of: Shares,
     caller: Arc<str>,
 }
 
 impl Shares {
     pub(crate) fn new(places: usize) -> Self {
-        Self { places, taken: Mutex::default() }
+        Self { places, taken: Arc::default() }
     }
 
     /// A place for this caller; `None` if it has its part already.
-    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Option<Share> {
+    pub(crate) fn take(&self, caller: &str) -> Option<Share> {
         let mut taken = self.taken.lock();
         let free = self.places.saturating_sub(taken.all);
-        let own = taken.of.get(caller).copied().unwrap_or(0);
+        let known = taken.of.get_key_value(caller).map(|(name, own)| (Arc::clone(name), *own));
+        let (caller, own) = known.unwrap_or_else(|| (Arc::from(caller), 0));
         if own >= TIMES_FREE * free {
             return None;
         }
-        let known = taken.of.get_key_value(caller).map(|(name, _)| Arc::clone(name));
-        let caller = known.unwrap_or_else(|| Arc::from(caller));
         taken.all += 1;
         taken.of.insert(Arc::clone(&caller), own + 1);
-        drop(taken);
-        Some(Share { of: Arc::clone(self), caller })
+        Some(Share { of: self.clone(), caller })
     }
 }
 

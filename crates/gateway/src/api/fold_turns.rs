@@ -41,11 +41,16 @@ pub(crate) struct FoldTurn {
 
 impl Default for FoldTurns {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(FOLDS_MAX)), of: Mutex::default() }
+        Self::of(FOLDS_MAX)
     }
 }
 
 impl FoldTurns {
+    /// So many turns at a time, of which one caller has two.
+    pub(crate) fn of(most: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(most)), of: Mutex::default() }
+    }
+
     /// Waits for the turn of a caller.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ mod caller;
 mod effects;
 mod errands;
 mod facts;
+#[cfg(test)]
+mod fixture;
 mod lists;
 mod marks;
 mod policies;

@@ -32,6 +32,7 @@ use super::serve::ServedSessions;
 use super::status::{MacpFault, MacpResult, to_status};
 use super::{MacpSettings, now_ms};
 use crate::live::StreamPermit;
+use crate::shares::Share;
 use crate::{Backend, Gateway};
 
 /// The service.
@@ -100,6 +101,14 @@ impl<B: Backend> ServiceShared<B> {
         }
     }
 
+    /// The share of a call that reads.
+    ///
+    /// # Errors
+    /// RATE_LIMITED.
+    pub(super) fn share(&self, caller: &MacpCaller) -> Result<Share, Status> {
+        self.gateway.macp.shares.call(&caller.name).map_err(|refusal| to_status(&refusal))
+    }
+
     async fn steer(
         &self,
         of: &Extensions,
@@ -109,6 +118,7 @@ impl<B: Backend> ServiceShared<B> {
     ) -> Result<Ack, Status> {
         let caller = self.caller(of).map_err(|refusal| to_status(&refusal))?;
         caller.check_sends().map_err(|refusal| to_status(&refusal))?;
+        let _share = self.share(&caller)?;
         let sessions = self.sessions().await?;
         Ok(sessions.steer(steer, session_id, reason, &caller).await?)
     }
@@ -170,6 +180,7 @@ impl<B: Backend> MacpRuntimeService for MacpService<B> {
         request: Request<GetSessionRequest>,
     ) -> Result<Response<GetSessionResponse>, Status> {
         let caller = self.0.caller(request.extensions()).map_err(|it| to_status(&it))?;
+        let _share = self.0.share(&caller)?;
         let sessions = self.0.sessions().await?;
         let session = sessions.readable(&request.get_ref().session_id, &caller).await?;
         Ok(Response::new(GetSessionResponse { metadata: Some(session.metadata()) }))
@@ -269,6 +280,9 @@ impl<B: Backend> MacpRuntimeService for MacpService<B> {
         let asked = request.get_ref();
         let page = tenure_macp::page_of_sessions(asked.page_size, &asked.page_token);
         let page = page.map_err(|it| to_status(&it))?;
+        let _share = self.0.share(&caller)?;
+        let turn = self.0.gateway.macp.shares.turn(&caller.name).await;
+        let _turn = turn.map_err(|it| to_status(&it))?;
         Ok(Response::new(self.0.sessions().await?.list(&page, &caller).await?))
     }
 
@@ -316,3 +330,6 @@ fn too_many(problem: crate::HttpProblem) -> Status {
     let message = "as many streams are open as there may be; come back later";
     to_status(&MacpRefusal::new(MacpCode::RateLimited, message))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tenure_macp::{MacpCode, MacpRefusal};
+use tokio::runtime::Handle;
 
+use crate::api::{FoldTurn, FoldTurns};
 use crate::shares::{Share, Shares};
 
-/// How many messages of all senders are under way at most.
+/// How many calls of all callers are under way at most.
 const UNDER_WAY_MAX: usize = 1_024;
+
+/// How many streams follow sessions at a time: the nodes hold as many answers for one principal, and a stream without
+/// one asks them ten times a second.
+const FOLLOWING_MAX: usize = 2_048;
+
+/// How many lists and watchers read at a time. One caller has two of these turns.
+const TURNS_MAX: usize = 64;
 
 /// How many bytes a second a sender may send, and for how many seconds at once: a quarter of what the nodes take of one
 /// principal as they are shipped.
@@ -31,16 +40,41 @@ const SWEPT_AFTER: Duration = Duration::from_secs(1);
 /// What all senders have taken.
 #[derive(Debug)]
 pub(crate) struct SenderShares {
-    /// Messages that are not answered yet.
-    under_way: Arc<Shares>,
+    /// Calls that are not answered yet, and streams that do not tell yet what is new.
+    under_way: Shares,
+    /// Streams that follow a session.
+    following: Shares,
+    /// Whose lists and watchers read.
+    turns: FoldTurns,
     sent: Mutex<SentBytes>,
     open: Mutex<OpenByInitiator>,
 }
 
 impl Default for SenderShares {
     fn default() -> Self {
-        let under_way = Arc::new(Shares::new(UNDER_WAY_MAX));
-        Self { under_way, sent: Mutex::default(), open: Mutex::default() }
+        let (sent, open) = Default::default();
+        let (under_way, following) = (Shares::new(UNDER_WAY_MAX), Shares::new(FOLLOWING_MAX));
+        Self { under_way, following, turns: FoldTurns::of(TURNS_MAX), sent, open }
+    }
+}
+
+/// The turn of a caller to read many sessions, until this is dropped. Then the caller leaves the turn for as long as it
+/// had it, so that one that always reads takes at most half of the time.
+#[derive(Debug)]
+pub(super) struct ReadingTurn {
+    turn: Option<FoldTurn>,
+    begun: tokio::time::Instant,
+}
+
+impl Drop for ReadingTurn {
+    fn drop(&mut self) {
+        let (turn, rest) = (self.turn.take(), self.begun.elapsed());
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(rest).await;
+                drop(turn);
+            });
+        }
     }
 }
 
@@ -148,10 +182,50 @@ impl SenderShares {
             let message = "this sender sends more bytes a second than one may: send the message again in a second";
             return Err(MacpRefusal::new(MacpCode::RateLimited, message));
         }
-        self.under_way.take(sender).ok_or_else(|| {
-            let message = "too many messages of this sender are under way: send it again when some are answered";
+        self.call(sender)
+    }
+
+    /// Takes a call that reads, which is under way until the answer is dropped.
+    ///
+    /// # Errors
+    /// RATE_LIMITED: the caller has its part already.
+    pub(super) fn call(&self, caller: &str) -> Result<Share, MacpRefusal> {
+        self.under_way.take(caller).ok_or_else(|| {
+            let message = "too many calls of this caller are under way: send this one again when some are answered";
             MacpRefusal::new(MacpCode::RateLimited, message)
         })
+    }
+
+    /// Takes a stream that follows a session, for as long as the answer lives.
+    ///
+    /// # Errors
+    /// RATE_LIMITED: the caller has its part already.
+    pub(super) fn follow(&self, caller: &str) -> Result<Share, MacpRefusal> {
+        self.following.take(caller).ok_or_else(|| {
+            let message = "too many streams of this caller follow sessions: end some, as those of sessions that are over";
+            MacpRefusal::new(MacpCode::RateLimited, message)
+        })
+    }
+
+    /// Waits until a caller may read many sessions.
+    ///
+    /// # Errors
+    /// RATE_LIMITED: its lists and watchers read all the time.
+    pub(super) async fn turn(&self, caller: &str) -> Result<ReadingTurn, MacpRefusal> {
+        let turn = self.turns.take(caller).await.map_err(|_| {
+            let message = "other lists and watchers of this caller read: have fewer at a time, and come again later";
+            MacpRefusal::new(MacpCode::RateLimited, message)
+        })?;
+        Ok(ReadingTurn { turn: Some(turn), begun: tokio::time::Instant::now() })
+    }
+
+    /// The same, for a watcher: it waits for as long as that takes.
+    pub(super) async fn turn_of_watcher(&self, caller: &str) -> ReadingTurn {
+        loop {
+            if let Ok(turn) = self.turn(caller).await {
+                return turn;
+            }
+        }
     }
 
     /// Whether an initiator may have one more open session, of so many at most.
@@ -212,6 +286,33 @@ mod tests {
         assert_eq!(held.len(), UNDER_WAY_MAX / 4 * 3);
         assert_eq!(shares.take("eve", 0).unwrap_err().code, MacpCode::RateLimited);
         drop(shares.take("bob", 0).unwrap());
+    }
+
+    /// Mechanisms 15: lists and watchers of one caller read two at a time, and then leave as much time to others.
+    #[tokio::test(start_paused = true)]
+    async fn lists_and_watchers_take_turns() {
+        let shares = SenderShares::default();
+        let held = [shares.turn("eve").await.unwrap(), shares.turn("eve").await.unwrap()];
+        shares.turn("bob").await.unwrap();
+        let refused = shares.turn("eve").await.unwrap_err(); // This takes a while.
+        assert_eq!(refused.code, MacpCode::RateLimited);
+        let watching = tokio::time::Instant::now();
+        let rest = watching - held[0].begun;
+        drop(held);
+        let turn = shares.turn_of_watcher("eve").await;
+        assert!(watching.elapsed() >= rest, "{rest:?}");
+        drop(turn);
+        shares.turn("eve").await.unwrap();
+    }
+
+    /// Mechanisms 15: one caller's streams leave some to others.
+    #[test]
+    fn streams_that_follow_are_shared() {
+        let shares = SenderShares::default();
+        let held: Vec<_> = std::iter::from_fn(|| shares.follow("eve").ok()).collect();
+        assert_eq!(held.len(), FOLLOWING_MAX / 4 * 3);
+        assert_eq!(shares.follow("eve").unwrap_err().code, MacpCode::RateLimited);
+        shares.follow("bob").unwrap();
     }
 
     /// Mechanisms 15: each sender has its rate, and who has sent nothing lately is forgotten.

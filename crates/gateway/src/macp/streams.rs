@@ -19,6 +19,7 @@ use super::service::ServiceShared;
 use super::status::{MacpFault, MacpResult, to_status, with_code};
 use crate::Backend;
 use crate::live::StreamPermit;
+use crate::shares::Share;
 
 /// Refusals that end a stream, as what they refuse is no matter of the session.
 const ENDING: [MacpCode; 7] = [
@@ -39,15 +40,8 @@ impl<B: Backend> ServiceShared<B> {
         caller: MacpCaller,
         permit: StreamPermit,
     ) -> BoxStream<StreamSessionResponse> {
-        let stream = SessionStream {
-            service: Arc::clone(self),
-            requests: Some(requests),
-            caller,
-            session_id: None,
-            followed: None,
-            is_over: false,
-            _permit: permit,
-        };
+        let new = SessionStream::new(Arc::clone(self), caller, permit);
+        let stream = SessionStream { requests: Some(requests), ..new };
         let told = stream::unfold(stream, async |mut stream| {
             let told = stream.next().await?;
             stream.is_over |= told.is_err();
@@ -58,7 +52,7 @@ impl<B: Backend> ServiceShared<B> {
 }
 
 /// A stream of a caller.
-struct SessionStream<B: Backend> {
+pub(super) struct SessionStream<B: Backend> {
     service: Arc<ServiceShared<B>>,
     /// What the caller still sends.
     requests: Option<Streaming<StreamSessionRequest>>,
@@ -72,8 +66,25 @@ struct SessionStream<B: Backend> {
 }
 
 impl<B: Backend> SessionStream<B> {
+    /// A stream on which nothing comes.
+    pub(super) fn new(
+        service: Arc<ServiceShared<B>>,
+        caller: MacpCaller,
+        permit: StreamPermit,
+    ) -> Self {
+        Self {
+            service,
+            requests: None,
+            caller,
+            session_id: None,
+            followed: None,
+            is_over: false,
+            _permit: permit,
+        }
+    }
+
     /// What to tell next; none at the end.
-    async fn next(&mut self) -> Option<Result<StreamSessionResponse, Status>> {
+    pub(super) async fn next(&mut self) -> Option<Result<StreamSessionResponse, Status>> {
         while !self.is_over {
             let told = tokio::select! {
                 told = next_of(&mut self.followed) => {
@@ -105,6 +116,7 @@ impl<B: Backend> SessionStream<B> {
         let (Some(followed), Some(id)) = (&mut self.followed, &self.session_id) else {
             return Ok(false);
         };
+        let _share = self.service.share(&self.caller)?;
         let session = followed.sessions.shown(id).await?;
         followed.last = Some(session.map_or(0, |session| session.ordinal()));
         Ok(true)
@@ -114,7 +126,10 @@ impl<B: Backend> SessionStream<B> {
     ///
     /// # Errors
     /// The stream ends.
-    async fn take(&mut self, request: StreamSessionRequest) -> Result<Option<Told>, Status> {
+    pub(super) async fn take(
+        &mut self,
+        request: StreamSessionRequest,
+    ) -> Result<Option<Told>, Status> {
         let id = request.subscribe_session_id;
         match (request.envelope, id.is_empty()) {
             (Some(envelope), true) => self.send(envelope).await,
@@ -128,12 +143,15 @@ impl<B: Backend> SessionStream<B> {
 
     async fn subscribe(&mut self, id: String, after: u64) -> Result<Option<Told>, Status> {
         self.bind(&id)?;
+        self.followed = None; // It leaves its place to the new one.
+        let shares = self.shares()?;
         let sessions = self.service.sessions().await?;
         match sessions.readable(&id, &self.caller).await {
-            Ok(_) => {
+            Ok(session) => {
                 let mark = sessions.mark_before(&id, after).await?;
-                let followed = FollowedSession::from(sessions, &id, mark);
-                self.followed = Some(FollowedSession { after, ..followed });
+                let followed = FollowedSession::from(sessions, &id, mark, shares);
+                let until = session.ordinal();
+                self.followed = Some(FollowedSession { after, until, ..followed });
                 Ok(None)
             }
             Err(MacpFault::Refused(refusal)) if refusal.code == MacpCode::Forbidden => {
@@ -149,17 +167,18 @@ impl<B: Backend> SessionStream<B> {
         if !id.is_empty() {
             self.bind(&id)?;
         }
-        let mut mark = SessionMark::default();
-        if self.followed.is_none() {
-            mark = self.service.newest_mark(&id).await; // The message comes behind this place.
+        let mut follows = None;
+        if self.followed.is_none() && !id.is_empty() {
+            let shares = self.shares()?; // Who may not follow sends nothing here.
+            follows = Some((self.service.newest_mark(&id).await, shares)); // The message comes behind this place.
         }
         let taken = self.service.take(&mut envelope, Ok(self.caller.clone())).await;
         let refusal = match taken {
             Ok(_) if id.is_empty() => return Ok(None),
             Ok(ack) => {
-                if self.followed.is_none() {
+                if let Some((mark, shares)) = follows {
                     let from = (!ack.duplicate).then_some(envelope.message_id);
-                    self.follow(&id, from, mark).await?;
+                    self.follow(&id, from, mark, shares).await?;
                 }
                 return Ok(None);
             }
@@ -181,22 +200,31 @@ impl<B: Backend> SessionStream<B> {
         id: &str,
         message: Option<String>,
         behind: SessionMark,
+        shares: (Share, Share),
     ) -> Result<(), Status> {
         let sessions = self.service.sessions().await?;
         let followed = match message {
             Some(message) => {
-                let followed = FollowedSession::from(sessions, id, behind);
+                let followed = FollowedSession::from(sessions, id, behind, shares);
                 FollowedSession { from: Some(message), ..followed }
             }
             None => {
                 let session = sessions.shown(id).await?;
                 let after = session.ok_or_else(|| to_status(&not_found(id)))?.ordinal();
                 let mark = sessions.mark_before(id, after).await?;
-                FollowedSession { after, ..FollowedSession::from(sessions, id, mark) }
+                let followed = FollowedSession::from(sessions, id, mark, shares);
+                FollowedSession { after, until: after, ..followed }
             }
         };
         self.followed = Some(followed);
         Ok(())
+    }
+
+    /// The shares of a stream that is to follow its session.
+    fn shares(&self) -> Result<(Share, Share), Status> {
+        let shares = &self.service.gateway.macp.shares;
+        let follows = shares.follow(&self.caller.name).map_err(|refusal| to_status(&refusal))?;
+        Ok((follows, self.service.share(&self.caller)?))
     }
 
     /// A stream belongs to one session.
@@ -255,11 +283,21 @@ struct FollowedSession<B: Backend> {
     taken: Option<Commit>,
     /// The place after which nothing is told, if there is one.
     last: Option<u64>,
+    /// How many messages there were when this began.
+    until: u64,
+    /// A call that is under way, until these are read.
+    reading: Option<Share>,
+    _follows: Share,
 }
 
 impl<B: Backend> FollowedSession<B> {
     /// All messages behind a place.
-    fn from(sessions: ServedSessions<B>, id: &str, mark: SessionMark) -> Self {
+    fn from(
+        sessions: ServedSessions<B>,
+        id: &str,
+        mark: SessionMark,
+        (follows, reading): (Share, Share),
+    ) -> Self {
         let task = super::cached::task_of(&sessions.settings.session, id);
         let commits = sessions.client.watch_live(&task, mark.place).boxed();
         Self {
@@ -272,6 +310,9 @@ impl<B: Backend> FollowedSession<B> {
             from: None,
             taken: None,
             last: None,
+            until: 0,
+            reading: Some(reading),
+            _follows: follows,
         }
     }
 
@@ -281,6 +322,9 @@ impl<B: Backend> FollowedSession<B> {
         loop {
             if let Some(envelope) = self.read.pop_front() {
                 return Some(Ok(envelope));
+            }
+            if self.ordinal >= self.until {
+                self.reading = None;
             }
             if self.last.is_some_and(|last| self.ordinal >= last) {
                 return None;

@@ -23,6 +23,7 @@ use super::caller::MacpCaller;
 use super::now_ms;
 use super::serve::{ServedSessions, not_found};
 use super::service::ServiceShared;
+use super::shares::ReadingTurn;
 use super::status::{MacpFault, MacpResult, to_status};
 use crate::Backend;
 use crate::live::StreamPermit;
@@ -96,8 +97,11 @@ impl<B: Backend> WatchedSignals<B> {
             };
             // Progress of a session is for those who may read that.
             let id = &envelope.session_id;
-            if !id.is_empty() && self.sessions.readable(id, &self.caller).await.is_err() {
-                continue;
+            if !id.is_empty() {
+                let _turn = self.sessions.turn_of(&self.caller).await;
+                if self.sessions.readable(id, &self.caller).await.is_err() {
+                    continue;
+                }
             }
             let envelope = Some(Envelope::clone(&envelope));
             // A token that is a name proves nothing.
@@ -108,6 +112,11 @@ impl<B: Backend> WatchedSignals<B> {
 }
 
 impl<B: Backend> ServedSessions<B> {
+    /// The right of a watcher to read, for which this waits: those of one caller do not all read at a time.
+    async fn turn_of(&self, caller: &MacpCaller) -> ReadingTurn {
+        self.gateway.macp.shares.turn_of_watcher(&caller.name).await
+    }
+
     /// The sessions that the caller may read, and what happens to them.
     ///
     /// # Errors
@@ -117,6 +126,7 @@ impl<B: Backend> ServedSessions<B> {
         caller: MacpCaller,
         permit: StreamPermit,
     ) -> MacpResult<BoxStream<WatchSessionsResponse>> {
+        let turn = self.gateway.macp.shares.turn(&caller.name).await?;
         let changes = self.client.port().changes(None).await?;
         let mut watched = WatchedSessions {
             sessions: self,
@@ -131,6 +141,7 @@ impl<B: Backend> ServedSessions<B> {
             _permit: permit,
         };
         watched.look_at_all().await?;
+        drop(turn);
         let told = stream::unfold(Some(watched), async |watched| {
             let mut watched = watched?;
             Some(match watched.next().await {
@@ -169,6 +180,7 @@ impl<B: Backend> WatchedSessions<B> {
             tokio::select! {
                 changed = self.changes.next() => match changed {
                     Some(changed) => {
+                        let _turn = self.sessions.turn_of(&self.caller).await;
                         if let Some(id) = self.session_of(&changed.task_id).await? {
                             self.look_at(&id).await?;
                         }
@@ -179,7 +191,10 @@ impl<B: Backend> WatchedSessions<B> {
                         return Err(MacpFault::Trouble(gone));
                     }
                 },
-                () = sleep_until(self.look_at) => self.look_at_all().await?,
+                () = sleep_until(self.look_at) => {
+                    let _turn = self.sessions.turn_of(&self.caller).await;
+                    self.look_at_all().await?;
+                }
             }
         }
     }

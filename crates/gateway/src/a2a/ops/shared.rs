@@ -45,12 +45,12 @@ type JoinRequest = oneshot::Sender<JoinAnswer>;
 pub(crate) struct SharedFolds {
     all: Mutex<HashMap<FoldKey, Weak<SharedFold>>>,
     /// The streams with a fold of their own.
-    own: Arc<Shares>,
+    own: Shares,
 }
 
 impl Default for SharedFolds {
     fn default() -> Self {
-        Self { all: Mutex::default(), own: Arc::new(Shares::new(OWN_MAX)) }
+        Self { all: Mutex::default(), own: Shares::new(OWN_MAX) }
     }
 }
 

@@ -77,7 +77,7 @@ struct CourierShared<B> {
     agents: ServedAgents,
     tls: TlsConnector,
     /// The couriers that run, by caller.
-    running: Arc<Shares>,
+    running: Shares,
     /// Whose log is folded next.
     folds: Arc<FoldTurns>,
 }
@@ -87,7 +87,7 @@ struct CourierShared<B> {
 pub(crate) async fn run_couriers<B: Backend>(
     backend: B,
     agents: ServedAgents,
-    running: Arc<Shares>,
+    running: Shares,
     folds: Arc<FoldTurns>,
 ) {
     agents.until_push().await;
