@@ -186,11 +186,35 @@ pub(crate) struct SharedSessions {
     pub(super) begun_ms: i64,
 }
 
+/// A session that a request uses. When the last of them is dropped, the gateway holds the session if there is one: what
+/// callers ask for that is not there takes no place of another.
+#[derive(Debug)]
+pub(super) struct UsedSession<'a> {
+    of: &'a SharedSessions,
+    id: String,
+    session: Arc<tokio::sync::Mutex<CachedSession>>,
+    /// Whether others make room for it.
+    pub(super) pushes_out: bool,
+}
+
+impl UsedSession<'_> {
+    /// Who has this is alone with the session in this gateway.
+    pub(super) async fn lock(&self) -> tokio::sync::MutexGuard<'_, CachedSession> {
+        self.session.lock().await
+    }
+}
+
+impl Drop for UsedSession<'_> {
+    fn drop(&mut self) {
+        self.of.cache.lock().release(&self.id, self.pushes_out);
+    }
+}
+
 /// The folds that a gateway holds.
 #[derive(Debug, Default)]
 struct SessionCache {
     sessions: HashMap<String, KnownSession>,
-    /// The ids, by when each was used last.
+    /// The ids of those that are held, by when each was used last.
     by_use: BTreeMap<u64, String>,
     /// Counts each use.
     clock: u64,
@@ -201,8 +225,12 @@ struct SessionCache {
 #[derive(Debug)]
 struct KnownSession {
     session: Arc<tokio::sync::Mutex<CachedSession>>,
-    /// When it was used last, by the clock of the cache.
-    used: u64,
+    /// How many requests use it.
+    users: usize,
+    /// Whether one of these would have others make room for it.
+    pushes_out: bool,
+    /// When it was used last, by the clock of the cache; none: it is not held yet.
+    used: Option<u64>,
 }
 
 impl SessionCache {
@@ -212,14 +240,14 @@ impl SessionCache {
         loop {
             let large = if self.bytes() > BYTES_MAX { self.largest() } else { None };
             let oldest = || self.by_use.values().find(|id| self.is_idle(id)).cloned();
-            let is_full = self.sessions.len() >= SESSIONS_MAX;
+            let is_full = self.by_use.len() >= SESSIONS_MAX;
             let Some(gone) = large.or_else(|| is_full.then(oldest).flatten()) else { return };
             self.remove(&gone);
         }
     }
 
     fn is_idle(&self, id: &str) -> bool {
-        self.sessions.get(id).is_some_and(|it| Arc::strong_count(&it.session) == 1)
+        self.sessions.get(id).is_some_and(|it| it.users == 0)
     }
 
     /// Of those that nobody uses now, the one whose records have most bytes, so that it pushes out no small ones. None:
@@ -237,27 +265,56 @@ impl SessionCache {
     }
 
     /// The session, which is used now.
-    fn touch(&mut self, id: &str) -> Option<Arc<tokio::sync::Mutex<CachedSession>>> {
-        self.clock += 1;
-        let known = self.sessions.get_mut(id)?;
-        let name = self.by_use.remove(&known.used).unwrap_or_else(|| id.to_owned());
-        known.used = self.clock;
-        self.by_use.insert(self.clock, name);
-        Some(Arc::clone(&known.session))
-    }
-
-    fn insert(&mut self, id: &str, task: TaskId) -> Arc<tokio::sync::Mutex<CachedSession>> {
-        let new = CachedSession::of(task, Arc::clone(&self.bytes));
-        let session = Arc::new(tokio::sync::Mutex::new(new));
-        let known = KnownSession { session: Arc::clone(&session), used: self.clock };
-        self.by_use.insert(self.clock, id.to_owned());
-        self.sessions.insert(id.to_owned(), known);
+    fn take(
+        &mut self,
+        id: &str,
+        task: impl FnOnce() -> TaskId,
+    ) -> Arc<tokio::sync::Mutex<CachedSession>> {
+        let all = &self.bytes;
+        let known = self.sessions.entry(id.to_owned()).or_insert_with(|| {
+            let session = CachedSession::of(task(), Arc::clone(all));
+            let session = Arc::new(tokio::sync::Mutex::new(session));
+            KnownSession { session, users: 0, pushes_out: false, used: None }
+        });
+        known.users += 1;
+        let session = Arc::clone(&known.session);
+        if known.used.is_some() {
+            self.touch(id);
+        }
         session
     }
 
+    /// Holds the session as the one that was used last.
+    fn touch(&mut self, id: &str) {
+        let Some(known) = self.sessions.get_mut(id) else { return };
+        self.clock += 1;
+        let name = known.used.and_then(|used| self.by_use.remove(&used));
+        known.used = Some(self.clock);
+        self.by_use.insert(self.clock, name.unwrap_or_else(|| id.to_owned()));
+    }
+
+    /// A request does not use the session any more. The last one has it held, if it is there and has a place.
+    fn release(&mut self, id: &str, pushes_out: bool) {
+        let Some(known) = self.sessions.get_mut(id) else { return };
+        known.users -= 1;
+        known.pushes_out |= pushes_out;
+        if known.users > 0 || known.used.is_some() {
+            return;
+        }
+        let is_there = known.session.try_lock().is_ok_and(|it| it.read > 0);
+        let pushes_out = known.pushes_out;
+        let has_room = self.by_use.len() < SESSIONS_MAX && self.bytes() <= BYTES_MAX;
+        if is_there && (has_room || pushes_out) {
+            self.make_room();
+            self.touch(id);
+        } else {
+            self.remove(id);
+        }
+    }
+
     fn remove(&mut self, id: &str) {
-        if let Some(known) = self.sessions.remove(id) {
-            self.by_use.remove(&known.used);
+        if let Some(used) = self.sessions.remove(id).and_then(|known| known.used) {
+            self.by_use.remove(&used);
         }
     }
 
@@ -275,27 +332,10 @@ impl Default for SharedSessions {
 }
 
 impl SharedSessions {
-    /// What is known of a session. Who holds its lock is alone with it in this gateway.
-    pub(super) fn of(
-        &self,
-        tenure: &SessionId,
-        session_id: &str,
-    ) -> Arc<tokio::sync::Mutex<CachedSession>> {
-        let mut cache = self.cache.lock();
-        if let Some(known) = cache.touch(session_id) {
-            return known;
-        }
-        cache.make_room();
-        cache.insert(session_id, task_of(tenure, session_id))
-    }
-
-    /// Forgets a session that there is not, unless somebody else asks for it just now.
-    pub(super) fn forget(&self, session_id: &str) {
-        let mut cache = self.cache.lock();
-        // One is held by the cache, and one by whoever calls this.
-        if cache.sessions.get(session_id).is_some_and(|it| Arc::strong_count(&it.session) <= 2) {
-            cache.remove(session_id);
-        }
+    /// What is known of a session.
+    pub(super) fn of(&self, tenure: &SessionId, session_id: &str) -> UsedSession<'_> {
+        let session = self.cache.lock().take(session_id, || task_of(tenure, session_id));
+        UsedSession { of: self, id: session_id.to_owned(), session, pushes_out: true }
     }
 
     /// Notes when a session has to be looked at, in place of what was noted before. One that has ended is past that,
@@ -394,32 +434,42 @@ mod tests {
         assert_ne!(made, task_of(&tenure, &mixed.to_lowercase()));
     }
 
-    /// What one caller asks for does not push out what others use, by number or by bytes.
+    /// What one caller asks for does not push out what others use, by number or by bytes, and nothing is pushed out by
+    /// what is not there or by what lists look at.
     #[test]
     fn the_cache_lets_go_of_what_was_not_used_for_longest() {
         let (shared, tenure) = (SharedSessions::default(), "agents".parse::<SessionId>().unwrap());
         let id = |at: usize| format!("{at:032}");
-        let held = shared.of(&tenure, &id(0));
+        let use_of = |id: &str| {
+            let used = shared.of(&tenure, id);
+            used.session.try_lock().unwrap().read = 1;
+            used
+        };
+        drop(use_of(&id(0)));
+        let held = use_of(&id(0));
         for at in 1..SESSIONS_MAX {
-            shared.of(&tenure, &id(at));
+            use_of(&id(at));
         }
-        shared.of(&tenure, &id(1)); // Used again: now the second is the oldest that is idle.
-        shared.of(&tenure, &id(SESSIONS_MAX));
         let has = |at: usize| shared.cache.lock().sessions.contains_key(&id(at));
+        for at in SESSIONS_MAX..2 * SESSIONS_MAX {
+            shared.of(&tenure, &id(at)); // There is none.
+            let mut listed = use_of(&id(at));
+            listed.pushes_out = false;
+        }
+        assert!(!has(SESSIONS_MAX) && shared.cache.lock().sessions.len() == SESSIONS_MAX);
+
+        use_of(&id(1)); // Used again: now the second is the oldest that is idle.
+        use_of(&id(SESSIONS_MAX));
         assert_eq!(
             (has(0), has(1), has(2), has(3), has(SESSIONS_MAX)),
             (true, true, false, true, true)
         );
         drop(held);
 
-        shared.of(&tenure, &id(3)).try_lock().unwrap().bytes.add(BYTES_MAX + 1);
-        shared.of(&tenure, "one more");
+        use_of(&id(3)).session.try_lock().unwrap().bytes.add(BYTES_MAX + 1);
+        use_of("one more");
         assert!(!has(3) && has(1), "it was used last, and is the only one that is so large");
         assert_eq!(shared.cache.lock().bytes(), 0);
-
-        shared.of(&tenure, "none there");
-        shared.forget("none there");
-        assert!(!shared.cache.lock().sessions.contains_key("none there"));
     }
 
     #[test]

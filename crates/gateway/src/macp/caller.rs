@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::{Router, body::Body};
 use tenure_core::id::PoolId;
 use tenure_core::status::Role;
-use tenure_macp::{MacpCode, MacpRefusal};
+use tenure_macp::{MacpCode, MacpRefusal, MacpSession};
 
 use super::{MACP_POOL, MacpSettings, asks_itself};
 use crate::identity::Identity;
@@ -92,9 +92,9 @@ impl MacpCaller {
         }
     }
 
-    /// Whether it may read every session.
-    pub(super) fn is_observer(&self) -> bool {
-        self.role == Role::Observer
+    /// Whether it may read a session: an observer may read every one.
+    pub(super) fn may_read(&self, session: &MacpSession) -> bool {
+        self.role == Role::Observer || session.may_read(&self.name)
     }
 }
 

@@ -37,10 +37,7 @@ impl<B: Backend> ServedSessions<B> {
             if page.after.as_ref().is_some_and(|after| id <= *after) {
                 continue;
             }
-            let Some(session) = self.shown(&id).await? else { continue };
-            if !caller.is_observer() && !session.may_read(&caller.name) {
-                continue;
-            }
+            let Some(session) = self.listed(&id, caller).await? else { continue };
             if found.sessions.len() == page.most {
                 let last = found.sessions.last().map(|last| last.session_id.as_str());
                 found.next_page_token = last.map(MacpPage::token).unwrap_or_default();

@@ -15,7 +15,7 @@ use tenure_ports::client::LogPage;
 use tenure_sdk::client::Client;
 use tenure_wire::bus::subject::Token;
 
-use super::cached::CachedSession;
+use super::cached::{CachedSession, UsedSession};
 use super::caller::MacpCaller;
 use super::marks::SessionMark;
 use super::status::{MacpFault, MacpResult};
@@ -157,7 +157,7 @@ impl<B: Backend> ServedSessions<B> {
         caller: &MacpCaller,
     ) -> MacpResult<MacpSession> {
         let session = self.shown(session_id).await?.ok_or_else(|| not_found(session_id))?;
-        if caller.is_observer() || session.may_read(&caller.name) {
+        if caller.may_read(&session) {
             return Ok(session);
         }
         let message = "only the members of a session may read it";
@@ -188,17 +188,42 @@ impl<B: Backend> ServedSessions<B> {
         }
         let known = self.known(session_id)?;
         let mut kept = known.lock().await;
-        self.read_on(&mut kept).await?;
-        if kept.session.is_none() {
-            self.gateway.macp.forget(session_id); // Anybody may ask for any id.
+        self.look(&mut kept).await?;
+        Ok(kept.shown())
+    }
+
+    /// The session as it stands, for a list or a watcher, if there is one that the caller may read. No other session
+    /// leaves memory for it, and nothing is read of one there that has ended, or that is none of the caller's.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    pub(super) async fn listed(
+        &self,
+        session_id: &str,
+        caller: &MacpCaller,
+    ) -> MacpResult<Option<MacpSession>> {
+        if !is_session_id(session_id) {
+            return Ok(None);
         }
+        let mut known = self.known(session_id)?;
+        known.pushes_out = false;
+        let mut kept = known.lock().await;
+        if kept.session.as_ref().is_none_or(|it| caller.may_read(it) && !it.has_ended()) {
+            self.look(&mut kept).await?;
+        }
+        Ok(kept.shown().filter(|session| caller.may_read(session)))
+    }
+
+    /// Reads what was kept meanwhile, and whether the Task has ended.
+    async fn look(&self, kept: &mut CachedSession) -> MacpResult<()> {
+        self.read_on(kept).await?;
         let goes_on =
             |kept: &CachedSession| kept.session.as_ref().is_some_and(|it| !it.has_ended());
-        if goes_on(&kept) && self.has_ended(&kept.task).await? {
-            self.read_on(&mut kept).await?; // Another gateway may have kept its end just before.
-            kept.is_cut_off = goes_on(&kept);
+        if goes_on(kept) && self.has_ended(&kept.task).await? {
+            self.read_on(kept).await?; // Another gateway may have kept its end just before.
+            kept.is_cut_off = goes_on(kept);
         }
-        Ok(kept.shown())
+        Ok(())
     }
 
     /// Ends a session whose time is over, and carries out what nobody has.
@@ -221,10 +246,7 @@ impl<B: Backend> ServedSessions<B> {
     }
 
     /// What is known of a session with an id that may be one.
-    pub(super) fn known(
-        &self,
-        session_id: &str,
-    ) -> MacpResult<Arc<tokio::sync::Mutex<CachedSession>>> {
+    pub(super) fn known(&self, session_id: &str) -> MacpResult<UsedSession<'_>> {
         if !is_session_id(session_id) {
             return Err(not_found(session_id).into());
         }

@@ -62,8 +62,7 @@ impl<B: Backend> ServiceShared<B> {
             return SessionMark::default();
         }
         let known = self.gateway.macp.of(&self.settings.session, session_id);
-        let kept = known.lock().await;
-        kept.marks.newest()
+        known.lock().await.marks.newest()
     }
 
     /// The caller of a request.

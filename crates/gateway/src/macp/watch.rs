@@ -99,7 +99,7 @@ impl<B: Backend> WatchedSignals<B> {
             let id = &envelope.session_id;
             if !id.is_empty() {
                 let _turn = self.sessions.turn_of(&self.caller).await;
-                if self.sessions.readable(id, &self.caller).await.is_err() {
+                if !matches!(self.sessions.listed(id, &self.caller).await, Ok(Some(_))) {
                     continue;
                 }
             }
@@ -227,10 +227,7 @@ impl<B: Backend> WatchedSessions<B> {
     }
 
     async fn look_at(&mut self, id: &str) -> MacpResult<()> {
-        let Some(session) = self.sessions.shown(id).await? else { return Ok(()) };
-        if !self.caller.is_observer() && !session.may_read(&self.caller.name) {
-            return Ok(());
-        }
+        let Some(session) = self.sessions.listed(id, &self.caller).await? else { return Ok(()) };
         let state = session.state();
         let before = self.states.insert(id.to_owned(), state);
         if session.has_ended() && before != Some(state) {
