@@ -33,6 +33,7 @@ use super::serve::ServedSessions;
 use super::status::{MacpFault, MacpResult};
 use super::{MacpSettings, now_ms};
 use crate::identity::{Allowed, Identity};
+use crate::shares::{Share, Shares};
 use crate::{Backend, Gateway};
 
 /// The pool of such Steps, and as whom a gateway joins it.
@@ -41,8 +42,13 @@ const POOL: &str = "macp-steps";
 /// The handler of such Steps.
 const HANDLER: &str = "macp";
 
-/// How many such Steps a gateway takes at a time. With each it waits for an agent.
+/// How many such Steps a gateway takes at a time. With each it waits for an agent. A session of Tenure has three times
+/// as many as are free.
 const ERRANDS_MAX: usize = 1_024;
+
+/// How long a Step stays away for which its session has no place: so long for each of its tries, and so long at most.
+const AWAY: Duration = Duration::from_secs(5);
+const AWAY_MAX: Duration = Duration::from_secs(300);
 
 /// How long a gateway waits before it tries again what it cannot do now.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -66,6 +72,8 @@ const FAILED: &str = "macp-failed:";
 struct SharedErrands<B: Backend> {
     gateway: Arc<Gateway<B>>,
     settings: Arc<MacpSettings>,
+    /// The places for Steps, by their sessions of Tenure: a worker is not told who has made a Task.
+    places: Shares,
 }
 
 /// Takes Steps for participants for as long as it is polled.
@@ -73,7 +81,8 @@ pub(crate) async fn run_errands<B: Backend>(gateway: Arc<Gateway<B>>) {
     let Some(settings) = gateway.settings.macp.clone() else {
         return std::future::pending().await;
     };
-    let shared = Arc::new(SharedErrands { gateway, settings: Arc::new(settings) });
+    let places = Shares::new(ERRANDS_MAX);
+    let shared = Arc::new(SharedErrands { gateway, settings: Arc::new(settings), places });
     let _workers = loop {
         match join(&shared).await {
             Ok(workers) => break workers,
@@ -114,6 +123,9 @@ async fn run<B: Backend>(
         Ok(errand) => errand,
         Err(wrong) => return Ok(step.reject(&wrong)?),
     };
+    let Some(_place) = place_for(&step, &shared.places) else {
+        return Ok(step.give_back_for_room(away(step.attempt()))?);
+    };
     let mut begun = None;
     let ended = work(&step, &shared, &errand, &mut begun).await;
     if let Some(begun) = &mut begun {
@@ -121,6 +133,20 @@ async fn run<B: Backend>(
         begun.is_ended = !is_given_back(&step);
     }
     ended
+}
+
+/// A place for a Step, if its session has one. A Step whose session of MACP has begun, perhaps at another gateway, has a
+/// place in any case.
+fn place_for(step: &StepContext, places: &Shares) -> Option<Share> {
+    match session_before(step) {
+        (Some(_), _) => Some(places.hold(step.session_id())),
+        _ => places.take(step.session_id()),
+    }
+}
+
+/// How long a Step stays away that has no place, by its try.
+fn away(attempt: u32) -> Duration {
+    AWAY.saturating_mul(attempt).min(AWAY_MAX)
 }
 
 async fn work<B: Backend>(
@@ -401,5 +427,63 @@ impl<B: Backend> ServedSessions<B> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::id::TaskId;
+    use tenure_core::view::{ListInput, Normal};
+    use tenure_ports::ClientPort;
+    use tenure_sdk::client::{Client, Step, Task};
+    use tokio::time::timeout;
+
+    use super::super::fixture::Fixture;
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// A Task with so many Steps for an agent that does nothing.
+    async fn asks<P: ClientPort>(client: &Client<P>, steps: usize) -> TaskId {
+        let input = Value::json(br#"{"participants": ["x"], "ttl_ms": 60000}"#.to_vec());
+        let step = |n| Step::new(&format!("s{n}")).pool(POOL).handler(HANDLER).input(input.clone());
+        let task = (0..steps).map(step).fold(Task::new("errands"), Task::step);
+        client.create(task).await.unwrap()
+    }
+
+    async fn until(holds: impl AsyncFn() -> bool) {
+        let wait = async {
+            while !holds().await {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(SOON, wait).await.unwrap();
+    }
+
+    /// Mechanisms 15, LEASE-18: a session whose Steps wait for agents leaves places to another. Those for which it has
+    /// none go back for a while, and that is no fault.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn steps_of_one_session_leave_places_to_others() {
+        let fixture = Fixture::open().await;
+        let (own, other) = (fixture.client("agents"), fixture.client("others"));
+        let shared = Arc::new(SharedErrands {
+            gateway: Arc::clone(&fixture.gateway),
+            settings: Arc::clone(&fixture.settings),
+            places: Shares::new(4),
+        });
+        let begun = async || {
+            let tasks = own.tasks(ListInput::default()).await.unwrap().tasks;
+            tasks.iter().filter(|task| task.title != "errands").count()
+        };
+        let _workers = join(&shared).await.unwrap();
+        let task = asks(&own, 5).await;
+        let given_back = async || {
+            let attempts = own.get(&task).await.unwrap().attempts;
+            attempts.iter().filter(|it| it.normalized_status == Normal::Released).count()
+        };
+        until(async || begun().await == 3 && given_back().await >= 2).await;
+        asks(&other, 1).await;
+        until(async || begun().await == 4).await;
+        assert_eq!((away(1), away(u32::MAX)), (AWAY, AWAY_MAX));
     }
 }

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use tenure_core::id::SessionId;
+use tenure_core::id::{AgentId, SessionId};
+use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
-use tenure_scheduler::{Config, Scheduler};
+use tenure_scheduler::{ClientLink, Config, Scheduler};
+use tenure_sdk::client::Client;
 use tenure_testkit::{Faulty, MemoryJournal};
 
 use super::MacpSettings;
 use crate::{EmbeddedBackend, Gateway, GatewaySettings};
 
+type LocalClient = Client<ClientLink<Faulty<MemoryJournal>, MemoryLeases>>;
+
 /// The gateway, which nobody serves yet.
 pub(super) struct Fixture {
+    scheduler: Scheduler<Faulty<MemoryJournal>, MemoryLeases>,
     pub(super) gateway: Arc<Gateway>,
     pub(super) settings: Arc<MacpSettings>,
 }
@@ -20,11 +25,17 @@ impl Fixture {
     pub(super) async fn open() -> Self {
         let config = Config::embedded("default".parse().unwrap());
         let leases = Arc::new(MemoryLeases::default());
-        let journal = Arc::<Faulty<MemoryJournal>>::default();
-        let scheduler = Scheduler::start(journal, leases, config).await.unwrap();
+        let scheduler = Scheduler::start(Arc::default(), leases, config).await.unwrap();
         let settings = GatewaySettings::new(SessionId::new("main").unwrap());
-        let gateway = Gateway::new(EmbeddedBackend::new(scheduler, None), settings);
+        let gateway = Gateway::new(EmbeddedBackend::new(scheduler.clone(), None), settings);
         let settings = Arc::new(MacpSettings::new(SessionId::new("agents").unwrap()));
-        Self { gateway, settings }
+        Self { scheduler, gateway, settings }
+    }
+
+    /// An orchestrator in a session of Tenure.
+    pub(super) fn client(&self, session: &str) -> LocalClient {
+        let agent = AgentId::new("planner").unwrap();
+        let session = SessionId::new(session).unwrap();
+        Client::new(self.scheduler.client(Role::Orchestrator, agent, session))
     }
 }

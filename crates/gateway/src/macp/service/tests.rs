@@ -22,7 +22,7 @@ const WAITS: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(30);
 
 async fn service() -> MacpService<ErasedBackend> {
-    let Fixture { gateway, settings } = Fixture::open().await;
+    let Fixture { gateway, settings, .. } = Fixture::open().await;
     MacpService::new(gateway, settings)
 }
 

@@ -31,9 +31,26 @@ impl StepContext {
     /// # Errors
     /// `stale_attempt` after a final word.
     pub fn give_back(&self, retry_after: Option<Duration>) -> Result<(), Refused> {
+        self.give_back_because(ReleaseReason::Unfit, retry_after)
+    }
+
+    /// LEASE-18: gives the Step back, because this worker has no room for it now. That is no fault of the worker either:
+    /// it stays as fit for other Steps. The Step goes to any worker, after this time at the earliest (an hour at most).
+    ///
+    /// # Errors
+    /// `stale_attempt` after a final word.
+    pub fn give_back_for_room(&self, retry_after: Duration) -> Result<(), Refused> {
+        self.give_back_because(ReleaseReason::Surplus, Some(retry_after))
+    }
+
+    fn give_back_because(
+        &self,
+        reason: ReleaseReason,
+        retry_after: Option<Duration>,
+    ) -> Result<(), Refused> {
         let ms = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         let ms = retry_after.map(|after| ms(after).min(GiveBack::RETRY_AFTER_MS_MAX));
-        let how = GiveBack { retry_after_ms: ms, ..GiveBack::because(ReleaseReason::Unfit) };
+        let how = GiveBack { retry_after_ms: ms, ..GiveBack::because(reason) };
         self.end_with(Final::GiveBack(how))
     }
 
