@@ -31,7 +31,6 @@ mod openapi;
 mod pages;
 mod problem;
 pub mod server;
-mod shares;
 mod workers;
 
 use std::sync::Arc;
@@ -39,7 +38,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tenure_core::id::SessionId;
-use tenure_mcp::McpSettings;
+use tenure_mcp::{McpSettings, Shares};
 
 pub use backend::{Backend, EmbeddedBackend, ErasedBackend, NatsBackend, NodeAnswers};
 pub use mcp::McpEndpoint;
@@ -107,7 +106,7 @@ pub struct Gateway<B: Backend = ErasedBackend> {
     /// The tasks of agents that streams follow.
     pub(crate) followed: Arc<a2a::SharedFolds>,
     /// The couriers of callbacks that run here, and those that are being made.
-    pub(crate) couriers: shares::Shares,
+    pub(crate) couriers: Shares,
     /// The sessions of MACP.
     #[cfg(feature = "grpc")]
     pub(crate) macp: macp::SharedSessions,
@@ -133,7 +132,7 @@ impl Gateway {
             live,
             followed,
             folds,
-            couriers: shares::Shares::new(a2a::COURIERS_MAX),
+            couriers: Shares::new(a2a::COURIERS_MAX),
             #[cfg(feature = "grpc")]
             macp: macp::SharedSessions::default(),
             mcp,

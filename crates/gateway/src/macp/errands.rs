@@ -33,8 +33,8 @@ use super::serve::ServedSessions;
 use super::status::{MacpFault, MacpResult};
 use super::{MacpSettings, now_ms};
 use crate::identity::{Allowed, Identity};
-use crate::shares::{Share, Shares};
 use crate::{Backend, Gateway};
+use tenure_mcp::{Share, Shares};
 
 /// The pool of such Steps, and as whom a gateway joins it.
 const POOL: &str = "macp-steps";

@@ -32,8 +32,8 @@ use super::serve::ServedSessions;
 use super::status::{MacpFault, MacpResult, to_status};
 use super::{MacpSettings, now_ms};
 use crate::live::StreamPermit;
-use crate::shares::Share;
 use crate::{Backend, Gateway};
+use tenure_mcp::Share;
 
 /// The service.
 pub(super) struct MacpService<B: Backend>(Arc<ServiceShared<B>>);

@@ -10,7 +10,7 @@ use tenure_macp::{MacpCode, MacpRefusal};
 use tokio::runtime::Handle;
 
 use crate::api::{FoldTurn, FoldTurns};
-use crate::shares::{Share, Shares};
+use tenure_mcp::{Share, Shares};
 
 /// How many calls of all callers are under way at most.
 const UNDER_WAY_MAX: usize = 1_024;

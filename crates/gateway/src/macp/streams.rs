@@ -19,7 +19,7 @@ use super::service::ServiceShared;
 use super::status::{MacpFault, MacpResult, to_status, with_code};
 use crate::Backend;
 use crate::live::StreamPermit;
-use crate::shares::Share;
+use tenure_mcp::Share;
 
 /// Refusals that end a stream, as what they refuse is no matter of the session.
 const ENDING: [MacpCode; 7] = [

@@ -247,7 +247,7 @@ impl<P: ClientPort> OfferCall<'_, P> {
         arguments: &Map<String, Json>,
     ) -> Result<CallToolResponse, ErrorData> {
         let until = Instant::now() + self.wait.most;
-        let Ok(_permit) = self.offers.waits.try_acquire() else {
+        let Some(_place) = self.offers.waits.take(self.caller.agent.as_str()) else {
             return self.left(task).await;
         };
         let mut progress = self.progress();

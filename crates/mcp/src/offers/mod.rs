@@ -42,7 +42,6 @@ use tenure_core::Code;
 use tenure_core::status::Role;
 use tenure_core::view::TaskView;
 use tenure_ports::ClientPort;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::answer::{AnswerError, reopen_answered, take_answers};
@@ -53,12 +52,13 @@ use self::listen::ListenFilter;
 pub use self::listen::listening_to_tasks;
 use self::tasks::{detailed, find, no_task, trouble};
 pub use self::tool::{OfferAnswers, OfferTable, OfferedTool};
-use crate::McpCaller;
+use crate::{McpCaller, Shares};
 
 /// How long a question waits for an answer, also if the time of its call is over.
 const WAIT_SLACK: Duration = Duration::from_secs(1);
 
-/// How many calls of a server wait for their results. Further ones are told at once which Task has their work.
+/// How many calls of a server wait for their results, of which one caller has three times as many as are free. Further
+/// ones are told at once which Task has their work.
 const WAITS_MAX: usize = 1_024;
 
 /// What is said of a Task whose call is answered before its end.
@@ -81,7 +81,7 @@ pub(crate) struct CallWait<'a> {
 #[derive(Debug, Clone)]
 pub struct Offers {
     table: Arc<RwLock<Arc<OfferTable>>>,
-    waits: Arc<Semaphore>,
+    waits: Shares,
 }
 
 impl Default for Offers {
@@ -92,8 +92,7 @@ impl Default for Offers {
 
 impl From<OfferTable> for Offers {
     fn from(table: OfferTable) -> Self {
-        let waits = Arc::new(Semaphore::new(WAITS_MAX));
-        Self { table: Arc::new(RwLock::new(Arc::new(table))), waits }
+        Self { table: Arc::new(RwLock::new(Arc::new(table))), waits: Shares::new(WAITS_MAX) }
     }
 }
 

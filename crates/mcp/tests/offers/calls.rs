@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_core::status::Role;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::house::{House, LONG};
@@ -104,4 +105,22 @@ async fn a_question_names_its_task() {
     house.client().wait_for_end(&task).await.unwrap();
     let seen = house.talk().await.get(&about["task_id"]).await;
     assert_eq!(seen["result"]["content"][0]["text"], "Rome");
+}
+
+/// Mechanisms 15: a caller of whom so many calls wait that others would have no place is told at once which task has
+/// the work of one more, and another caller waits as before.
+#[tokio::test]
+async fn the_calls_of_one_caller_leave_places_to_others() {
+    let house = House::open().await;
+    let mut eve = house.waiting_talk_as("eve").await;
+    for _ in 0..769 {
+        eve.begin_request("tools/call", call("act", "hold", "on")).await;
+    }
+    let answer = eve.any_answer().await;
+    let said = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("goes on as task"), "{answer}");
+    let mut bob = house.waiting_talk_as("bob").await;
+    bob.begin_request("tools/call", call("act", "hold", "on")).await;
+    let waits = timeout(Duration::from_millis(500), bob.any_answer()).await;
+    assert!(waits.is_err(), "{waits:?}");
 }

@@ -166,6 +166,11 @@ impl House {
         Talk::begin(server, capabilities).await
     }
 
+    /// The same for another caller, which waits for long.
+    pub(crate) async fn waiting_talk_as(&self, agent: &str) -> Talk {
+        Talk::begin(self.server(agent, Role::Orchestrator, LONG), json!({})).await
+    }
+
     /// An orchestrator in the session of the tools.
     pub(crate) fn client(&self) -> LocalClient {
         self.client_as("ann", Role::Orchestrator)

@@ -99,6 +99,16 @@ impl Talk {
         }
     }
 
+    /// The next answer, to whichever request.
+    pub(crate) async fn any_answer(&mut self) -> Json {
+        loop {
+            let message = self.next().await;
+            if message.get("id").is_some() && message.get("method").is_none() {
+                return message;
+            }
+        }
+    }
+
     /// Waits for a notification.
     pub(crate) async fn notified(&mut self) -> Json {
         loop {

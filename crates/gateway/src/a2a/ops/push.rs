@@ -20,7 +20,7 @@ use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget, check_headers};
 use crate::a2a::wire::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
-use crate::shares::Share;
+use tenure_mcp::Share;
 
 /// The labels of a courier: the task that it follows, and its configuration.
 const FOLLOWS: &str = "a2a-push-task";

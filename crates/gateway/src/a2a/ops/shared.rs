@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 
 use super::follow::{CommitUpdates, TaskFollower};
 use crate::a2a::map::TaskFold;
-use crate::shares::{Share, Shares};
+use tenure_mcp::shares::{Share, Shares};
 
 /// How many commits wait for a reader. A reader that is further behind reads the log.
 const COMMITS_MAX: usize = 32;

@@ -27,7 +27,7 @@ use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::{TaskFold, has_ended};
 use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aTask, A2aUpdate};
 use crate::live::{EventPlace, SseFrame};
-use crate::shares::Share;
+use tenure_mcp::shares::Share;
 
 /// How a binding that sends frames of events writes what a stream tells.
 pub(crate) trait StreamShape: Send + 'static {

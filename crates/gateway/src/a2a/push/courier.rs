@@ -28,7 +28,7 @@ use crate::a2a::wire::{A2aPushConfig, A2aUpdate};
 use crate::api::FoldTurns;
 use crate::identity::{Allowed, Identity};
 use crate::live::EventPlace;
-use crate::shares::Shares;
+use tenure_mcp::Shares;
 
 /// The pool of the couriers, their handler, and as whom they join.
 pub(crate) const COURIERS: &str = "a2a-push";

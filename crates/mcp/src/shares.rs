@@ -10,7 +10,7 @@ const TIMES_FREE: usize = 3;
 
 /// A number of places. A caller that is alone gets three quarters of them. Clones share the places.
 #[derive(Debug, Clone)]
-pub(crate) struct Shares {
+pub struct Shares {
     places: usize,
     taken: Arc<Mutex<TakenPlaces>>,
 }
@@ -23,18 +23,19 @@ struct TakenPlaces {
 
 /// A place that a caller has, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     of: Shares,
     caller: Arc<str>,
 }
 
 impl Shares {
-    pub(crate) fn new(places: usize) -> Self {
+    /// So many places.
+    pub fn new(places: usize) -> Self {
         Self { places, taken: Arc::default() }
     }
 
     /// A place for this caller; `None` if it has its part already.
-    pub(crate) fn take(&self, caller: &str) -> Option<Share> {
+    pub fn take(&self, caller: &str) -> Option<Share> {
         let mut taken = self.taken.lock();
         let free = self.places.saturating_sub(taken.all);
         let known = taken.of.get_key_value(caller).map(|(name, own)| (Arc::clone(name), *own));
