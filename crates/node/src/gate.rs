@@ -43,6 +43,7 @@ use crate::ClusterScheduler;
 use crate::bus::send;
 use crate::events::Followed;
 use crate::fence::Fence;
+use crate::heartbeats::HeartbeatPermits;
 use crate::intake::WaitingBytes;
 use crate::lanes::{ReadBudgets, ReadLanes, ReadTurn};
 use crate::links::Links;
@@ -100,7 +101,7 @@ pub(crate) struct Gate {
     /// How many permits to read there are.
     pub(crate) reads_max: usize,
     /// Permits for heartbeats: reads must not cost workers their leases (mechanisms 16).
-    pub(crate) heartbeats: Arc<Semaphore>,
+    pub(crate) heartbeats: HeartbeatPermits,
     /// What each principal has sent lately.
     pub(crate) rates: RateTable,
     /// How many requests wanted their answer sent to somebody else than their sender.

@@ -24,6 +24,7 @@ pub mod doctor;
 mod events;
 mod fence;
 mod gate;
+mod heartbeats;
 mod intake;
 mod lanes;
 mod links;

@@ -40,6 +40,7 @@ use tokio::time::Instant;
 use self::leave::Leave;
 use self::shares::{HeldShare, LinkShares};
 use crate::bus::send_or_hear;
+use crate::heartbeats::WorkerBeats;
 use crate::window::{Silence, Window};
 use crate::{ClusterScheduler, NodeWorkerLink};
 
@@ -99,6 +100,8 @@ pub(crate) struct NodeLink {
     state: Mutex<LinkState>,
     /// Held while a message is sent, so that messages keep their order.
     sending: tokio::sync::Mutex<()>,
+    /// Its heartbeats that are under way.
+    pub(crate) beats: WorkerBeats,
     /// The link has ended.
     over: Notify,
     _share: HeldShare,
@@ -202,6 +205,7 @@ impl Links {
             said,
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),
+            beats: WorkerBeats::default(),
             over: Notify::new(),
             _share: share,
         });

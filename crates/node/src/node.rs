@@ -27,6 +27,7 @@ use crate::bus::{listen, say};
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, LastWaits, Lists, OutputRequests};
+use crate::heartbeats::HeartbeatPermits;
 use crate::intake::WaitingBytes;
 use crate::lanes::{ReadBudgets, ReadLanes};
 use crate::links::Links;
@@ -41,10 +42,6 @@ use crate::refused::RefusedWorkers;
 use crate::settings::Settings;
 use crate::start::{Servers, StartError, blobs, journal, leases, servers, unreachable_at};
 use crate::{ClusterScheduler, events, rival};
-
-/// How many heartbeats may be under way at a time. Each is of all Attempts of a worker; a worker
-/// repeats one that is not answered.
-pub(crate) const HEARTBEATS_MAX: usize = 4_096;
 
 /// How often a node announces that it is there.
 const ALIVE: Duration = Duration::from_secs(2);
@@ -150,7 +147,7 @@ impl Node {
             event_queue: Semaphore::new(settings.reads_max.div_ceil(4)),
             reads_max: settings.reads_max,
             reads: Arc::new(Semaphore::new(settings.reads_max)),
-            heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
+            heartbeats: HeartbeatPermits::default(),
             rates: RateTable::new(settings.rates),
             crafted: AtomicU64::new(0),
             waiting: Arc::new(WaitingBytes::default()),

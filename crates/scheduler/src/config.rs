@@ -17,7 +17,7 @@ pub(crate) const COMMANDS_IN_FLIGHT: usize = 8_192;
 /// How many of these creates leave to commands on Tasks that exist.
 pub(crate) const KEPT_FROM_CREATES: usize = COMMANDS_IN_FLIGHT / 4;
 
-/// How many reports, releases, cancels and heartbeats may be in flight. They free resources, so
+/// How many reports, releases and cancels may be in flight. They free resources, so
 /// they have permits of their own and are never refused because of new work (mechanisms 16).
 pub(crate) const REPORTS_IN_FLIGHT: usize = 16_384;
 

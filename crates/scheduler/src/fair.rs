@@ -22,7 +22,7 @@ type InUse = Arc<Mutex<IdMap<SmolStr, usize>>>;
 
 /// Permits of one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct FairPermits {
+pub struct FairPermits {
     all: Arc<Semaphore>,
     in_use: InUse,
     most: usize,
@@ -30,21 +30,30 @@ pub(crate) struct FairPermits {
 
 /// One permit, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct FairPermit {
+pub struct FairPermit {
     _permit: OwnedSemaphorePermit,
     who: SmolStr,
     in_use: InUse,
 }
 
 impl FairPermits {
-    pub(crate) fn new(most: usize) -> Self {
+    /// So many permits.
+    pub fn new(most: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(most)), in_use: Arc::default(), most }
     }
 
     /// A permit for a caller. None while no more than `kept` are free, which other kinds of requests may take, or
     /// while the caller has its share.
     pub(crate) fn take(&self, caller: &Caller, kept: usize) -> Option<FairPermit> {
-        let (who, is_system) = (principal(caller), caller.role == Role::System);
+        self.take_unless(principal(caller), kept, caller.role == Role::System)
+    }
+
+    /// A permit for a principal. None while it has its share.
+    pub fn take_for(&self, who: &str) -> Option<FairPermit> {
+        self.take_unless(who, 0, false)
+    }
+
+    fn take_unless(&self, who: &str, kept: usize, is_system: bool) -> Option<FairPermit> {
         let free = self.all.available_permits().saturating_sub(kept);
         let mut in_use = self.in_use.lock();
         let own = in_use.get(who).copied().unwrap_or(0);
@@ -61,7 +70,7 @@ impl FairPermits {
     }
 
     /// How many are in use.
-    pub(crate) fn in_use(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.most - self.all.available_permits()
     }
 }

@@ -47,6 +47,7 @@ pub use blobs::named_by_log;
 pub use client::ClientLink;
 pub use clock::{Machine, ThisMachine};
 pub use config::Config;
+pub use fair::{FairPermit, FairPermits};
 pub use follow::Follower;
 pub use handle::{Scheduler, overloaded};
 pub use live::LiveTaskLimits;

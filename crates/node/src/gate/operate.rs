@@ -24,7 +24,6 @@ use tokio::sync::Semaphore;
 use super::calls::first_of;
 use super::{Gate, SETTLES, say_answer};
 use crate::lanes::LaneKey;
-use crate::node::HEARTBEATS_MAX;
 
 /// How many workers an answer has at most.
 const WORKERS_MAX: usize = 4_000;
@@ -79,7 +78,7 @@ impl Gate {
             live: self.fence.journal.live_count() as u64,
             leases: self.scheduler.leases().known() as u64,
             reads,
-            heartbeats: in_use(HEARTBEATS_MAX, &self.heartbeats),
+            heartbeats: self.heartbeats.in_use() as u64,
             ..self.scheduler.kept()
         }
     }

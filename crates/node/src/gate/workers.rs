@@ -102,9 +102,13 @@ impl Gate {
         if mine.is_empty() {
             return self.links.acknowledge(name); // The owners of these Attempts answer.
         }
-        // A worker repeats a heartbeat that was not answered.
-        let leave = Arc::clone(&self.heartbeats).try_acquire_owned();
-        let (Ok(link), Ok(leave)) = (self.links.of(name), leave) else { return };
+        let Ok(link) = self.links.of(name) else { return }; // A worker repeats what was not answered.
+        let Some(leave) = self.heartbeats.take(name.principal.as_str(), &link.beats) else {
+            if self.rates.may_tell(Role::Worker, &name.principal) {
+                self.refuse(reply, tenure_scheduler::overloaded());
+            }
+            return;
+        };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let _leave = leave;
