@@ -28,6 +28,7 @@ use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::LinkEnd;
 use tenure_ports::placement::PLACEMENT;
+use tenure_scheduler::read_holding;
 use tenure_wire::bus::subject::{
     ClientVerb, ClusterName, ParsedSubject, Token, WorkerVerb, is_inbox_of,
 };
@@ -311,15 +312,18 @@ const SETTLES: Duration = Duration::from_secs(4);
 /// How long a read may take whose caller does not say for how long it waits.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// Carries out a read whose turn it is, for as long as its caller waits for the answer; none if that time is over.
+/// Carries out a read whose turn it is, for as long as its caller waits for the answer; none if that time is over. If
+/// the actor of a Task has begun to read its log by then, it goes on, and the turn ends when it has read it.
 async fn read_in_turn<T>(
-    turn: &ReadTurn,
+    turn: ReadTurn,
     asked: &PartitionCall<'_>,
     within: Duration,
     read: impl Future<Output = T>,
 ) -> Option<T> {
     let left = within.saturating_sub(asked.since.elapsed());
-    let read = timeout(left, turn.metered(read)).await.ok();
+    let turn = Arc::new(turn);
+    let read = read_holding(Arc::clone(&turn) as _, turn.metered(read));
+    let read = timeout(left, read).await.ok();
     turn.note_sent(asked.sent.load(Ordering::Relaxed));
     read
 }

@@ -17,6 +17,7 @@ use smol_str::SmolStr;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tenure_ports::map::IdMap;
+use tenure_scheduler::ReadHold;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -301,6 +302,12 @@ impl ReadTurn {
     /// Charges the principal for what was sent.
     pub(crate) fn note_sent(&self, bytes: usize) {
         self.lanes.budgets.charge(&self.who, Duration::ZERO, bytes, Instant::now());
+    }
+}
+
+impl ReadHold for ReadTurn {
+    fn charge(&self, busy: Duration) {
+        self.lanes.budgets.charge(&self.who, busy, 0, Instant::now());
     }
 }
 

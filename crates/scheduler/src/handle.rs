@@ -23,6 +23,7 @@ use crate::fair::{FairPermit, FairPermits};
 use crate::node::{Appended, NodeShared, stopped};
 use crate::partition::{NoMessage, NodeActor, PartitionActor};
 use crate::pool::Worker;
+use crate::reading::Reader;
 use crate::task::address::Address;
 use crate::task::open::unreadable;
 use crate::task::{ActorTask, Begin, Msg, ReadFn};
@@ -247,7 +248,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
                 Err(back) => msg = back,
             }
             self.node.directory.remove(key, &actor);
-            actor = self.node.task(key, Begin::Open)?;
+            let begin = if let Begin::Look = begin { Begin::Look } else { Begin::Open };
+            actor = self.node.task(key, begin)?;
         }
         Err(stopped("the task"))
     }
@@ -264,8 +266,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<T, Rejection> {
         let mut look = Some(look);
         for _ in 0..RESENDS {
-            let (to, lent) = oneshot::channel();
-            self.cast(key, Begin::Open, Msg::Lend(to))?;
+            let (reader, lent) = Reader::new();
+            self.cast(key, Begin::Look, Msg::Lend(reader))?;
             let lent = lent.await.map_err(|_| stopped("the task"))??;
             if let Some(seen) = lent.look(&mut look).await {
                 return Ok(seen);

@@ -200,7 +200,7 @@ impl Call<'_> {
         let is_late = match self.turn(&ask, within.min(SETTLES)).await {
             Ok((_leave, turn)) => {
                 let read = Box::pin(self.read(&head, ask));
-                read_in_turn(&turn, &self.asked, within, read).await.is_none()
+                read_in_turn(turn, &self.asked, within, read).await.is_none()
             }
             // This refusal says nothing of any Task.
             Err(refused) => return self.answer(true, Err::<(), _>(refused)).await,
@@ -361,7 +361,10 @@ impl ServeQuery<BlobPut> for Call<'_> {
 impl ServeQuery<ReadOutput> for Call<'_> {
     async fn served(&self, head: &RequestHead, asked: ReadOutput) -> Result<OutputPage, Rejection> {
         let task = self.task(head)?;
-        let attempt = read_in_time(self.link.attempt(&task, asked.attempt_id)).await?;
+        let turn = self.gate.parts.turn(lane_of(self.link), SETTLES).await?;
+        let look = Box::pin(self.link.attempt(&task, asked.attempt_id));
+        let attempt = read_in_turn(turn, &self.asked, SETTLES, read_in_time(look)).await;
+        let attempt = attempt.ok_or_else(tenure_scheduler::overloaded)??;
         self.gate.read_output(self.key(task), &attempt, asked).await
     }
 }

@@ -324,7 +324,7 @@ impl Gate {
             let refused = match gate.parts.turn(who, SETTLES).await {
                 Ok(turn) => {
                     let read = async { gate.answer(&asked, false, read.await).await };
-                    match read_in_turn(&turn, &asked, READ_MAX, Box::pin(read)).await {
+                    match read_in_turn(turn, &asked, READ_MAX, Box::pin(read)).await {
                         Some(()) => return,
                         None => tenure_scheduler::overloaded(),
                     }

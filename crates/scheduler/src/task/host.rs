@@ -58,15 +58,15 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         host: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         match letter {
-            ActorMessage::For(address, msg) => match &mut host.serves {
+            ActorMessage::For(address, mut msg) => match &mut host.serves {
                 Some((own, state)) if own.is(&address) => {
                     if state.lacks_task_for(&msg) {
-                        Box::pin(state.recall(own)).await; // Boxed, as below.
+                        Box::pin(state.recall(own, &mut msg)).await; // Boxed, as below.
                     }
                     match msg {
-                        Msg::Lend(to) => {
+                        Msg::Lend(reader) => {
                             state.share(own);
-                            state.lend(own, to);
+                            state.lend(own, reader);
                         }
                         msg => {
                             if !state.try_fetch(own) {
@@ -131,8 +131,10 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
 impl<J: Journal, L: Leases> ActorHost<J, L> {
     async fn begin(&mut self, address: Address, begin: Begin) {
         let mut state = Box::new(ActorTask::new(address.key().clone(), Arc::clone(&self.node)));
-        if matches!(begin, Begin::Open) {
-            state.open(&address).await;
+        match begin {
+            Begin::Create => {}
+            Begin::Open => state.open(&address, None).await,
+            Begin::Look => state.is_unread = true,
         }
         self.serves = Some((address, state));
     }
@@ -228,7 +230,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Msg::ParentCloses(end) => self.gather(myself, Waiting::ParentCloses(end)),
             Msg::Adopt(child) => self.gather(myself, Waiting::Adopt(child)),
             Msg::Read(reader) => self.read(reader),
-            Msg::Lend(to) => self.lend(myself, to),
+            Msg::Lend(reader) => self.lend(myself, reader),
             Msg::Asked(run, worker) => self.note_asked(myself, run, &worker),
             Msg::Seen(who, held) => self.note_seen(&who, &held),
             Msg::Silence => self.end_silence(myself),

@@ -7,7 +7,7 @@ use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
-use super::{ActorTask, Begin, Life, Waiting};
+use super::{ActorTask, Begin, Life, Msg, Waiting};
 use crate::node::not_owner;
 use crate::pool::{Left, Msg as PoolMsg};
 
@@ -68,7 +68,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         // If this node owns the partition again, in another epoch, the scheduler that resumed it
         // found this address.
         if self.node.journal.epoch(&self.key).is_some_and(|epoch| epoch != self.epoch) {
-            let _ = self.node.task(&self.key, Begin::Open); // The node may be stopping.
+            // The node may be stopping.
+            if let Ok(address) = self.node.task(&self.key, Begin::Open) {
+                let _ = address.cast(Msg::Read(Box::new(|_| {}))); // A reader may have begun it, and have gone.
+            }
         }
     }
 

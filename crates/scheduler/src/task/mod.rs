@@ -49,6 +49,7 @@ use crate::live::LiveShare;
 use crate::node::NodeShared;
 use crate::pool::{CreditPermit, Credits, Worker};
 use crate::pool_names::PoolsOfTask;
+use crate::reading::Reader;
 use crate::rounds::UnderWay;
 use address::Address;
 use shared::LentTask;
@@ -88,7 +89,7 @@ pub(crate) enum Msg {
     /// Read the Task.
     Read(ReadFn),
     /// Lend the Task to a reader, who reads it on another thread.
-    Lend(oneshot::Sender<Result<LentTask, Rejection>>),
+    Lend(Reader),
     /// This worker has asked under this Run.
     Asked(RunId, Arc<Worker>),
     /// This worker's heartbeat says how far these Attempts have seen the Task's `input_refs`.
@@ -190,6 +191,8 @@ pub(crate) enum Begin {
     Create,
     /// The actor reads the Task from its log.
     Open,
+    /// The actor reads the Task with the first message, unless that is of a reader that has gone.
+    Look,
 }
 
 pub(crate) struct ActorTask<J, L> {
@@ -202,6 +205,8 @@ pub(crate) struct ActorTask<J, L> {
     /// does not change.
     holds_edition_2: bool,
     life: Life,
+    /// Nothing has had it read yet.
+    is_unread: bool,
     /// All that is done once when a Task is made or read has been done (its parent is watched, its leases are
     /// confirmed), so that it is not repeated when the Task is read again.
     is_open: bool,
@@ -299,6 +304,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             pools: PoolsOfTask::none(&node.pool_names, key.session_id.clone()),
             key,
             life: Life::New,
+            is_unread: false,
             is_open: false,
             is_shared: false,
             waiting: VecDeque::new(),
@@ -358,8 +364,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Lends the Task to a reader, unless the reader has gone.
-    fn lend(&self, myself: &Address, to: oneshot::Sender<Result<LentTask, Rejection>>) {
-        if to.is_closed() {
+    fn lend(&self, myself: &Address, reader: Reader) {
+        if reader.has_gone() {
             return;
         }
         let lent = match &self.life {
@@ -369,7 +375,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Life::Stored(_) => Err(crate::handle::overloaded()), // As above.
             Life::New | Life::Known(_) => Err(crate::node::not_found(&self.key)),
         };
-        let _ = to.send(lent); // As above.
+        reader.lend(lent);
     }
 
     /// Takes the Task back from where readers find it, before the actor does anything with it.
@@ -383,7 +389,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     /// Puts the Task where readers find it, if it is durable.
     fn share(&mut self, myself: &Address) {
-        if self.is_shared {
+        if self.is_shared || self.is_unread {
             return;
         }
         match std::mem::replace(&mut self.life, Life::New) {

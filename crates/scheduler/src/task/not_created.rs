@@ -41,7 +41,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let again = flight.creation.take().map(|creation| creation.0);
         let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
         self.refuse_all(flight, &conflict);
-        self.open(myself).await;
+        self.open(myself, None).await;
         if let Life::New = self.life {
             // Its creation broke off before anybody could read it: only a restart can tell what
             // became of it.

@@ -14,11 +14,11 @@ use tenure_ports::bus::Delivery;
 use tenure_ports::journal::{EncodedSnapshot, ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::stored::decode_snapshot;
-use tokio::task::spawn_blocking;
 
 use super::address::Address;
 use super::{ActorTask, Life, Waiting};
 use crate::count::InHand;
+use crate::reading::{Reader, spawn_charged};
 
 /// How often the actor tries again to read a log that failed but is not known to be damaged.
 const UNREAD_MAX: u32 = 5;
@@ -30,8 +30,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// boot left open, and what fell due meanwhile (LEASE-15, RECOVER-09). In a cluster it spares
     /// Steps their time limits for as long as leases: workers may have many reports to send
     /// (mechanisms 6).
-    pub(super) async fn open(&mut self, myself: &Address) {
-        self.read_log(myself).await;
+    pub(super) async fn open(&mut self, myself: &Address, reader: Option<&mut Reader>) {
+        self.read_log(myself, reader).await;
         let Life::Known(task) = &self.life else { return };
         self.lead = self.node.clock.lead(task.updated_at());
         self.waits.tell(task.waits());
@@ -65,8 +65,10 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.flush_soon(myself);
     }
 
-    /// Reads the log, once there is a place in memory for the Task, and changes nothing else.
-    pub(super) async fn read_log(&mut self, myself: &Address) {
+    /// Reads the log, once there is a place in memory for the Task, and changes nothing else. If the reader for whom
+    /// that is has gone before it begins, the Task stays unread.
+    pub(super) async fn read_log(&mut self, myself: &Address, mut reader: Option<&mut Reader>) {
+        let was_unread = std::mem::take(&mut self.is_unread);
         myself.shared().note_away(); // Heartbeats wait for it there, and not in the mailbox (LEASE-14).
         let ended = self.node.journal.ended(&self.key).await;
         self.ended_bytes = ended.as_ref().map(|ended| ended.bytes);
@@ -79,7 +81,18 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         }
         let bytes = self.ended_bytes.or_else(|| self.node.journal.log_bytes(&self.key));
         let place = match bytes {
-            Some(bytes) => self.node.live.place(bytes).await.map(Some),
+            Some(bytes) => {
+                let place = self.node.live.place(bytes);
+                let place = match &mut reader {
+                    Some(reader) => reader.unless_gone(place).await,
+                    None => Some(place.await),
+                };
+                let Some(place) = place else {
+                    self.is_unread = was_unread;
+                    return;
+                };
+                place.map(Some)
+            }
             None => Ok(None), // There may be no such Task.
         };
         let place = match place {
@@ -92,7 +105,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             }
         };
         // If a panic ended the actor, its supervisor would read the log again at once, and so on.
-        let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
+        let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind();
+        let read = match reader {
+            Some(reader) => reader.charged(read).await,
+            None => read.await,
+        };
         self.life = match read.unwrap_or_else(|_| Err(ReadError::Failed("a defect".into()))) {
             Ok(task) => Life::Known(Box::new(task)),
             Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,
@@ -192,7 +209,7 @@ pub async fn load_until<J: Journal>(
 /// if it is damaged or another Task's; then it is forgotten.
 pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> Option<Task> {
     let EncodedSnapshot { version, bytes } = journal.kept(key, until).await?;
-    let made = spawn_blocking(move || decode_snapshot(&bytes).map(Task::of_snapshot)).await;
+    let made = spawn_charged(move || decode_snapshot(&bytes).map(Task::of_snapshot)).await;
     let is_it = |task: &Task| {
         let spec = &task.head().spec;
         let of = (&spec.session_id, &spec.task_id, task.version());

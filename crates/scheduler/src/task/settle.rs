@@ -130,9 +130,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         self.pauses = false;
         if let Life::Unreadable(_) = self.life {
             if !self.is_open {
-                return self.open(myself).await;
+                return self.open(myself, None).await;
             }
-            self.read_log(myself).await;
+            self.read_log(myself, None).await;
             let Life::Known(_) = self.life else { return };
             self.answer_late(self.late.runs()); // What they wait for may be in the log.
         }

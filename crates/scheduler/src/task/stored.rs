@@ -130,14 +130,26 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         Some(task)
     }
 
-    /// Whether the Task was put away and a message concerns it.
+    /// Whether the Task was put away, or was not read yet, and a message concerns it. That of a reader that has gone
+    /// does not.
     pub(super) fn lacks_task_for(&self, msg: &Msg) -> bool {
-        matches!(self.life, Life::Stored(_)) && needs_task(msg)
+        match msg {
+            Msg::Lend(reader) if reader.has_gone() => false,
+            Msg::Leave(_) => false,
+            msg => self.is_unread || matches!(self.life, Life::Stored(_)) && needs_task(msg),
+        }
     }
 
-    /// Reads a Task that was put away.
-    pub(super) async fn recall(&mut self, myself: &Address) {
-        self.read_log(myself).await;
+    /// Reads a Task that was put away, or was not read yet.
+    pub(super) async fn recall(&mut self, myself: &Address, msg: &mut Msg) {
+        let reader = match msg {
+            Msg::Lend(reader) => Some(reader),
+            _ => None,
+        };
+        if self.is_unread {
+            return self.open(myself, reader).await;
+        }
+        self.read_log(myself, reader).await;
         if let Life::Known(_) = self.life {
             self.set_timer(myself);
         }

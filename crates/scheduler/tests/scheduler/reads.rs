@@ -2,19 +2,21 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use crate::common::{Hand, cancel, create, dag, key, node, orchestrator, status};
+use crate::common::{Hand, Node, POOL, cancel, create, dag, key, node, orchestrator, status};
 use futures::FutureExt as _;
-use tenure_core::id::AgentId;
+use tenure_core::id::{AgentId, PoolId};
 use tenure_core::status::{Role, TaskStatus};
 use tenure_core::view::{GetInput, Known};
 use tenure_core::{Limits, Query as _, TaskQuery as _};
+use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Holding, Pulse, WorkerPort as _};
 use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::TaskKey;
+use tenure_scheduler::{Config, LiveTaskLimits, ReadHold, Scheduler, read_holding};
 use tokio::time::{Instant, sleep, timeout};
 
 /// A Task with a Step that this worker holds.
@@ -134,4 +136,83 @@ async fn a_task_that_is_too_long_is_not_made_whole() {
     assert!(sent.left_out.is_some() && sent.steps.is_empty());
     let asked = link.within(8 << 10).ask(task, GetInput {}).await.unwrap();
     assert_eq!(asked.left_out, sent.left_out);
+}
+
+/// A node of which so many bytes of Tasks may be in memory, and a Task that ended before it began.
+async fn ended(memory: u64) -> (Node, TaskKey) {
+    let first = node().await;
+    let task = create(&first, dag("e", "a")).await.unwrap();
+    cancel(&first, &task).await.unwrap();
+    first.stop().await;
+    let live = LiveTaskLimits { memory, ..LiveTaskLimits::default() };
+    let config = Config { live, ..Config::embedded(PoolId::new(POOL).unwrap()) };
+    let (journal, leases) = (Arc::clone(first.journal()), Arc::new(MemoryLeases::default()));
+    (Scheduler::start(journal, leases, config).await.unwrap(), task)
+}
+
+/// What a reader holds, and the nanoseconds that it was charged.
+#[derive(Default)]
+struct HeldTurn(AtomicU64);
+
+impl ReadHold for HeldTurn {
+    fn charge(&self, busy: Duration) {
+        self.0.fetch_add(u64::try_from(busy.as_nanos()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+/// Asks for a Task, and goes when it has not come for a while. Answers what the reader held.
+async fn ask_and_go(node: &Node, task: &TaskKey) -> Arc<HeldTurn> {
+    let turn = Arc::new(HeldTurn::default());
+    let read = read_holding(Arc::clone(&turn) as _, node.read(task, |view| view.version()));
+    assert!(timeout(Duration::from_millis(50), read).await.is_err(), "it is not in memory");
+    turn
+}
+
+async fn until_given_back(turn: &Arc<HeldTurn>) {
+    let given_back = async {
+        while Arc::strong_count(turn) > 1 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(timeout(Duration::from_secs(1), given_back).await.is_ok(), "it is held for ever");
+}
+
+/// Mechanisms 16: a log for which nobody waits any more is not read, and is when somebody asks again.
+#[tokio::test]
+async fn a_log_for_which_nobody_waits_is_not_read() {
+    let (node, task) = ended(1 << 30).await;
+    let before = node.journal().commits_read();
+    let mut reader = Box::pin(node.read(&task, |view| view.version()));
+    assert!(reader.as_mut().now_or_never().is_none(), "it has asked the actor");
+    drop(reader);
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(node.journal().commits_read(), before);
+    assert_eq!(status(&node, &task).await, TaskStatus::Cancelled);
+    assert!(node.journal().commits_read() > before);
+}
+
+/// Mechanisms 16: a reader that goes while a log is read for it holds its turn until that is done, and is charged.
+#[tokio::test]
+async fn a_reader_holds_its_turn_until_the_log_is_read() {
+    let (node, task) = ended(1 << 30).await;
+    let gate = node.journal().hold_reads();
+    let turn = ask_and_go(&node, &task).await;
+    sleep(Duration::from_millis(50)).await;
+    assert!(Arc::strong_count(&turn) > 1, "its log is being read");
+    let charged = turn.0.load(Ordering::SeqCst);
+    gate.open();
+    until_given_back(&turn).await;
+    assert!(turn.0.load(Ordering::SeqCst) > charged);
+    assert_eq!(status(&node, &task).await, TaskStatus::Cancelled);
+}
+
+/// LIVE-02: no place in memory is waited for once the reader has gone for whom it would be.
+#[tokio::test]
+async fn who_has_gone_waits_for_no_place() {
+    let (node, task) = ended(10_000).await;
+    let _held = held(&node).await; // It stays in memory, and leaves no place for another.
+    let before = node.journal().commits_read();
+    let turn = ask_and_go(&node, &task).await;
+    until_given_back(&turn).await;
+    assert_eq!(node.journal().commits_read(), before);
 }
