@@ -11,6 +11,10 @@ use crate::pauses::Pauses;
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
+/// Another try begins only if so much patience is left, or half of it where it is short: the answer to a shorter try
+/// may come too late, and a reason that is known would end as an answer that was lost.
+const TRY_MIN: Duration = Duration::from_millis(200);
+
 /// How long there may be no answer before the user is told.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
@@ -64,7 +68,8 @@ impl Patience {
         }
         // What not all nodes know yet they will not know in a moment (EVOLVE-02).
         let is_final = !refused.code.is_retryable() || refused.details.contains_key("feature");
-        if is_final || Instant::now() + pause >= self.until {
+        let least = TRY_MIN.min(self.whole / 2);
+        if is_final || Instant::now() + pause + least > self.until {
             return false;
         }
         self.lost_one |= refused.is_ambiguous();
@@ -172,6 +177,21 @@ mod tests {
         let mut quiet = Patience::quiet(Duration::from_secs(30));
         tokio::time::sleep(TOLD_AFTER).await;
         assert!(quiet.outlasts(&nobody).await && quiet.told.is_none());
+    }
+
+    /// CTRL-11: whoever hears all the time that nobody is there is told so in the end, and not that an answer was late.
+    #[tokio::test(start_paused = true)]
+    async fn no_try_begins_that_is_too_short_for_an_answer() {
+        for (whole, least) in [(300, 150), (1_000, 200), (10_000, 200)] {
+            let [whole, least] = [whole, least].map(Duration::from_millis);
+            let mut patience = Patience::of(whole);
+            let nobody = unavailable("nobody serves this now");
+            let begun = Instant::now();
+            while patience.outlasts(&nobody).await {
+                assert!(patience.for_a_try(whole) >= least, "{:?}", begun.elapsed());
+            }
+            assert!(begun.elapsed() + least + PAUSES.1 >= whole, "{:?}", begun.elapsed());
+        }
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ fn a_cluster_is_named_by_each_command() {
     };
     assert_eq!((workers(&[]), workers(&["--cluster", "b"])), (0, 1));
 
-    let nobody = ["task", "list", "--cluster", "c", "--patience", "300ms"];
+    let nobody = ["task", "list", "--cluster", "c", "--patience", "1s"];
     let nobody = cluster.tenure(&nobody).with(6);
     nobody.saying("nobody serves this in the cluster c now").saying("tenure serve --cluster c");
     cluster.tenure(&["task", "list", "--cluster", "a.b"]).with(2).saying("a.b");

@@ -84,7 +84,7 @@ async fn clusters_of_two_names_do_not_meet_on_the_same_servers() {
 async fn a_cluster_that_nobody_serves_is_named() {
     let servers = Servers::start();
     let _node = servers.node().await;
-    let patience = Duration::from_millis(500);
+    let patience = Duration::from_secs(1);
     let to = NatsSettings { patience, ..at(&servers, "c") };
     let refused = Client::connect(to, "s1", "bob").await.unwrap_err().to_string();
     assert!(refused.contains("nobody serves this in the cluster c now"), "{refused}");
