@@ -206,7 +206,7 @@ fn another_attempt_follows_a_command_that_dies() {
     let mut scene = Scene::begin(&at_pipes());
     let mut one = step("a");
     one["retry_policy"] =
-        json!({ "max_attempts": 3, "heartbeat_ms": 1_000, "backoff": { "initial_ms": 1 } });
+        json!({ "max_attempts": 3, "heartbeat_ms": 5_000, "backoff": { "initial_ms": 1 } });
     scene.orchestrator.done("task_create", json!({ "task_id": "t", "title": "T", "steps": [one] }));
 
     let run = scene.dispatch(&["a"]);

@@ -127,12 +127,12 @@ async fn a_silent_worker_loses_its_step() {
 /// A worker that heartbeats keeps its Step for as long as it likes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_heartbeats_keeps_its_step() {
-    let hall = Hall::with_leases_of(900).await;
+    let hall = Hall::with_leases_of(3_000).await;
     let mut hand = Hand::of_one(hall.gateway(worker("ant")).await).await;
     let task = create(&hall, &["a"]).await;
     let claim = hand.granted().await;
-    for _ in 0..8 {
-        assert_eq!(hand.heartbeat(&[&claim]).await[0]["lease_ms"], 900);
+    for _ in 0..12 {
+        assert_eq!(hand.heartbeat(&[&claim]).await[0]["lease_ms"], 3_000);
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     version(&hand.completes(&claim, "1").await);

@@ -58,8 +58,10 @@ async fn while_redis_is_away_waiting_and_age_are_those_of_the_log() {
         right += usize::from(pool.waiting == 9 && pool.ready == 9);
         oldest = oldest.max(pool.oldest);
     }
-    // Credits that are on their way to a Task or back count for a moment as if they were used.
-    assert!(right >= 95, "{right} of 100 samples have all nine");
+    // Credits that are on their way to a Task or back count for a moment as if they were used: once in a second for
+    // each Task, and for longer on a machine that is busy. Steps that were not counted would be missing all the time
+    // but for such a moment.
+    assert!(right >= 60, "{right} of 100 samples have all nine");
     assert!(oldest >= Duration::from_secs(4), "{oldest:?}");
     servers.redis.restart();
     until(async || pool(sampler()).running == SLOTS as u64).await;

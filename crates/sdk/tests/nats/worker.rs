@@ -100,21 +100,24 @@ async fn a_new_attempt_is_renewed_at_once_and_given_up_if_nobody_answers() {
     node.link(&name(), "l", 4).await;
 
     let begun = Instant::now();
-    node.deliver(&name(), "l", 1, vec![grant("wait", 3000)]).await;
+    node.deliver(&name(), "l", 1, vec![grant("wait", 6_000)]).await;
     let mut beats = 0;
     while pool.in_hand() > 0 || beats == 0 {
         let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
         beats +=
             usize::from(matches!(next, Ok((ParsedSubject::Worker(_, WorkerVerb::Heartbeat), _))));
-        assert!(begun.elapsed() < Duration::from_secs(10), "the worker keeps what is not its");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the worker keeps what is not its");
     }
     let kept = begun.elapsed();
-    assert!(kept >= Duration::from_millis(850) && kept < Duration::from_millis(2500), "{kept:?}");
+    assert!(
+        kept >= Duration::from_millis(1_750) && kept < Duration::from_millis(5_400),
+        "{kept:?}"
+    );
     assert!(beats >= 1, "a heartbeat at once");
 
     let begun = Instant::now();
-    node.deliver(&name(), "l", 2, vec![grant("wait", 1500)]).await;
-    while begun.elapsed() < Duration::from_millis(2500) {
+    node.deliver(&name(), "l", 2, vec![grant("wait", 6_000)]).await;
+    while begun.elapsed() < Duration::from_millis(6_500) {
         let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
         if let Ok((ParsedSubject::Worker(_, WorkerVerb::Heartbeat), message)) = next {
             node.renew(&message).await;
