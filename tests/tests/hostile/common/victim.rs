@@ -23,7 +23,7 @@ const COMMANDS: &str = "tenure.v1.orchestrator.main.orchestrator-1.cmd.0";
 const TASK_MAX: Duration = Duration::from_secs(20);
 
 /// How long an answer is waited for before the request is sent again.
-const ANSWER: Duration = Duration::from_secs(2);
+pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
 /// The Task whose one Step is in hand all the time.
 const HELD: &str = "held";
