@@ -9,6 +9,9 @@ mod lost;
 mod node;
 mod outputs;
 mod server;
+#[allow(dead_code)] // Other tests use more of it.
+#[path = "../../../cluster/tests/real/servers.rs"]
+mod servers;
 mod superseded;
 mod unused;
 mod warnings;

@@ -1,11 +1,12 @@
 //! A NATS server of the test's own, ended by its process id.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::Path;
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tenure_sdk::nats::{Connection, NatsSettings};
+
+use crate::servers::{find, free_port};
 
 /// How long it may take to answer.
 const START: Duration = Duration::from_secs(20);
@@ -18,20 +19,21 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let server = Self { child: launch(port, &[]), port };
+        let port = free_port();
+        let mut server = Self { child: launch(port, &[]), port };
         server.wait();
         server
     }
 
-    fn wait(&self) {
+    fn wait(&mut self) {
         let begun = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
             assert!(begun.elapsed() < START, "the server does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
+        // Somebody else may have had the port, and answers there.
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "the server has ended: {ended:?}");
     }
 
     pub(crate) fn kill(&mut self) {
@@ -73,7 +75,7 @@ impl Drop for Server {
 }
 
 fn launch(port: u16, more: &[&str]) -> Child {
-    Command::new(find())
+    Command::new(find("TENURE_NATS_SERVER", "nats-server"))
         .args(["-a", "127.0.0.1", "-p", &port.to_string()])
         .args(more)
         .stdin(Stdio::null())
@@ -81,18 +83,4 @@ fn launch(port: u16, more: &[&str]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-/// Where the variable says, on the path, or where `./check` has put it.
-fn find() -> String {
-    if let Ok(path) = std::env::var("TENURE_NATS_SERVER") {
-        return path;
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let fetched = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/servers");
-    let mut files =
-        std::env::split_paths(&path).chain([fetched]).map(|dir| dir.join("nats-server"));
-    let found = files.find(|file| file.is_file());
-    let found = found.expect("nats-server 2.15 or newer is needed: run `./check servers`");
-    found.to_str().unwrap().to_owned()
 }
