@@ -5,13 +5,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
-use tenure_core::id::{AgentId, PoolId};
+use tenure_core::id::{AgentId, PoolId, Ref};
 use tenure_core::task::Waits;
 use tenure_ports::map::IdMap;
 use tenure_ports::observer::PoolSample;
+use tokio::time::Instant;
 
 use crate::pool::Reservation;
 
@@ -203,7 +206,16 @@ pub(crate) struct Hand {
     lost: AtomicU64,
     /// How many Steps that were lost before the worker says it has, of any node.
     said_lost: AtomicU64,
+    /// Since when the late input counts that the worker was sent last, and how many bytes that was.
+    input: Mutex<(Option<Instant>, usize)>,
 }
+
+/// How many bytes of late input a worker is sent in a second; what passes that comes with later heartbeats. A command
+/// of some bytes has as many of them sent as there are Attempts, and nothing else bounds what waits for one worker.
+const INPUT_A_SECOND: usize = 1 << 20;
+
+/// What late input takes beside its refs, about.
+const INPUT_BYTES: usize = 64;
 
 impl Hand {
     /// How many open Attempts there are.
@@ -235,6 +247,19 @@ impl Hand {
     /// Takes the place for a Step that was lost before. Answers whether it was free.
     pub(crate) fn try_isolate(&self) -> bool {
         !self.apart.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether the worker may be sent more late input in this second. If so, it counts as sent.
+    pub(crate) fn may_get(&self, input: &[Ref]) -> bool {
+        let (now, mut sent) = (Instant::now(), self.input.lock());
+        if sent.0.is_none_or(|since| now - since >= Duration::from_secs(1)) {
+            *sent = (Some(now), 0);
+        }
+        let may = sent.1 < INPUT_A_SECOND;
+        if may {
+            sent.1 += input.iter().map(|it| it.as_str().len()).sum::<usize>() + INPUT_BYTES;
+        }
+        may
     }
 
     /// Frees that place.
@@ -308,6 +333,19 @@ impl Drop for InHand {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// CTRL-12: a worker is sent so much late input in a second, and more in the next.
+    #[tokio::test(start_paused = true)]
+    async fn late_input_to_a_worker_is_bounded() {
+        let (hand, other) = (Hand::default(), Hand::default());
+        let refs = [Ref::new(format!("urn:{}", "x".repeat(4_000))).unwrap()];
+        let sent = |hand: &Hand| (0..100_000).filter(|_| hand.may_get(&refs)).count();
+        let first = sent(&hand);
+        assert!((200..300).contains(&first), "{first}");
+        assert_eq!((sent(&hand), sent(&other)), (0, first));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(sent(&hand), first);
+    }
 
     /// VIEW-17: a ready Step waits for the log of its partition first, then for leases, then for its pool.
     #[test]

@@ -2,6 +2,7 @@
 //! every actor hold one [`NodeShared`].
 
 mod pools;
+mod signals;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,13 +14,14 @@ use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::Limits;
 use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::features::EDITION_2;
-use tenure_core::id::{AgentId, BlobHash, Millis, PoolId, SessionId};
+use tenure_core::id::{AgentId, AttemptId, BlobHash, Millis, PoolId, Ref, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::map::IdMap;
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::worker::LateInput;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
@@ -47,6 +49,7 @@ use crate::task::Begin;
 use crate::task::address::{ActorMessage, Address};
 use crate::task::host::TaskActor;
 use crate::task::waiters::WaiterCounts;
+use signals::KeptSignals;
 
 /// A durable commit, for those who subscribed.
 #[derive(Debug, Clone)]
@@ -62,9 +65,8 @@ pub struct Appended {
 struct Workers {
     /// The connected workers, each with its current link.
     joined: IdMap<AgentId, Arc<Worker>>,
-    /// Signals for workers without a link. Each is sent on the worker's next link, or dropped at
-    /// its instant.
-    signals: IdMap<AgentId, Vec<(Instant, Delivery)>>,
+    /// Signals for workers without a link.
+    signals: KeptSignals,
 }
 
 impl Workers {
@@ -98,6 +100,9 @@ const FREE_MAX: usize = 1_024;
 
 /// How many idle actors a partition may keep, however many the others have.
 const FREE_MIN: usize = 64;
+
+/// How many entries of a Task's `input_refs` an Attempt is sent at a time.
+pub(crate) const INPUTS_AT_ONCE: usize = 100;
 
 /// For how long appends carry no claims after leases were slow.
 const SLOW_FOR_MS: Millis = 1_000;
@@ -290,7 +295,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         {
             let mut workers = self.workers.write();
             workers.joined.insert(worker.id.clone(), Arc::clone(&worker));
-            for (_, what) in workers.signals.remove(&worker.id).into_iter().flatten() {
+            for what in workers.signals.take(&worker.id) {
                 let _ = worker.inbox.unbounded_send(what); // The worker may be gone again.
             }
         }
@@ -324,24 +329,36 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         let told = workers.tell(worker, what); // The worker may have joined just now.
         let Err(what) = told else { return };
         let until = Instant::now() + Duration::from_millis(self.config.limits.lease_ms);
-        workers.signals.entry(worker.clone()).or_default().push((until, what));
+        workers.signals.keep(worker, what, until);
+    }
+
+    /// Sends a worker that has a link what has come to a Task's `input_refs` (CTRL-12), as far as the worker may be
+    /// sent more for now: the rest, and what is lost on the way, comes with its later heartbeats.
+    pub(crate) fn send_input(
+        &self,
+        worker: &AgentId,
+        attempt_id: AttemptId,
+        after: u32,
+        refs: &[Ref],
+    ) {
+        let refs = &refs[..refs.len().min(INPUTS_AT_ONCE)];
+        let Some(worker) = self.worker(worker).filter(|_| !refs.is_empty()) else { return };
+        if worker.hand.may_get(refs) {
+            let input = LateInput { attempt_id, after, input_refs: refs.to_vec() };
+            let _ = worker.inbox.unbounded_send(Delivery::Input(input.into())); // It may just have left.
+        }
     }
 
     /// How many signals wait for workers that have no link.
     pub(crate) fn signals(&self) -> u64 {
-        self.workers.read().signals.values().map(|signals| signals.len() as u64).sum()
+        self.workers.read().signals.count() as u64
     }
 
     /// Drops signals for workers that have not come back within the time of a lease.
     pub(crate) fn forget_signals(&self) {
-        if self.workers.read().signals.is_empty() {
-            return;
+        if self.signals() > 0 {
+            self.workers.write().signals.forget(Instant::now());
         }
-        let now = Instant::now();
-        self.workers.write().signals.retain(|_, signals| {
-            signals.retain(|(until, _)| *until > now);
-            !signals.is_empty()
-        });
     }
 
     /// The limits of a Task, by what its log may hold.

@@ -2,10 +2,13 @@
 //! `task_fact`: what a gateway keeps with it (FACT-01).
 
 use alloc::boxed::Box;
+use alloc::format;
 
 use super::tx::Did;
+use super::validate::names;
 use super::{AppendProgress, KeepFact, Tx};
 use crate::event::{Body, DeliveryUpdated, TaskFact, TaskProgress};
+use crate::id::Ref;
 use crate::reject::{Code, Rejection};
 
 impl AppendProgress {
@@ -31,6 +34,7 @@ impl Tx<'_, '_> {
         }
         if given.has_progress() {
             self.check_reported_on_task(&given.artifacts, given.progress.as_ref())?;
+            self.check_inputs_fit(&given.input_refs)?;
             let event = TaskProgress {
                 progress: given.progress.clone(),
                 artifacts: given.artifacts.clone(),
@@ -45,6 +49,20 @@ impl Tx<'_, '_> {
             self.emit(self.caller(), Body::TaskDeliveryUpdated(event))?;
         }
         Ok(Did::DONE)
+    }
+
+    /// P30: every claim has all of the Task's `input_refs`, so together they fit into a message.
+    fn check_inputs_fit(&self, given: &[Ref]) -> Result<(), Rejection> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        let all = self.task.head.input_refs.iter().chain(given).map(Ref::as_str);
+        names("input_refs", all, 0, self.cx.limits).map_err(|refused| {
+            let what = "each claim has those that the task has already, too";
+            let to_do = "give one ref to a document that lists more, or go on in another task";
+            let message = format!("{}; {what}: {to_do}", refused.message);
+            Rejection { message, ..refused }
+        })
     }
 
     pub(super) fn keep_fact(&mut self, given: &KeepFact) -> Result<(), Rejection> {

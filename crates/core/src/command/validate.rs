@@ -61,6 +61,11 @@ impl Command {
                 if let Some(delta) = &given.progress {
                     progress(delta, limits)?;
                 }
+                for (field, refs) in
+                    [("input_refs", &given.input_refs), ("evidence_refs", &given.evidence_refs)]
+                {
+                    names(field, refs.iter().map(Ref::as_str), 0, limits)?;
+                }
                 given.artifacts.iter().try_for_each(|a| artifact(a, limits))
             }
             _ => Ok(()),

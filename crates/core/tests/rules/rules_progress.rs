@@ -319,3 +319,30 @@ fn what_a_report_lists_is_bounded() {
     assert_eq!(refused.details["given"], 31);
     t.ok_as(&caller, word("artifact_ids", &[&"x".repeat(28)]));
 }
+
+/// P30: what an orchestrator lists is bounded as what a report lists, and so are the `input_refs` of a Task together, as
+/// each of its claims has them all. A log that has more is read as ever.
+#[test]
+fn what_is_listed_of_a_task_is_bounded() {
+    let limits = Limits { told_bytes_max: 30, ..Limits::default() };
+    let mut t = Fixture::try_create(create_input("a b"), Policy::Manual, limits.clone()).unwrap();
+    let word = |field: &str, names: &[&str]| {
+        Command::AppendTaskProgress(serde_json::from_value(json!({(field): names})).unwrap())
+    };
+    for field in ["input_refs", "evidence_refs"] {
+        let over = word(field, &["m1", "m22", "m34567890123456789012"]);
+        let details = t.refuse(over, Code::ValidationError).details;
+        assert_eq!((&details["field"], &details["limit"]), (&json!(field), &json!(30)));
+    }
+    t.ok(word("evidence_refs", &[&"x".repeat(28)]));
+    t.ok(word("input_refs", &[&"x".repeat(10)]));
+    let refused = t.refuse(word("input_refs", &[&"y".repeat(17)]), Code::ValidationError);
+    assert_eq!(refused.details["given"], 31);
+    assert!(refused.message.contains("another task"), "{refused}");
+    t.ok(word("evidence_refs", &["more"]));
+    t.ok(word("input_refs", &[&"y".repeat(16)]));
+    t.limits.told_bytes_max = 5;
+    t.restart();
+    let held = t.claim("a");
+    assert_eq!(t.attempt_of(&held).input_refs.len(), 2);
+}

@@ -151,20 +151,17 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Sends grants of open Attempts again, as the log may hold a claim whose grant was never sent.
-    /// A worker ignores a grant that it has.
+    /// A worker ignores a grant that it has. Whoever claimed on behalf of a worker knows of that claim.
     fn grant_again(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
-        for attempt in task.open_attempts() {
+        for attempt in task.open_attempts().filter(|attempt| !attempt.on_behalf) {
             let pool = &task.run_at(attempt.run).worker_pool_id;
             let hand = self.node.hand(&attempt.worker_id, pool).ok();
             let was_lost = task.step_at(attempt.step).state.was_lost();
             let in_hand = hand.map(|hand| InHand::new(hand, was_lost, None));
             self.held.extend(in_hand.map(|it| (attempt.attempt_id, it)));
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            if attempt.on_behalf {
-                continue; // Whoever claimed for it knows.
-            }
             let Some(claim) = self.node.claim(&view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker);

@@ -17,7 +17,6 @@ use tenure_ports::bus::{Delivery, Holding};
 use tenure_ports::journal::AppendError;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
-use tenure_wire::bus::worker::LateInput;
 
 use super::address::Address;
 use super::open::log_away;
@@ -281,7 +280,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Asks holders to stop, once each: the link repeats the signal until the worker acknowledges
-    /// it.
+    /// it. Whoever claimed on behalf of a worker watches the Task: the worker has no link, or none for this.
     pub(super) fn signal(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
@@ -289,7 +288,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             self.told.clear();
             return;
         }
-        for attempt in view.open_attempts() {
+        for attempt in view.open_attempts().filter(|attempt| !attempt.on_behalf) {
             if view.is_asked_to_stop(attempt) && !self.told.contains(&attempt.attempt_id) {
                 self.told.push(attempt.attempt_id);
                 let (what, now) = (RuntimeName::CancelSignal, self.node.clock.now());
@@ -302,7 +301,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Sends the holders of open Attempts what has come to the Task's `input_refs` since it was last called
-    /// (CTRL-12). What the log shows as seen is not sent; after a change of owners some of the rest comes twice.
+    /// (CTRL-12), but for claims on behalf, as above. What the log shows as seen is not sent; after a change of owners
+    /// some of the rest comes twice.
     pub(super) fn push_inputs(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
@@ -311,13 +311,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if count <= pushed {
             return;
         }
-        for attempt in view.open_attempts() {
+        for attempt in view.open_attempts().filter(|attempt| !attempt.on_behalf) {
             let (after, refs) = view.inputs_for(attempt, pushed);
-            if !refs.is_empty() {
-                let (attempt_id, input_refs) = (attempt.attempt_id, refs.to_vec());
-                let input = LateInput { attempt_id, after, input_refs };
-                self.node.signal(&attempt.worker_id, Delivery::Input(input.into()));
-            }
+            self.node.send_input(&attempt.worker_id, attempt.attempt_id, after, refs);
         }
     }
 

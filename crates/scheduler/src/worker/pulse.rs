@@ -12,7 +12,7 @@ use tenure_core::Code;
 use tenure_core::command::run_end::nothing_held;
 use tenure_core::id::{AgentId, Millis};
 use tenure_core::view::View;
-use tenure_ports::bus::{Delivery, Holding, Pulse};
+use tenure_ports::bus::{Holding, Pulse};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
@@ -20,6 +20,7 @@ use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::worker::LateInput;
 
 use super::WorkerLink;
+use crate::node::INPUTS_AT_ONCE;
 
 /// How long a heartbeat waits for a Task that is being read from its log.
 const PULSE: Duration = Duration::from_secs(2);
@@ -116,8 +117,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         if !news.is_empty() {
             self.scheduler.note_seen(task, self.worker.id.clone(), news);
         }
-        for input in unseen {
-            node.signal(&self.worker.id, Delivery::Input(input.into()));
+        for LateInput { attempt_id, after, input_refs } in unseen {
+            node.send_input(&self.worker.id, attempt_id, after, &input_refs);
         }
         Some(judged)
     }
@@ -178,9 +179,6 @@ fn pulse(task: &View<'_>, who: &AgentId, held: &Holding, now: Millis) -> Pulse {
     }
 }
 
-/// How many entries of late input are sent again at a time.
-const AGAIN_MAX: usize = 100;
-
 /// What has come to the Task's `input_refs` and these holders have not seen (CTRL-12): it is sent again with each
 /// heartbeat, as it may have been lost with a link. A worker skips what it has.
 pub(super) fn unseen(task: &View<'_>, who: &AgentId, holdings: &[Holding]) -> Vec<LateInput> {
@@ -192,7 +190,7 @@ pub(super) fn unseen(task: &View<'_>, who: &AgentId, holdings: &[Holding]) -> Ve
         task.check_holder(who, held.attempt_id, held.fencing_token).ok()?;
         let seen = held.input_seen.and_then(|seen| u32::try_from(seen).ok()).unwrap_or(0);
         let (after, refs) = task.inputs_for(attempt, seen);
-        let input_refs = refs[..refs.len().min(AGAIN_MAX)].to_vec();
+        let input_refs = refs[..refs.len().min(INPUTS_AT_ONCE)].to_vec();
         let attempt_id = held.attempt_id;
         (!input_refs.is_empty()).then_some(LateInput { attempt_id, after, input_refs })
     };

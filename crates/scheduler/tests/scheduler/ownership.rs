@@ -11,8 +11,8 @@ use crate::common::{
 };
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::command::{Dispatch, OnBehalf, RunAndWhy};
-use tenure_core::id::{AgentId, CommandId, PoolId};
+use tenure_core::command::{AppendProgress, Close, Dispatch, OnBehalf, RunAndWhy};
+use tenure_core::id::{AgentId, CommandId, PoolId, Ref};
 use tenure_core::status::{End, EndReason, Policy, StepStatus, TaskStatus};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Command};
@@ -222,6 +222,45 @@ async fn a_claim_on_behalf_outlives_its_host() {
     tokio::time::sleep(Duration::from_secs(600)).await; // Far longer than an ordinary lease.
     assert_eq!(step_status(&new, &key, "a").await, StepStatus::Claimed);
     assert_eq!(step_status(&new, &key, "b").await, StepStatus::Ready);
+}
+
+/// CLAIM-16, CTRL-12, CANCEL-07: a claim on behalf of a worker sends that worker nothing, whoever it is, and costs it
+/// nothing of its hand: neither late input, nor a request to stop, nor the end; nor does anything wait for one that has
+/// no link.
+#[tokio::test(start_paused = true)]
+async fn a_worker_hears_nothing_of_claims_on_its_behalf() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let mut node = node_on(Arc::clone(&journal)).await;
+    let (mut link, mut inbox) = join(&node, "ant");
+    let key = create(&node, dag("t", "a b")).await.unwrap();
+    for (step, worker) in [("a", "ant"), ("b", "gone")] {
+        let lease_ms = Some(3_600_000);
+        let on_behalf = OnBehalf { lease_ms, ..OnBehalf::of(AgentId::new(worker).unwrap()) };
+        let claim = Dispatch {
+            allowed_step_ids: Some(vec![step_id(step)]),
+            on_behalf: Some(on_behalf),
+            ..Dispatch::to(PoolId::new(POOL).unwrap())
+        };
+        node.command(&key, envelope(), Command::DispatchWorker(claim)).await.unwrap();
+    }
+    let input_refs = vec![Ref::new("mem:x").unwrap()];
+    let input = AppendProgress { input_refs, ..AppendProgress::default() };
+    for _ in 0..2 {
+        let input = Command::AppendTaskProgress(input.clone());
+        node.command(&key, envelope(), input).await.unwrap();
+        assert!(inbox.try_recv().is_err());
+        assert_eq!((node.kept().signals, link.holds()), (0, 0));
+        node.stop().await;
+        node = node_on(Arc::clone(&journal)).await;
+        (link, inbox) = join(&node, "ant");
+        node.resume_all().await.unwrap();
+        until(&node, &key, |task| task.tally().held() == 2).await;
+    }
+    let close = Close { wait: Some(false), ..Close::default() };
+    node.command(&key, envelope(), Command::TaskCancel(close)).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert!(inbox.try_recv().is_err());
+    assert_eq!((node.kept().signals, link.holds()), (0, 0));
 }
 
 /// CTRL-03: a `cancel_run` that waits for the end of its Run when the Task goes to another owner is answered
