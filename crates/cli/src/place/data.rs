@@ -1,18 +1,15 @@
 //! A data directory or a cluster, read only: finding Tasks by name and folding their logs.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
 use tenure_core::command::blobs::blob_lost;
-use tenure_core::id::{AttemptId, BlobHash, Millis, SessionId, TaskId, WalName};
+use tenure_core::id::{AttemptId, BlobHash, Millis, SessionId, WalName};
 use tenure_core::record::{Value, ValueBody};
 use tenure_core::view::{Known, LeaseFact, ListInput, Snapshot, TaskPage, View, ViewsInput};
 use tenure_core::{Caller, Code, Limits, Rejection, Task};
 use tenure_embedded::orchestrator;
-use tenure_local::{FileBlobs, JsonlReader, read_regular};
+use tenure_local::{FileBlobs, JsonlReader};
 use tenure_ports::blobs::{BlobStore as _, SESSION_QUOTA};
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
@@ -22,6 +19,7 @@ use super::any::AnyClient;
 use super::args::{FILES, OfTask, PlaceArgs, resume, run_from_text};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
+use super::index::{self, Indexed};
 use super::names;
 use super::scan::{self, Broken, LogFile};
 use super::socket;
@@ -47,14 +45,6 @@ pub(crate) struct Loaded {
     pub(crate) task: Task,
     /// The place of its log (2.1).
     pub(crate) wal_path: Option<String>,
-}
-
-/// A Task in the index.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Indexed {
-    pub(crate) session_id: SessionId,
-    pub(crate) task_id: TaskId,
-    pub(crate) wal_name: WalName,
 }
 
 impl TaskReader {
@@ -318,15 +308,7 @@ impl TaskReader {
     /// The Tasks in the index. As the index is derived and disposable, it serves only for what the
     /// logs cannot say: that one of them is gone.
     pub(crate) fn indexed(&self) -> Vec<Indexed> {
-        let Ok(file) = read_regular(&self.path.join("index.jsonl")) else {
-            return Vec::new();
-        };
-        let mut seen = BTreeSet::new();
-        let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-        let rows = lines.filter(|line| tenure_wire::stored::is_sealed(line));
-        rows.filter_map(|line| serde_json::from_slice::<Indexed>(&line).ok())
-            .filter(|row| seen.insert((row.session_id.clone(), row.wal_name.clone())))
-            .collect()
+        index::indexed(&self.path)
     }
 
     /// The failure for a Task that does not exist.

@@ -15,6 +15,7 @@
 //! | [`ended`] | waits for the end of a Task of a directory |
 //! | [`fetch`] | fetches a log of a cluster |
 //! | [`scan`] | reads a log line by line |
+//! | [`index`] | reads which Tasks the index of a directory has |
 //! | [`host`] | finds out who is at work on a directory |
 //! | [`names`] | finds the Task or Run that a short name means |
 //!
@@ -38,6 +39,7 @@ mod fleet;
 mod gateway;
 mod here;
 mod host;
+mod index;
 mod live;
 pub(crate) mod names;
 pub(crate) mod scan;
@@ -48,13 +50,14 @@ mod usage;
 pub(crate) use self::any::AnyClient;
 pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs, is_of_environment};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
-pub(crate) use self::data::{Indexed, Loaded, TaskReader, is_default, me};
+pub(crate) use self::data::{Loaded, TaskReader, is_default, me};
 pub(crate) use self::ended::{LOOK, until_ended};
 pub(crate) use self::fetch::{Cluster, Fetched, fetch, file_of, unwritten};
 pub(crate) use self::fleet::{FleetArgs, exit_without, nobody_answers};
 pub(crate) use self::gateway::GatewayArgs;
 pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
+pub(crate) use self::index::Indexed;
 pub(crate) use self::live::LiveTask;
 pub(crate) use self::session::CallerSession;
 pub(crate) use self::socket::{socket_of, soon_at_work};

@@ -210,7 +210,7 @@ pub(crate) fn walk_on(
 ) -> Result<LogEnd, Broken> {
     let unreadable = |error| Broken::Unreadable(log.path.clone(), error);
     let damaged = |fault| Broken::Damaged(log.path.clone(), fault);
-    let mut lines = LineReader::open_at(log, spot).map_err(unreadable)?;
+    let mut lines = LineReader::open_at(&log.path, spot).map_err(unreadable)?;
     let (session, task) = (log.key.session_id.clone(), log.key.task_id.clone());
     let mut commits = Assembler::after(session, task, spot.seq);
     let mut open = OpenCommit::default();
@@ -306,15 +306,15 @@ pub(crate) enum NextLine<'a> {
 }
 
 impl LineReader {
-    pub(crate) fn open(log: &LogFile) -> io::Result<Self> {
-        Self::open_at(log, &CommitBoundary::default())
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Self::open_at(path, &CommitBoundary::default())
     }
 
     fn open_at(
-        log: &LogFile,
+        path: &Path,
         &CommitBoundary { line, offset, .. }: &CommitBoundary,
     ) -> io::Result<Self> {
-        let mut file = read_regular(&log.path)?;
+        let mut file = read_regular(path)?;
         file.seek(SeekFrom::Start(offset))?;
         let input = BufReader::with_capacity(64 << 10, file);
         Ok(Self { input, line: Vec::new(), number: line, offset, next: offset })

@@ -180,7 +180,7 @@ fn tone(body: &Body) -> Tone {
 /// Prints the lines of the file unchanged. A line is one event (WAL-02), so its number is what
 /// `--from` and `--to` name.
 fn raw(out: &mut dyn Write, log: &LogFile, args: &ShowArgs) -> io::Result<()> {
-    let mut lines = LineReader::open(log)?;
+    let mut lines = LineReader::open(&log.path)?;
     let range = args.range();
     loop {
         let ending = match lines.next()? {
