@@ -5,6 +5,9 @@
 mod bus;
 #[path = "sdk/house.rs"]
 mod house;
+#[allow(dead_code)] // Other tests use more of it.
+#[path = "../../cluster/tests/real/servers.rs"]
+mod servers;
 #[path = "sdk/worker.rs"]
 mod worker;
 
@@ -34,6 +37,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use self::house::{House, Socket, connect, session};
+use self::servers::free_port;
 
 /// Whatever a test waits for comes sooner than this.
 const SOON: Duration = Duration::from_secs(30);
@@ -268,8 +272,8 @@ async fn losing_answers(socket: &Socket, lost: Arc<AtomicUsize>) -> String {
 /// its events gets each of them once.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_survives_a_gateway() {
-    let house = House::start().await;
-    let (port, socket) = house.client().await;
+    let (house, at) = (House::start().await, format!("127.0.0.1:{}", free_port()));
+    let (port, socket) = house.client_at(&at).await;
     let client = Client::new(port);
     let task = client.create(Task::new("t").step(Step::new("a").handler("echo"))).await.unwrap();
     let (waiting, following) = (client.clone(), client.clone());
@@ -279,7 +283,6 @@ async fn whoever_waits_survives_a_gateway() {
     let events =
         tokio::spawn(async move { following.events(&id, 0).try_collect::<Vec<_>>().await });
     sleep(Duration::from_millis(300)).await;
-    let at = socket.url.trim_start_matches("http://").to_owned();
     drop(socket);
     while TcpStream::connect(&at).await.is_ok() {
         sleep(Duration::from_millis(10)).await;

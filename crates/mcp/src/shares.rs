@@ -38,14 +38,21 @@ impl Shares {
     pub fn take(&self, caller: &str) -> Option<Share> {
         let mut taken = self.taken.lock();
         let free = self.places.saturating_sub(taken.all);
+        let own = taken.of.get(caller).copied().unwrap_or(0);
+        (own < TIMES_FREE * free).then(|| self.add(&mut taken, caller))
+    }
+
+    /// A place for this caller whatever it has: what the place is for goes on already.
+    pub fn hold(&self, caller: &str) -> Share {
+        self.add(&mut self.taken.lock(), caller)
+    }
+
+    fn add(&self, taken: &mut TakenPlaces, caller: &str) -> Share {
         let known = taken.of.get_key_value(caller).map(|(name, own)| (Arc::clone(name), *own));
         let (caller, own) = known.unwrap_or_else(|| (Arc::from(caller), 0));
-        if own >= TIMES_FREE * free {
-            return None;
-        }
         taken.all += 1;
         taken.of.insert(Arc::clone(&caller), own + 1);
-        Some(Share { of: self.clone(), caller })
+        Share { of: self.clone(), caller }
     }
 }
 
@@ -69,12 +76,14 @@ mod tests {
     /// Mechanisms 15: one who takes all that it can leaves a quarter to another, and gives back what it had.
     #[test]
     fn one_leaves_places_to_others() {
-        let shares = Arc::new(Shares::new(1_024));
+        let shares = Shares::new(1_024);
         let mut held: Vec<_> = std::iter::from_fn(|| shares.take("eve")).collect();
         assert_eq!(held.len(), 768);
         held.extend(std::iter::from_fn(|| shares.take("bob")));
         assert_eq!(held.len(), 768 + 192);
         assert!(shares.take("ann").is_some(), "whoever comes last gets one");
+        held.extend((0..100).map(|_| shares.hold("ann")));
+        assert!(shares.take("zoe").is_none(), "there are more than there are places for");
         held.clear();
         assert!(shares.taken.lock().of.is_empty());
         assert!(shares.take("eve").is_some());

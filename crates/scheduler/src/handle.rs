@@ -23,7 +23,7 @@ use crate::fair::{FairPermit, FairPermits};
 use crate::node::{Appended, NodeShared, stopped};
 use crate::partition::{NoMessage, NodeActor, PartitionActor};
 use crate::pool::Worker;
-use crate::reading::Reader;
+use crate::reading::WaitingReader;
 use crate::task::address::Address;
 use crate::task::open::unreadable;
 use crate::task::{ActorTask, Begin, Msg, ReadFn};
@@ -266,7 +266,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<T, Rejection> {
         let mut look = Some(look);
         for _ in 0..RESENDS {
-            let (reader, lent) = Reader::new();
+            let (reader, lent) = WaitingReader::new();
             self.cast(key, Begin::Look, Msg::Lend(reader))?;
             let lent = lent.await.map_err(|_| stopped("the task"))??;
             if let Some(seen) = lent.look(&mut look).await {

@@ -49,7 +49,7 @@ use crate::task::Begin;
 use crate::task::address::{ActorMessage, Address};
 use crate::task::host::TaskActor;
 use crate::task::waiters::WaiterCounts;
-use signals::KeptSignals;
+use signals::WaitingSignals;
 
 /// A durable commit, for those who subscribed.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ struct Workers {
     /// The connected workers, each with its current link.
     joined: IdMap<AgentId, Arc<Worker>>,
     /// Signals for workers without a link.
-    signals: KeptSignals,
+    signals: WaitingSignals,
 }
 
 impl Workers {

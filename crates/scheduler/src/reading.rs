@@ -47,12 +47,12 @@ pub(crate) fn spawn_charged<T: Send + 'static>(
 }
 
 /// A reader that waits for a Task.
-pub(crate) struct Reader {
+pub(crate) struct WaitingReader {
     to: oneshot::Sender<Result<LentTask, Rejection>>,
     hold: Option<Arc<dyn ReadHold>>,
 }
 
-impl Reader {
+impl WaitingReader {
     /// A reader, and where it gets the Task.
     pub(crate) fn new() -> (Self, oneshot::Receiver<Result<LentTask, Rejection>>) {
         let (to, lent) = oneshot::channel();

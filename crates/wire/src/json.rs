@@ -8,7 +8,8 @@ use serde::de::{
 };
 use serde_json::Error;
 
-/// How many values a text may hold that is read whole. Each takes some 640 bytes at most, as an object of one field does.
+/// How many values a text may hold that is read whole. Each takes some 640 bytes at most, as an object of one field
+/// does.
 pub const VALUES_MAX: usize = 250_000;
 
 /// Reads JSON.
@@ -16,15 +17,10 @@ pub const VALUES_MAX: usize = 250_000;
 /// # Errors
 /// It is none, or none of this type, or it holds more than [`VALUES_MAX`] values.
 pub fn read_bounded<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
-    match holds_too_many(text) {
+    match may_hold(text) > VALUES_MAX {
         true => Err(Error::custom(format_args!("it holds more than {VALUES_MAX} values"))),
         false => serde_json::from_slice(text),
     }
-}
-
-/// Whether a text may hold more than [`VALUES_MAX`] values.
-pub fn holds_too_many(text: &[u8]) -> bool {
-    may_hold(text) > VALUES_MAX
 }
 
 /// How many values a text holds at most.

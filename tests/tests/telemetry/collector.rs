@@ -1,13 +1,14 @@
 //! A collector that is away, goes away, or never answers.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use tenure_tests::binary::Ended;
 use tenure_tests::cluster::process::Process;
+use tenure_tests::cluster::servers::free_port;
 use tenure_tests::cluster::tasks::{noop, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
 use tenure_tests::otlp::{Got, Protocol, Receiver, Span, environment};
@@ -15,8 +16,8 @@ use tenure_tests::otlp::{Got, Protocol, Receiver, Span, environment};
 use crate::run;
 
 /// An address where nobody listens.
-fn nobody() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+fn nobody() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 /// An address where somebody takes every connection, and never says anything.
@@ -43,7 +44,7 @@ fn a_dead_collector_fails_no_run_and_holds_it_up_for_a_moment_only() -> Result<(
         let begun = Instant::now();
         run::run(dir.path(), &[])?;
         let without = begun.elapsed();
-        for address in [nobody()?, silent()?] {
+        for address in [nobody(), silent()?] {
             let dir = tempfile::tempdir()?;
             let begun = Instant::now();
             let ended = run::run(dir.path(), &environment(protocol, address))?;
@@ -107,7 +108,7 @@ fn spans_of<'a>(got: &'a Got, id: &str) -> Vec<&'a Span> {
 
 #[test]
 fn a_collector_that_is_away_is_reported_once_and_once_when_it_is_back() -> Result<()> {
-    let address = nobody()?;
+    let address = nobody();
     let environment = environment(Protocol::Http, address);
     let plan = Plan { schedulers: 1, workers: 1, environment, ..Plan::default() };
     on_cluster(plan, |cluster| {

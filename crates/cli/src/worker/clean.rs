@@ -302,6 +302,7 @@ mod tests {
             mkdirat(&at, "nested", Mode::S_IRWXU).unwrap();
             at = openat(&at, "nested", OFlag::O_RDONLY, Mode::empty()).unwrap().into();
         }
+        drop(at); // As long as it is open, the kernel keeps all that is above it.
         let then = FileTimes::new().set_modified(SystemTime::now() - 40 * day);
         for path in [dir.join("nested"), dir] {
             fs::File::open(path).unwrap().set_times(then).unwrap();

@@ -320,12 +320,12 @@ fn what_a_report_lists_is_bounded() {
     t.ok_as(&caller, word("artifact_ids", &[&"x".repeat(28)]));
 }
 
-/// P30: what an orchestrator lists is bounded as what a report lists, and so are the `input_refs` of a Task together, as
-/// each of its claims has them all. A log that has more is read as ever.
+/// P30: what an orchestrator lists is bounded as what a report lists, and so are the `input_refs` of a Task together,
+/// as each of its claims has them all. A log that has more is read as ever.
 #[test]
 fn what_is_listed_of_a_task_is_bounded() {
     let limits = Limits { told_bytes_max: 30, ..Limits::default() };
-    let mut t = Fixture::try_create(create_input("a b"), Policy::Manual, limits.clone()).unwrap();
+    let mut t = Fixture::try_create(create_input("a b"), Policy::Manual, limits).unwrap();
     let word = |field: &str, names: &[&str]| {
         Command::AppendTaskProgress(serde_json::from_value(json!({(field): names})).unwrap())
     };
@@ -334,13 +334,14 @@ fn what_is_listed_of_a_task_is_bounded() {
         let details = t.refuse(over, Code::ValidationError).details;
         assert_eq!((&details["field"], &details["limit"]), (&json!(field), &json!(30)));
     }
-    t.ok(word("evidence_refs", &[&"x".repeat(28)]));
-    t.ok(word("input_refs", &[&"x".repeat(10)]));
-    let refused = t.refuse(word("input_refs", &[&"y".repeat(17)]), Code::ValidationError);
+    let of = |bytes: usize| format!("urn:{}", "x".repeat(bytes - 4));
+    t.ok(word("evidence_refs", &[&of(28)]));
+    t.ok(word("input_refs", &[&of(10)]));
+    let refused = t.refuse(word("input_refs", &[&of(17)]), Code::ValidationError);
     assert_eq!(refused.details["given"], 31);
     assert!(refused.message.contains("another task"), "{refused}");
-    t.ok(word("evidence_refs", &["more"]));
-    t.ok(word("input_refs", &[&"y".repeat(16)]));
+    t.ok(word("evidence_refs", &["urn:more"]));
+    t.ok(word("input_refs", &[&of(16)]));
     t.limits.told_bytes_max = 5;
     t.restart();
     let held = t.claim("a");

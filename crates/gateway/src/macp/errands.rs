@@ -20,6 +20,7 @@ use tenure_macp::{
     ERRANDS, MacpErrand, MacpErrandEnd, MacpErrandStep, MacpKind, MacpRefusal, MacpSteer,
     PAYLOAD_BYTES_MAX, check_shape,
 };
+use tenure_mcp::{Share, Shares};
 use tenure_sdk::nats::boot;
 use tenure_sdk::worker::{HandlerError, Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::Token;
@@ -34,7 +35,6 @@ use super::status::{MacpFault, MacpResult};
 use super::{MacpSettings, now_ms};
 use crate::identity::{Allowed, Identity};
 use crate::{Backend, Gateway};
-use tenure_mcp::{Share, Shares};
 
 /// The pool of such Steps, and as whom a gateway joins it.
 const POOL: &str = "macp-steps";
@@ -135,8 +135,8 @@ async fn run<B: Backend>(
     ended
 }
 
-/// A place for a Step, if its session has one. A Step whose session of MACP has begun, perhaps at another gateway, has a
-/// place in any case.
+/// A place for a Step, if its session has one. A Step whose session of MACP has begun, perhaps at another gateway, has
+/// a place in any case.
 fn place_for(step: &StepContext, places: &Shares) -> Option<Share> {
     match session_before(step) {
         (Some(_), _) => Some(places.hold(step.session_id())),
@@ -438,7 +438,7 @@ mod tests {
     use tenure_sdk::client::{Client, Step, Task};
     use tokio::time::timeout;
 
-    use super::super::fixture::Fixture;
+    use super::super::double::Fixture;
     use super::*;
 
     const SOON: Duration = Duration::from_secs(30);

@@ -21,11 +21,11 @@
 
 mod cached;
 mod caller;
+#[cfg(test)]
+mod double;
 mod effects;
 mod errands;
 mod facts;
-#[cfg(test)]
-mod fixture;
 mod lists;
 mod marks;
 mod policies;

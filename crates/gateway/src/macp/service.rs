@@ -23,6 +23,7 @@ use tenure_macp::{
     MacpCode, MacpKind, MacpRefusal, MacpRuntime, MacpSteer, bind_sender, check_ambient,
     check_shape, is_session_id, refuse, task_mode,
 };
+use tenure_mcp::Share;
 use tonic::codegen::BoxStream;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
@@ -33,7 +34,6 @@ use super::status::{MacpFault, MacpResult, to_status};
 use super::{MacpSettings, now_ms};
 use crate::live::StreamPermit;
 use crate::{Backend, Gateway};
-use tenure_mcp::Share;
 
 /// The service.
 pub(super) struct MacpService<B: Backend>(Arc<ServiceShared<B>>);

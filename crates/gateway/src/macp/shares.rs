@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tenure_macp::{MacpCode, MacpRefusal};
+use tenure_mcp::{Share, Shares};
 use tokio::runtime::Handle;
 
 use crate::api::{FoldTurn, FoldTurns};
-use tenure_mcp::{Share, Shares};
 
 /// How many calls of all callers are under way at most.
 const UNDER_WAY_MAX: usize = 1_024;
@@ -202,7 +202,7 @@ impl SenderShares {
     /// RATE_LIMITED: the caller has its part already.
     pub(super) fn follow(&self, caller: &str) -> Result<Share, MacpRefusal> {
         self.following.take(caller).ok_or_else(|| {
-            let message = "too many streams of this caller follow sessions: end some, as those of sessions that are over";
+            let message = "too many streams of this caller follow sessions: end those of sessions that are over";
             MacpRefusal::new(MacpCode::RateLimited, message)
         })
     }

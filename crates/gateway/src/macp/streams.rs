@@ -8,6 +8,7 @@ use tenure_core::{Commit, Rejection};
 use tenure_macp::pb::stream_session_response::Response as Told;
 use tenure_macp::pb::{Envelope, StreamSessionRequest, StreamSessionResponse};
 use tenure_macp::{MacpCode, MacpRefusal};
+use tenure_mcp::Share;
 use tonic::codegen::BoxStream;
 use tonic::{Code as GrpcCode, Status, Streaming};
 
@@ -19,7 +20,6 @@ use super::service::ServiceShared;
 use super::status::{MacpFault, MacpResult, to_status, with_code};
 use crate::Backend;
 use crate::live::StreamPermit;
-use tenure_mcp::Share;
 
 /// Refusals that end a stream, as what they refuse is no matter of the session.
 const ENDING: [MacpCode; 7] = [

@@ -59,7 +59,12 @@ impl House {
 
     /// A client of the local user in the session `main`, and the socket that it uses.
     pub(crate) async fn client(&self) -> (HttpClient, Socket) {
-        let socket = Socket::tcp("127.0.0.1:0", self.routes_for(Identity::local())).await;
+        self.client_at("127.0.0.1:0").await
+    }
+
+    /// The same at this address.
+    pub(crate) async fn client_at(&self, at: &str) -> (HttpClient, Socket) {
+        let socket = Socket::tcp(at, self.routes_for(Identity::local())).await;
         (connect(&socket.settings(), "main").await.unwrap(), socket)
     }
 

@@ -15,7 +15,6 @@ use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_tests::cluster::proxy::Proxy;
-use tenure_tests::cluster::servers::free_port;
 use tenure_wire::bus::V;
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
@@ -23,6 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
+use crate::servers::free_port;
 use crate::workers::{one_grant, report, tell};
 
 /// A node notices after three seconds, a client after six; more is allowed, for a machine that is busy. It was
@@ -136,7 +136,7 @@ fn a_node_that_stood_still_ends_no_link() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_a_connection_ends_no_link() {
     let servers = Servers::start();
-    let way = Proxy::before(servers.nats.port).unwrap();
+    let way = Proxy::at(free_port(), servers.nats.port).unwrap();
     let mut settings = servers.settings("n1");
     settings.scheduler.limits.lease_ms = 60_000;
     settings.nats = Nats::at(format!("nats://127.0.0.1:{}", way.port));

@@ -12,12 +12,12 @@ const OF_WORKER_MAX: usize = 16_384;
 
 /// The signals that wait, by worker, each with the instant at which it is dropped.
 #[derive(Debug, Default)]
-pub(super) struct KeptSignals {
+pub(super) struct WaitingSignals {
     by_worker: IdMap<AgentId, Vec<(Instant, Delivery)>>,
     count: usize,
 }
 
-impl KeptSignals {
+impl WaitingSignals {
     /// Keeps a signal until then. Late input is not kept: the worker's first heartbeat brings all that it lacks.
     pub(super) fn keep(&mut self, worker: &AgentId, what: Delivery, until: Instant) {
         if matches!(what, Delivery::Input(_)) || self.count >= KEPT_MAX {
@@ -70,7 +70,7 @@ mod tests {
     /// CANCEL-07: of one worker, and of all together, so many signals wait; the first of them, and no late input.
     #[tokio::test(start_paused = true)]
     async fn so_many_signals_wait_and_no_more() {
-        let mut kept = KeptSignals::default();
+        let mut kept = WaitingSignals::default();
         let (now, until) = (Instant::now(), Instant::now() + Duration::from_secs(30));
         let name = |number: usize| AgentId::new(format!("w{number}")).unwrap();
         let input = LateInput { attempt_id: AttemptId(Uuid::nil()), after: 0, input_refs: vec![] };

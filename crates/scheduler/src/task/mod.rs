@@ -49,7 +49,7 @@ use crate::live::LiveShare;
 use crate::node::NodeShared;
 use crate::pool::{CreditPermit, Credits, Worker};
 use crate::pool_names::PoolsOfTask;
-use crate::reading::Reader;
+use crate::reading::WaitingReader;
 use crate::rounds::UnderWay;
 use address::Address;
 use shared::LentTask;
@@ -89,7 +89,7 @@ pub(crate) enum Msg {
     /// Read the Task.
     Read(ReadFn),
     /// Lend the Task to a reader, who reads it on another thread.
-    Lend(Reader),
+    Lend(WaitingReader),
     /// This worker has asked under this Run.
     Asked(RunId, Arc<Worker>),
     /// This worker's heartbeat says how far these Attempts have seen the Task's `input_refs`.
@@ -364,7 +364,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Lends the Task to a reader, unless the reader has gone.
-    fn lend(&self, myself: &Address, reader: Reader) {
+    fn lend(&self, myself: &Address, reader: WaitingReader) {
         if reader.has_gone() {
             return;
         }

@@ -18,7 +18,7 @@ use tenure_wire::stored::decode_snapshot;
 use super::address::Address;
 use super::{ActorTask, Life, Waiting};
 use crate::count::InHand;
-use crate::reading::{Reader, spawn_charged};
+use crate::reading::{WaitingReader, spawn_charged};
 
 /// How often the actor tries again to read a log that failed but is not known to be damaged.
 const UNREAD_MAX: u32 = 5;
@@ -30,7 +30,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// boot left open, and what fell due meanwhile (LEASE-15, RECOVER-09). In a cluster it spares
     /// Steps their time limits for as long as leases: workers may have many reports to send
     /// (mechanisms 6).
-    pub(super) async fn open(&mut self, myself: &Address, reader: Option<&mut Reader>) {
+    pub(super) async fn open(&mut self, myself: &Address, reader: Option<&mut WaitingReader>) {
         self.read_log(myself, reader).await;
         let Life::Known(task) = &self.life else { return };
         self.lead = self.node.clock.lead(task.updated_at());
@@ -67,7 +67,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 
     /// Reads the log, once there is a place in memory for the Task, and changes nothing else. If the reader for whom
     /// that is has gone before it begins, the Task stays unread.
-    pub(super) async fn read_log(&mut self, myself: &Address, mut reader: Option<&mut Reader>) {
+    pub(super) async fn read_log(
+        &mut self,
+        myself: &Address,
+        mut reader: Option<&mut WaitingReader>,
+    ) {
         let was_unread = std::mem::take(&mut self.is_unread);
         myself.shared().note_away(); // Heartbeats wait for it there, and not in the mailbox (LEASE-14).
         let ended = self.node.journal.ended(&self.key).await;

@@ -12,6 +12,7 @@ use tenure_a2a::{
     A2aCancel, A2aGet, A2aList, A2aReply, A2aSend, A2aSubscribe, A2aTask, A2aTaskPage, A2aUpdate,
     v03,
 };
+use tenure_wire::json::read_bounded;
 use uuid::Uuid;
 
 use super::address::PeerUrl;
@@ -20,7 +21,6 @@ use super::card::{PeerBinding, PeerCard, PeerInterface, PeerVersion};
 use super::error::{PeerError, PeerReason as R};
 use super::exchange::{ANSWER_MAX, JSON, PeerAccess, PeerLink, PeerRequest, STREAM};
 use super::follow::PeerUpdates;
-use tenure_wire::json::read_bounded;
 
 /// How many tasks of a context are looked through for one, and how many messages of each.
 const LOOKED_THROUGH: u32 = 100;

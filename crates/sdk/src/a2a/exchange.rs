@@ -12,6 +12,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 use tenure_core::Code;
+use tenure_wire::json::read_bounded;
 use tokio::time::timeout;
 
 use super::address::PeerUrl;
@@ -19,7 +20,6 @@ use super::card::PeerVersion;
 use super::error::{PeerError, PeerReason};
 use crate::http::HttpConnectError;
 use crate::http::connect::GatewayAddress;
-use tenure_wire::json::read_bounded;
 
 /// The longest answer that is read.
 pub(super) const ANSWER_MAX: usize = 24 << 20;

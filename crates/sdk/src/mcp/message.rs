@@ -1,10 +1,10 @@
 //! The messages of JSON-RPC, and what each version of the protocol writes into them.
 
 use serde_json::{Map, Value as Json, json};
+use tenure_wire::json::read_bounded;
 use tokio::sync::watch;
 
 use super::error::ToolError;
-use tenure_wire::json::read_bounded;
 
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Default)]

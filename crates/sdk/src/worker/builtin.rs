@@ -16,6 +16,7 @@ use smol_str::SmolStr;
 use tenure_core::id::{ArtifactId, BadId, HandlerName};
 use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
+use tenure_wire::json;
 use tokio::sync::watch;
 
 use super::attempt_files::{AttemptFiles, Lack, on_disk};
@@ -24,7 +25,6 @@ use super::exec::{self, CommandEnd, ExecError, ExecOutcome, ExecPaths, ExecSpec,
 use super::handler::{HandlerError, Handlers};
 use super::run_tools::{RUN_SOCKET_ENV, RunSocket, RunToolsOf};
 use crate::secrets::{SecretError, SecretMask, SecretSources, fill_in};
-use tenure_wire::json;
 
 /// Name of the handler that does nothing.
 pub const NOOP: &str = HandlerName::NOOP;

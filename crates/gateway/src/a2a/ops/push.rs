@@ -11,6 +11,7 @@ use tenure_core::retry_policy::Limit;
 use tenure_core::status::{FactKind, Policy, Visibility};
 use tenure_core::view::{FactsInput, ListInput};
 use tenure_core::{Code, Context, Limits, Rejection};
+use tenure_mcp::Share;
 use tenure_ports::ClientPort as _;
 use uuid::Uuid;
 
@@ -20,7 +21,6 @@ use crate::Backend;
 use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::push::{COURIERS, PushOrder, PushRules, PushTarget, check_headers};
 use crate::a2a::wire::{A2aPushConfig, A2aPushList, A2aPushName, A2aPushPage};
-use tenure_mcp::Share;
 
 /// The labels of a courier: the task that it follows, and its configuration.
 const FOLLOWS: &str = "a2a-push-task";

@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::{Code, Rejection, RejectionKind};
+use tenure_mcp::{Share, Shares};
 use tenure_ports::ClientPort;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::follow::{CommitUpdates, TaskFollower};
 use crate::a2a::map::TaskFold;
-use tenure_mcp::shares::{Share, Shares};
 
 /// How many commits wait for a reader. A reader that is further behind reads the log.
 const COMMITS_MAX: usize = 32;

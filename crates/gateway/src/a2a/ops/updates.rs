@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use serde_json::Value as Json;
 use tenure_core::id::TaskId;
+use tenure_mcp::Share;
 use tenure_ports::ClientPort;
 use tokio::time::timeout;
 
@@ -27,7 +28,6 @@ use crate::a2a::error::{A2aError, A2aReason};
 use crate::a2a::map::{TaskFold, has_ended};
 use crate::a2a::wire::{A2aReply, A2aSend, A2aSubscribe, A2aTask, A2aUpdate};
 use crate::live::{EventPlace, SseFrame};
-use tenure_mcp::shares::Share;
 
 /// How a binding that sends frames of events writes what a stream tells.
 pub(crate) trait StreamShape: Send + 'static {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::Rejection;
 use tenure_core::id::{AgentId, HandlerName, PoolId, Ref, SessionId, TaskId};
 use tenure_core::status::Role;
+use tenure_mcp::Shares;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::boot;
 use tenure_sdk::worker::{HandlerError, Handlers, Options, StepContext, WorkerPool};
@@ -28,7 +29,6 @@ use crate::a2a::wire::{A2aPushConfig, A2aUpdate};
 use crate::api::FoldTurns;
 use crate::identity::{Allowed, Identity};
 use crate::live::EventPlace;
-use tenure_mcp::Shares;
 
 /// The pool of the couriers, their handler, and as whom they join.
 pub(crate) const COURIERS: &str = "a2a-push";

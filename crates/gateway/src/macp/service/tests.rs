@@ -10,7 +10,7 @@ use tenure_wire::bus::subject::Token;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::super::fixture::Fixture;
+use super::super::double::Fixture;
 use super::super::streams::SessionStream;
 use super::*;
 use crate::ErasedBackend;

@@ -34,8 +34,9 @@ impl StepContext {
         self.give_back_because(ReleaseReason::Unfit, retry_after)
     }
 
-    /// LEASE-18: gives the Step back, because this worker has no room for it now. That is no fault of the worker either:
-    /// it stays as fit for other Steps. The Step goes to any worker, after this time at the earliest (an hour at most).
+    /// LEASE-18: gives the Step back, because this worker has no room for it now. That is no fault of the worker
+    /// either: it stays as fit for other Steps. The Step goes to any worker, after this time at the earliest (an hour
+    /// at most).
     ///
     /// # Errors
     /// `stale_attempt` after a final word.

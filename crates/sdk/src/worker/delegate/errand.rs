@@ -30,7 +30,8 @@ const ID_MAX: usize = 1_024;
 /// How often what an agent says while it works is reported at most.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is reported at once how the work stands. After that it is, while the work goes on, as what an agent says.
+/// How often it is reported at once how the work stands. After that it is reported, while the work goes on, as what an
+/// agent says.
 const NOTED_AT_ONCE: u32 = 10;
 
 /// How long a cancellation may take.

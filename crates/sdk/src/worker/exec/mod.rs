@@ -72,7 +72,9 @@ pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
 use self::supervise::{CommandProcess as _, ExecLimits, supervise};
 use self::unguarded::Unguarded;
 pub(super) use self::why::why_not_started;
-pub(crate) use self::withheld::{withhold, withhold_for_servers};
+pub(crate) use self::withheld::withhold;
+#[cfg(feature = "mcp")]
+pub(crate) use self::withheld::withhold_for_servers;
 
 /// The size of the largest result that a command leaves in `$TENURE_OUTPUT`; larger results belong elsewhere, with a
 /// reference left there.

@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 static OF_SERVERS: RwLock<BTreeSet<String>> = RwLock::new(BTreeSet::new());
 
 /// Takes the variables that servers of tools get from all commands that start from now on.
+#[cfg(feature = "mcp")]
 pub(crate) fn withhold_for_servers(names: impl IntoIterator<Item = String>) {
     OF_SERVERS.write().extend(names);
 }
@@ -41,6 +42,7 @@ pub(crate) fn withhold(command: &mut Command) {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "mcp")]
     #[test]
     fn logins_of_servers_are_withheld() {
         let name = OsStr::new("SOME_SERVER_S_TOKEN");
