@@ -296,17 +296,20 @@ impl SessionCache {
     /// A request does not use the session any more. The last one has it held, if it is there and has a place.
     fn release(&mut self, id: &str, pushes_out: bool) {
         let Some(known) = self.sessions.get_mut(id) else { return };
-        known.users -= 1;
         known.pushes_out |= pushes_out;
-        if known.users > 0 || known.used.is_some() {
+        if known.users > 1 || known.used.is_some() {
+            known.users -= 1;
             return;
         }
         let is_there = known.session.try_lock().is_ok_and(|it| it.read > 0);
         let pushes_out = known.pushes_out;
         let has_room = self.by_use.len() < SESSIONS_MAX && self.bytes() <= BYTES_MAX;
         if is_there && (has_room || pushes_out) {
-            self.make_room();
+            self.make_room(); // This one is in use until it has its place.
             self.touch(id);
+            if let Some(known) = self.sessions.get_mut(id) {
+                known.users = 0;
+            }
         } else {
             self.remove(id);
         }
@@ -470,6 +473,16 @@ mod tests {
         use_of("one more");
         assert!(!has(3) && has(1), "it was used last, and is the only one that is so large");
         assert_eq!(shared.cache.lock().bytes(), 0);
+
+        use_of("small").session.try_lock().unwrap().bytes.add(2);
+        let large = use_of("large");
+        large.session.try_lock().unwrap().bytes.add(BYTES_MAX - 1);
+        drop(large);
+        let held = |id: &str| shared.cache.lock().by_use.values().any(|it| it == id);
+        assert!(
+            held("large") && shared.cache.lock().bytes() <= BYTES_MAX,
+            "others make room for it"
+        );
     }
 
     #[test]
