@@ -161,7 +161,10 @@ impl Errand {
             return Err(PeerError::Host(host));
         }
         if let Some(token) = &self.token {
-            // Whoever made the Step has said where it goes, with TLS or without.
+            // Whoever made the Step has said where it goes, with TLS or without: no other token counts there.
+            settings
+                .tokens
+                .retain(|at, _| PeerSettings::new(at).host().ok().as_ref() != Some(&host));
             for key in [format!("http://{host}"), host] {
                 settings.tokens.insert(key, token.clone());
             }
