@@ -145,7 +145,7 @@ async fn carry<B: Backend>(
         )?);
     }
     let Some(_place) = shared.running.take(&order.caller) else {
-        return Ok(step.give_back(Some(COMES_AGAIN))?); // Another gateway may have one, or this one later.
+        return Ok(step.give_back_for_room(COMES_AGAIN)?); // Another gateway may have one, or this one later.
     };
     let since = reached(step.checkpoint_refs()).unwrap_or(EventPlace::behind(order.since));
     let client = reader(&step, &order.caller, &shared.backend).await?;
