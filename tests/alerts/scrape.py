@@ -29,6 +29,15 @@ def await_line(log: pathlib.Path, pattern: str) -> str:
     sys.exit(f"{log} never had {pattern}:\n{log.read_text()}")
 
 
+def is_ready(prometheus: str) -> bool:
+    """Whether Prometheus answers queries: it listens before it does."""
+    try:
+        with urllib.request.urlopen(f"{prometheus}/-/ready", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
 def ask(prometheus: str, query: str) -> list:
     """What Prometheus answers to a query."""
     url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
@@ -67,6 +76,10 @@ def main(tenure: str) -> None:
         address = await_line(prometheus_log, r'Listening on" address=(\S+)')
         prometheus = f"http://{address}"
         deadline = time.monotonic() + PATIENCE
+        while not is_ready(prometheus):
+            if time.monotonic() > deadline:
+                sys.exit(f"Prometheus does not answer queries:\n{prometheus_log.read_text()}")
+            time.sleep(0.2)
         while [it["value"][1] for it in ask(prometheus, 'up{job="tenure"}')] != ["1", "1"]:
             if time.monotonic() > deadline:
                 sys.exit(f"Prometheus cannot read {host} and {worker}:\n{prometheus_log.read_text()}")
