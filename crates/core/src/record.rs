@@ -1,7 +1,7 @@
 //! Records that commands, events and state share (contract 2.1, 2.2, 2.7).
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -239,13 +239,19 @@ impl Progress {
     }
 }
 
-/// Adds the items that the list lacks, in order.
-pub(crate) fn add_once<T: Clone + PartialEq>(list: &mut Vec<T>, items: &[T]) {
-    for item in items {
+/// Adds the items that the list lacks, in order. Takes time for the lengths of both, not for their product.
+pub(crate) fn add_once<T: Clone + Ord>(list: &mut Vec<T>, items: &[T]) {
+    if let [item] = items {
         if !list.contains(item) {
             list.push(item.clone());
         }
+        return;
     }
+    let mut lacks: BTreeSet<&T> = items.iter().collect();
+    for there in list.iter() {
+        lacks.remove::<T>(there);
+    }
+    list.extend(items.iter().filter(|item| lacks.remove(item)).cloned());
 }
 
 /// A count of something done, of a total if known.

@@ -35,6 +35,8 @@ impl Tx<'_, '_> {
         if given.has_progress() {
             self.check_reported_on_task(&given.artifacts, given.progress.as_ref())?;
             self.check_inputs_fit(&given.input_refs)?;
+            let evidence = &self.task.head.evidence_refs;
+            self.check_list("evidence_refs", evidence, &given.evidence_refs)?;
             let event = TaskProgress {
                 progress: given.progress.clone(),
                 artifacts: given.artifacts.clone(),

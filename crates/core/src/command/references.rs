@@ -6,10 +6,11 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::create::CreateTask;
+use super::validate::names;
 use super::{Command, StepReport, Tx};
 use crate::id::{ArtifactId, Ref, TaskId};
 use crate::patch::{Change, Operation};
-use crate::record::{ArtifactInput, Progress, Value, ValueBody};
+use crate::record::{ArtifactInput, Progress, Value, ValueBody, add_once};
 use crate::reject::{Code, Rejection};
 use crate::status::Role;
 use crate::table::Pos;
@@ -227,8 +228,12 @@ impl Tx<'_, '_> {
         let own = (self.cx.caller.role == Role::Worker).then_some(pos);
         self.task.check_input_seen(report.input_seen)?;
         self.task.check_artifacts(&report.artifacts, own)?;
-        let before = self.task.steps[pos].state.facts().progress.as_ref();
-        check_offsets(before, report.progress.as_ref())
+        let state = &self.task.steps[pos].state;
+        if let Some(attempt) = state.last_attempt.map(|at| &self.task.attempts[at]) {
+            self.check_list("output_refs", &attempt.output_refs, &report.output_refs)?;
+            self.check_list("checkpoint_refs", &attempt.checkpoint_refs, &report.checkpoint_refs)?;
+        }
+        self.check_progress(state.facts().progress.as_ref(), report.progress.as_ref())
     }
 
     /// Checks artifacts and progress of the Task itself.
@@ -238,7 +243,40 @@ impl Tx<'_, '_> {
         progress: Option<&Progress>,
     ) -> Result<(), Rejection> {
         self.task.check_artifacts(artifacts, None)?;
-        check_offsets(Some(&self.task.head.progress), progress)
+        self.check_progress(Some(&self.task.head.progress), progress)
+    }
+
+    fn check_progress(
+        &self,
+        old: Option<&Progress>,
+        delta: Option<&Progress>,
+    ) -> Result<(), Rejection> {
+        if let (Some(old), Some(delta)) = (old, delta) {
+            self.check_list("progress.output_refs", &old.output_refs, &delta.output_refs)?;
+        }
+        check_offsets(old, delta)
+    }
+
+    /// P30, PROG-04: whether a list of refs that is added to stays short enough: whatever is added is compared with
+    /// all that is there.
+    pub(super) fn check_list(
+        &self,
+        field: &str,
+        there: &[Ref],
+        given: &[Ref],
+    ) -> Result<(), Rejection> {
+        let limits = self.cx.limits;
+        let both = there.iter().chain(given).map(Ref::as_str);
+        if given.is_empty() || names(field, both, 0, limits).is_ok() {
+            return Ok(());
+        }
+        let mut all = there.to_vec();
+        add_once(&mut all, given);
+        names(field, all.iter().map(Ref::as_str), 0, limits).map_err(|refused| {
+            let what = "with those that it has already; give one ref to a document that lists more";
+            let message = format!("{}, {what}", refused.message);
+            Rejection { message, ..refused }
+        })
     }
 
     /// ART-05, after the command's own artifacts were added; a refusal removes these again.

@@ -293,7 +293,8 @@ fn a_task_that_waits_for_its_next_try_is_not_stalled() {
     assert!(is_stalled(&t));
 }
 
-/// P30: what a report lists is bounded, at the limit and over, so that a message holds a claim that has it.
+/// P30, PROG-04: what a report lists is bounded, at the limit and over, so that a message holds a claim that has it;
+/// and so is what all reports of an Attempt have listed.
 #[test]
 fn what_a_report_lists_is_bounded() {
     let limits = Limits { told_bytes_max: 30, ..Limits::default() };
@@ -318,10 +319,30 @@ fn what_a_report_lists_is_bounded() {
         t.refuse_as(&caller, word("artifact_ids", &[&"x".repeat(29)]), Code::ValidationError);
     assert_eq!(refused.details["given"], 31);
     t.ok_as(&caller, word("artifact_ids", &[&"x".repeat(28)]));
+    for field in ["output_refs", "checkpoint_refs"] {
+        t.ok_as(&caller, word(field, &["m:1", "m:2"]));
+        t.ok_as(&caller, word(field, &["m:2", "m:1", "m:3", "m:4", "m:1", "m:5"]));
+        let refused = t.refuse_as(&caller, word(field, &["m:6", "m:7"]), Code::ValidationError);
+        assert_eq!(
+            (&refused.details["field"], &refused.details["given"]),
+            (&json!(field), &json!(35))
+        );
+        assert!(refused.message.contains("a document that lists more"), "{refused}");
+        t.ok_as(&caller, word(field, &["m:5", "m:6"]));
+    }
+    let attempt = t.attempt_of(&held);
+    let listed = ["m:1", "m:2", "m:3", "m:4", "m:5", "m:6"];
+    assert_eq!(as_json(&*attempt.output_refs), json!(listed));
+    assert_eq!(as_json(&*attempt.checkpoint_refs), json!(listed));
+    let delta = |names: &[&str]| on_step(&held, json!({"output_refs": names}));
+    t.ok_as(&caller, delta(&["m:1", "m:2", "m:3", "m:4"]));
+    let refused = t.refuse_as(&caller, delta(&["m:5", "m:6", "m:7"]), Code::ValidationError);
+    assert_eq!(refused.details["field"], "progress.output_refs");
+    t.ok_as(&caller, delta(&["m:1", "m:6", "m:5"]));
 }
 
-/// P30: what an orchestrator lists is bounded as what a report lists, and so are the `input_refs` of a Task together,
-/// as each of its claims has them all. A log that has more is read as ever.
+/// P30, PROG-04: what an orchestrator lists is bounded as what a report lists, and so are the `input_refs` of a Task
+/// together, as each of its claims has them all, and its `evidence_refs`. A log that has more is read as ever.
 #[test]
 fn what_is_listed_of_a_task_is_bounded() {
     let limits = Limits { told_bytes_max: 30, ..Limits::default() };
@@ -340,7 +361,9 @@ fn what_is_listed_of_a_task_is_bounded() {
     let refused = t.refuse(word("input_refs", &[&of(17)]), Code::ValidationError);
     assert_eq!(refused.details["given"], 31);
     assert!(refused.message.contains("another task"), "{refused}");
-    t.ok(word("evidence_refs", &["urn:more"]));
+    let refused = t.refuse(word("evidence_refs", &["urn:more"]), Code::ValidationError);
+    assert_eq!(refused.details["given"], 40);
+    t.ok(word("evidence_refs", &[&of(28)])); // That is there.
     t.ok(word("input_refs", &[&of(16)]));
     t.limits.told_bytes_max = 5;
     t.restart();
