@@ -1,12 +1,15 @@
-//! What a Task needs before it comes to a node: one that is created, and one whose log is imported.
+//! What a request needs before it comes to a Task, and a Task before it comes to a node: one that is created, and one
+//! whose log is imported.
 
 use std::fmt;
 
-use tenure_core::id::SessionId;
+use tenure_core::id::{AgentId, SessionId};
 use tenure_core::{Caller, Rejection};
 use tenure_ports::{Journal, Leases};
 
+use crate::config::KEPT_FROM_CREATES;
 use crate::handle::{Lane, Permit, Scheduler};
+use crate::overloaded;
 
 /// Capacity for a part of a log that is imported, given back when it is dropped.
 #[must_use]
@@ -20,6 +23,18 @@ impl fmt::Debug for ImportPermit {
 }
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// Takes capacity for a request.
+    pub(crate) fn permit(&self, lane: Lane, caller: &Caller) -> Result<Permit, Rejection> {
+        let (permits, kept) = match lane {
+            Lane::Creates => (&self.commands, KEPT_FROM_CREATES),
+            Lane::Commands => (&self.commands, 0),
+            Lane::Cancels | Lane::Reports => (&self.reports, 0),
+        };
+        let permit = permits.take(caller, kept).ok_or_else(overloaded);
+        self.node.note_refusal(&permit);
+        Ok(Permit { lane, permit: permit? })
+    }
+
     /// Capacity for a part of a log that makes a Task. A principal gets it as it does for a create (LIVE-04).
     ///
     /// # Errors
@@ -28,12 +43,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.permit(Lane::Creates, caller).map(ImportPermit)
     }
 
-    /// Refuses one live Task more where there are as many as there may be (LIVE-01).
+    /// Refuses one live Task more of this maker where there are as many as there may be (LIVE-01).
     ///
     /// # Errors
-    /// `quota_exceeded` at a bound of the session, `unavailable` at one of the node.
-    pub fn check_new_task(&self, session: &SessionId) -> Result<(), Rejection> {
-        let admitted = self.node.live.admit_task(session);
+    /// `quota_exceeded` at a bound of the session; `unavailable` at one of the node, or of a share of it.
+    pub fn check_new_task(&self, session: &SessionId, maker: &AgentId) -> Result<(), Rejection> {
+        let admitted = self.node.live.admit_task(session, maker);
         self.node.note_refusal(&admitted);
         admitted
     }

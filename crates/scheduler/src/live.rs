@@ -2,26 +2,32 @@
 //! is in memory at a time.
 //!
 //! Every live Task of a node that has an address counts. At a bound of its session a Task is not made, and no command
-//! adds to one ([`LiveTasks::admit_task`]); at a bound of the node new Tasks wait. A Task with which nothing happens
+//! adds to one ([`LiveTasks::admit_task`]); at a bound of the node new Tasks wait. Of what a node may have, a session,
+//! and whoever made Tasks in many sessions, has a share, which leaves some to others. A Task with which nothing happens
 //! need not be in memory: when more is there than may be, those that have rested longest are put away, and are read
 //! from their logs again when something happens to them (`task/stored.rs`). A Task is not read before there is place
 //! for it, so a node that takes over more than it can hold reads them one after another.
 //!
 //! Step 4 of the walk in docs/architecture.md.
 
+mod refusals;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_core::id::SessionId;
-use tenure_core::{Code, Rejection, RejectionKind};
+use tenure_core::Rejection;
+use tenure_core::id::{AgentId, SessionId};
 use tenure_ports::map::IdMap;
 use tenure_ports::observer::LiveSample;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use self::refusals::{OverShare, at_bound, at_quota, at_share, full, no_place, over_memory};
 
 /// How many bytes a Task takes beside those of its log: itself, and its first Step.
 const TASK_BYTES: u64 = 8 << 10;
@@ -30,11 +36,15 @@ const TASK_BYTES: u64 = 8 << 10;
 /// adds to it.
 const TASK_PART: u64 = 4;
 
+/// One session, or one maker of Tasks, may have so many times as much as all of them leave free. So the first finds
+/// three quarters, and there is always something left for the next.
+const SHARE_TIMES: u64 = 3;
+
+/// Reads of Tasks that have ended leave one part in so many of the memory free.
+const SHARE_PARTS: u64 = SHARE_TIMES + 1;
+
 /// How long a Task waits for a place in memory before those who ask for it are told to come again.
 const WAITS_FOR_PLACE: Duration = Duration::from_secs(2);
-
-/// After how long a caller asks again whose request was refused until Tasks have ended.
-const RETRY_AFTER_MS: u64 = 1_000;
 
 /// Bounds of the Tasks of a node that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +73,12 @@ impl Default for LiveTaskLimits {
     }
 }
 
-/// A number of Tasks, and the bytes of their logs.
+/// A number of Tasks, the bytes of their logs, and the bytes that those at work take in memory.
 #[derive(Debug, Default)]
 struct TaskSums {
     tasks: AtomicU64,
     bytes: AtomicU64,
+    at_work: AtomicU64,
 }
 
 /// The live Tasks of a node.
@@ -75,7 +86,8 @@ struct TaskSums {
 pub(crate) struct LiveTasks {
     limits: LiveTaskLimits,
     all: TaskSums,
-    sessions: Mutex<IdMap<SessionId, Arc<TaskSums>>>,
+    sessions: SumsById<SessionId>,
+    makers: SumsById<AgentId>,
     memory: AtomicU64,
     /// The Tasks that wait for a place in memory: by the bytes that they need, how many need so many.
     wanted: Mutex<BTreeMap<u64, usize>>,
@@ -94,6 +106,7 @@ impl LiveTasks {
             limits,
             all: TaskSums::default(),
             sessions: Mutex::default(),
+            makers: Mutex::default(),
             memory: AtomicU64::new(0),
             wanted: Mutex::default(),
             unplaced: AtomicU64::new(0),
@@ -117,18 +130,24 @@ impl LiveTasks {
         }
     }
 
-    /// LIVE-01: whether a session may have one more Task.
+    /// LIVE-01: whether this agent may make one more Task in a session.
     ///
     /// # Errors
-    /// `quota_exceeded` at a bound of the session, `unavailable` at one of the node.
-    pub(crate) fn admit_task(&self, session: &SessionId) -> Result<(), Rejection> {
+    /// `quota_exceeded` at a bound of the session; `unavailable` at one of the node, or while the session or the agent
+    /// has its share.
+    pub(crate) fn admit_task(&self, session: &SessionId, maker: &AgentId) -> Result<(), Rejection> {
         let limits = &self.limits;
-        if let Some(own) = self.sums_of(session) {
+        if let Some(own) = sums_of(&self.sessions, session) {
             at_quota("live tasks", &own.tasks, limits.session_tasks, "session-tasks")?;
             at_quota("bytes of live tasks", &own.bytes, limits.session_bytes, "session-bytes")?;
+            self.check_work(&own).map_err(|over| full(over.to_string()))?;
         }
         at_bound("live tasks", &self.all.tasks, limits.tasks, "live-tasks")?;
         at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")?;
+        if let Some(own) = sums_of(&self.makers, maker) {
+            self.check_share(&own)?;
+            self.check_work(&own).map_err(|over| full(over.to_string()))?;
+        }
         if self.memory.load(Ordering::Relaxed) >= limits.memory {
             self.pressed.notify_one();
             return Err(no_place(limits.memory));
@@ -136,50 +155,67 @@ impl LiveTasks {
         Ok(())
     }
 
-    /// LIVE-01: whether a command may add to a Task of a session.
+    /// LIVE-01: whether a command may add to a Task whose log has so many bytes.
     ///
     /// # Errors
-    /// As [`admit_task`](Self::admit_task).
-    pub(crate) fn admit_growth(&self, session: &SessionId, bytes: u64) -> Result<(), Rejection> {
-        let limits = &self.limits;
+    /// `quota_exceeded` at a bound of the session or of the Task, or while its session or its maker has its share of
+    /// memory; `unavailable` at a bound of the node, or while its maker has its share of that.
+    pub(crate) fn admit_growth(&self, of: &LiveShare) -> Result<(), Rejection> {
+        let (limits, bytes) = (&self.limits, of.bytes);
         let most = limits.memory / TASK_PART;
         if bytes >= most {
             let message = format!(
                 "the log of the task has {bytes} bytes, and may have {most}: complete or cancel it, and go on in \
                  another, or have the nodes allow more (--memory)"
             );
-            let refused = Rejection::new(Code::QuotaExceeded, message);
-            return Err(refused.with("used", bytes).with("limit", most).with("quota", "memory"));
+            return Err(over_memory(message, bytes, most));
         }
-        if let Some(own) = self.sums_of(session) {
-            at_quota("bytes of live tasks", &own.bytes, limits.session_bytes, "session-bytes")?;
+        let LiveOwners { session, maker, .. } = &of.owners;
+        at_quota("bytes of live tasks", &session.bytes, limits.session_bytes, "session-bytes")?;
+        for own in [session, maker] {
+            self.check_work(own).map_err(|over| {
+                let OverShare { used, limit } = over;
+                over_memory(over.to_string(), used, limit)
+            })?;
         }
-        at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")
+        at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")?;
+        self.check_share(maker)
     }
 
-    fn sums_of(&self, session: &SessionId) -> Option<Arc<TaskSums>> {
-        self.sessions.lock().get(session).cloned()
+    /// LIVE-02: refuses if Tasks at work, which cannot be put away, have all of the memory that they may.
+    fn check_work(&self, own: &TaskSums) -> Result<(), OverShare> {
+        let used = own.at_work.load(Ordering::Relaxed);
+        let limit = share_of(self.limits.memory, &self.all.at_work);
+        if used > 0 && used >= limit { Err(OverShare { used, limit }) } else { Ok(()) }
+    }
+
+    /// LIVE-01: refuses if whoever made these Tasks has all that one maker may have of a node.
+    fn check_share(&self, own: &TaskSums) -> Result<(), Rejection> {
+        let LiveTaskLimits { tasks, bytes, .. } = self.limits;
+        at_share("live tasks", &own.tasks, share_of(tasks, &self.all.tasks), "live-tasks")?;
+        let limit = share_of(bytes, &self.all.bytes);
+        at_share("bytes of live tasks", &own.bytes, limit, "live-bytes")
     }
 
     /// Counts a live Task whose log has so many bytes and that is in memory.
     pub(crate) fn count(
         self: &Arc<Self>,
         session: &SessionId,
+        maker: &AgentId,
         bytes: u64,
         place: Option<MemoryPlace>,
     ) -> LiveShare {
-        let mut sessions = self.sessions.lock();
-        let own = match sessions.get(session) {
-            Some(own) => Arc::clone(own),
-            None => Arc::clone(sessions.entry(session.clone()).or_default()),
+        let owners = LiveOwners {
+            session: counted(&self.sessions, session),
+            maker: counted(&self.makers, maker),
+            ids: (session.clone(), maker.clone()),
         };
-        own.tasks.fetch_add(1, Ordering::Relaxed);
-        drop(sessions);
-        own.bytes.fetch_add(bytes, Ordering::Relaxed);
+        for sums in [&owners.session, &owners.maker, &self.all] {
+            sums.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         self.all.tasks.fetch_add(1, Ordering::Relaxed);
-        self.all.bytes.fetch_add(bytes, Ordering::Relaxed);
         let place = Some(place.unwrap_or_else(|| self.hold(bytes)));
-        LiveShare { live: Arc::clone(self), session: session.clone(), own, bytes, place }
+        LiveShare { live: Arc::clone(self), owners, bytes, place, at_work: 0 }
     }
 
     /// Takes a place in memory for a Task, even if that is more than may be in memory.
@@ -190,13 +226,13 @@ impl LiveTasks {
         MemoryPlace { live: Arc::clone(self), bytes }
     }
 
-    /// Takes a place in memory, if there is one. The first of all gets one whatever its size: it could not be read
-    /// otherwise.
-    fn try_hold(self: &Arc<Self>, bytes: u64) -> Result<MemoryPlace, u64> {
+    /// Takes a place in memory, if there is one that leaves so many bytes free. The first of all gets one whatever its
+    /// size: it could not be read otherwise.
+    fn try_hold(self: &Arc<Self>, bytes: u64, free: u64) -> Result<MemoryPlace, u64> {
         let bytes = bytes.saturating_add(TASK_BYTES);
         let more = |held: u64| {
             let all = held.saturating_add(bytes);
-            (held == 0 || all <= self.limits.memory).then_some(all)
+            (held == 0 || all.saturating_add(free) <= self.limits.memory).then_some(all)
         };
         self.memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)?;
         self.press();
@@ -212,32 +248,60 @@ impl LiveTasks {
     /// Waits for a place in memory for a Task whose log has so many bytes.
     ///
     /// # Errors
-    /// No place became free in time, or the Task needs more than all the memory.
-    pub(crate) async fn place(self: &Arc<Self>, bytes: u64) -> Result<MemoryPlace, String> {
+    /// No place became free in time, or the Tasks at work of the same owners have all that they may.
+    pub(crate) async fn place(
+        self: &Arc<Self>,
+        of: PlaceOwner<'_>,
+        bytes: u64,
+    ) -> Result<MemoryPlace, String> {
         let until = Instant::now() + WAITS_FOR_PLACE;
+        let free = match of {
+            PlaceOwner::Ended => self.limits.memory / SHARE_PARTS,
+            PlaceOwner::Session(_) | PlaceOwner::Share(_) => 0,
+        };
         let mut waiter = None;
         loop {
             let freed = self.freed.notified();
-            let held = match self.try_hold(bytes) {
+            let held = match self.check_owner(of) {
+                Ok(()) => self.try_hold(bytes, free).map_err(|held| {
+                    format!(
+                        "{held} bytes of tasks at work are in memory, of {}, and this one has {bytes}: it is read \
+                         when others have ended or rest; more nodes, or --memory, make place",
+                        self.limits.memory
+                    )
+                }),
+                Err(over) => Err(over.to_string()),
+            };
+            let why = match held {
                 Ok(place) => {
                     self.is_full.store(false, Ordering::Relaxed);
                     return Ok(place);
                 }
-                Err(held) => held,
+                Err(why) => why,
             };
-            waiter.get_or_insert_with(|| PlaceWaiter::of(self, bytes.saturating_add(TASK_BYTES)));
+            let needs = bytes.saturating_add(TASK_BYTES).saturating_add(free);
+            waiter.get_or_insert_with(|| PlaceWaiter::of(self, needs));
             self.pressed.notify_one();
             if tokio::time::timeout_at(until, freed).await.is_err() {
                 self.unplaced.fetch_add(1, Ordering::Relaxed);
-                let why = format!(
-                    "{held} bytes of tasks at work are in memory, of {}, and this one has {bytes}: it is read when \
-                     others have ended or rest; more nodes, or --memory, make place",
-                    self.limits.memory
-                );
                 if !self.is_full.swap(true, Ordering::Relaxed) {
                     tracing::warn!("a task cannot be read for now: {why}");
                 }
                 return Err(why);
+            }
+        }
+    }
+
+    /// LIVE-02: refuses a place if the owners have as much at work as they may.
+    fn check_owner(&self, of: PlaceOwner<'_>) -> Result<(), OverShare> {
+        match of {
+            PlaceOwner::Ended => Ok(()),
+            PlaceOwner::Session(id) => {
+                sums_of(&self.sessions, id).map_or(Ok(()), |own| self.check_work(&own))
+            }
+            PlaceOwner::Share(LiveShare { owners, .. }) => {
+                self.check_work(&owners.session)?;
+                self.check_work(&owners.maker)
             }
         }
     }
@@ -282,17 +346,41 @@ impl Drop for PlaceWaiter<'_> {
     }
 }
 
+/// For which Task there is to be a place in memory.
+#[derive(Clone, Copy)]
+pub(crate) enum PlaceOwner<'a> {
+    /// One that has ended and is read. Such reads leave a part of the memory to live Tasks.
+    Ended,
+    /// One of a session that was never in memory here, so that nobody knows who made it.
+    Session(&'a SessionId),
+    /// One that was put away.
+    Share(&'a LiveShare),
+}
+
+/// The session of a Task, and whoever made it: the sums in which the Task counts.
+#[derive(Debug)]
+struct LiveOwners {
+    session: Arc<TaskSums>,
+    maker: Arc<TaskSums>,
+    ids: (SessionId, AgentId),
+}
+
 /// What one live Task adds to the sums. Dropping this takes it out of them.
 #[derive(Debug)]
 pub(crate) struct LiveShare {
     live: Arc<LiveTasks>,
-    session: SessionId,
-    own: Arc<TaskSums>,
+    owners: LiveOwners,
     bytes: u64,
     place: Option<MemoryPlace>,
+    /// How many bytes of its place count as at work.
+    at_work: u64,
 }
 
 impl LiveShare {
+    fn sums(&self) -> [&TaskSums; 3] {
+        [&self.owners.session, &self.owners.maker, &self.live.all]
+    }
+
     /// Notes how many bytes the log has now.
     pub(crate) fn note_bytes(&mut self, bytes: u64) {
         // Wrapping arithmetic: the sums are right in whatever order threads add to them.
@@ -301,17 +389,26 @@ impl LiveShare {
             return;
         }
         self.bytes = bytes;
-        self.own.bytes.fetch_add(more, Ordering::Relaxed);
-        self.live.all.bytes.fetch_add(more, Ordering::Relaxed);
+        for sums in self.sums() {
+            sums.bytes.fetch_add(more, Ordering::Relaxed);
+        }
         if let Some(place) = &mut self.place {
             place.bytes = place.bytes.wrapping_add(more);
             self.live.memory.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    /// How many bytes the log has.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Notes whether the Task is at work, so that it cannot be put away.
+    pub(crate) fn note_work(&mut self, is_at_work: bool) {
+        let now = if is_at_work { self.in_memory() } else { 0 };
+        let more = now.wrapping_sub(self.at_work); // As above.
+        self.at_work = now;
+        if more == 0 {
+            return;
+        }
+        for sums in self.sums() {
+            sums.at_work.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// How many bytes it takes in memory.
@@ -321,6 +418,7 @@ impl LiveShare {
 
     /// The Task is no longer in memory.
     pub(crate) fn put_away(&mut self) {
+        self.note_work(false);
         self.place = None;
     }
 
@@ -332,14 +430,45 @@ impl LiveShare {
 
 impl Drop for LiveShare {
     fn drop(&mut self) {
-        self.own.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.live.all.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.live.all.tasks.fetch_sub(1, Ordering::Relaxed);
-        let mut sessions = self.live.sessions.lock();
-        if self.own.tasks.fetch_sub(1, Ordering::Relaxed) == 1 {
-            sessions.remove(&self.session);
+        self.note_work(false);
+        for sums in self.sums() {
+            sums.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
+        self.live.all.tasks.fetch_sub(1, Ordering::Relaxed);
+        let LiveOwners { session, maker, ids } = &self.owners;
+        uncount(&self.live.sessions, &ids.0, session);
+        uncount(&self.live.makers, &ids.1, maker);
     }
+}
+
+type SumsById<K> = Mutex<IdMap<K, Arc<TaskSums>>>;
+
+fn sums_of<K: Eq + Hash>(all: &SumsById<K>, id: &K) -> Option<Arc<TaskSums>> {
+    all.lock().get(id).cloned()
+}
+
+/// Counts one more Task in the sums of an id.
+fn counted<K: Eq + Hash + Clone>(all: &SumsById<K>, id: &K) -> Arc<TaskSums> {
+    let mut all = all.lock();
+    let own = match all.get(id) {
+        Some(own) => Arc::clone(own),
+        None => Arc::clone(all.entry(id.clone()).or_default()),
+    };
+    own.tasks.fetch_add(1, Ordering::Relaxed);
+    own
+}
+
+/// Counts one Task less, and forgets the id with its last.
+fn uncount<K: Eq + Hash>(all: &SumsById<K>, id: &K, own: &TaskSums) {
+    let mut all = all.lock();
+    if own.tasks.fetch_sub(1, Ordering::Relaxed) == 1 {
+        all.remove(id);
+    }
+}
+
+/// How much of a bound one owner may have, if all have so much.
+fn share_of(most: u64, all: &AtomicU64) -> u64 {
+    most.saturating_sub(all.load(Ordering::Relaxed)).saturating_mul(SHARE_TIMES)
 }
 
 /// The place of a Task in memory, given back when it is dropped.
@@ -356,126 +485,5 @@ impl Drop for MemoryPlace {
     }
 }
 
-fn at_quota(what: &str, used: &AtomicU64, limit: u64, option: &str) -> Result<(), Rejection> {
-    let used = used.load(Ordering::Relaxed);
-    if used < limit {
-        return Ok(());
-    }
-    let message = format!(
-        "the session has {used} {what} on this node, and may have {limit}: complete or cancel some, use another \
-         session, or have the nodes allow more (--{option})"
-    );
-    let refused = Rejection::new(Code::QuotaExceeded, message);
-    Err(refused.with("used", used).with("limit", limit).with("quota", option.replace('-', "_")))
-}
-
-fn at_bound(what: &str, used: &AtomicU64, limit: u64, option: &str) -> Result<(), Rejection> {
-    let used = used.load(Ordering::Relaxed);
-    if used < limit {
-        return Ok(());
-    }
-    let message = format!(
-        "this node has {used} {what}, and may have {limit}: come again when some have ended; more nodes, or \
-         --{option}, make place"
-    );
-    Err(full(message).with("used", used).with("limit", limit))
-}
-
-fn no_place(limit: u64) -> Rejection {
-    let message = format!(
-        "as many bytes of tasks are in memory as may be, {limit}: come again in a moment; more nodes, or --memory, \
-         make place"
-    );
-    full(message).with("limit", limit)
-}
-
-fn full(message: String) -> Rejection {
-    let refused = Rejection::new(Code::Unavailable, message).of_kind(RejectionKind::Overloaded);
-    refused.with("retry_after_ms", RETRY_AFTER_MS)
-}
-
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
-mod tests {
-    use super::*;
-
-    fn session(id: &str) -> SessionId {
-        SessionId::new(id).unwrap()
-    }
-
-    const FEW: LiveTaskLimits = LiveTaskLimits {
-        session_tasks: 2,
-        session_bytes: 1_000,
-        tasks: 3,
-        bytes: 10_000,
-        memory: 4 * TASK_BYTES,
-    };
-
-    /// LIVE-01: a session at its bound costs no other session its Tasks, and nothing is remembered of what has ended.
-    #[test]
-    fn each_session_has_its_bounds_and_the_node_has_its_own() {
-        let live = LiveTasks::new(FEW);
-        let (eve, bob, ann) = (session("eve"), session("bob"), session("ann"));
-        let mut of_eve = vec![live.count(&eve, 10, None), live.count(&eve, 10, None)];
-        let refused = live.admit_task(&eve).unwrap_err();
-        assert_eq!(
-            (refused.code, refused.details["limit"].as_u64()),
-            (Code::QuotaExceeded, Some(2))
-        );
-        assert!(refused.message.contains("--session-tasks"), "{refused}");
-        live.admit_task(&bob).unwrap();
-        let of_bob = live.count(&bob, 10, None);
-        let refused = live.admit_task(&ann).unwrap_err();
-        assert_eq!(refused.code, Code::Unavailable);
-        assert!(refused.message.contains("--live-tasks"), "{refused}");
-        of_eve.pop();
-        live.admit_task(&ann).unwrap();
-        of_eve[0].note_bytes(1_000);
-        assert_eq!(live.admit_growth(&eve, 0).unwrap_err().code, Code::QuotaExceeded);
-        live.admit_growth(&bob, 0).unwrap();
-        assert_eq!(live.now().bytes, 1_010);
-        of_eve[0].note_bytes(20);
-        live.admit_growth(&eve, 0).unwrap();
-        let refused = live.admit_growth(&bob, FEW.memory).unwrap_err();
-        assert!(refused.message.contains("--memory"), "{refused}");
-        drop((of_eve, of_bob));
-        let LiveSample { tasks, bytes, memory, .. } = live.now();
-        assert_eq!((tasks, bytes, memory), (0, 0, 0));
-        assert!(live.sessions.lock().is_empty());
-    }
-
-    /// LIVE-02: a Task gets a place when another is put away, and is refused for now if none is.
-    #[tokio::test(start_paused = true)]
-    async fn a_task_waits_for_its_place() {
-        let live = LiveTasks::new(FEW);
-        let mut all: Vec<LiveShare> = (0..4).map(|_| live.count(&session("s"), 0, None)).collect();
-        assert_eq!(live.admit_task(&session("other")).unwrap_err().code, Code::Unavailable);
-        let why = live.place(0).await.map(drop).unwrap_err();
-        assert!(why.contains("--memory"), "{why}");
-        assert!(live.surplus() > 0);
-        let waits = tokio::spawn({
-            let live = Arc::clone(&live);
-            async move { live.place(0).await }
-        });
-        tokio::task::yield_now().await;
-        all[0].put_away();
-        let place = waits.await.unwrap().unwrap();
-        all[0].bring_back(place);
-        drop(all);
-        let small = live.count(&session("s"), 0, None);
-        let large = tokio::spawn({
-            let live = Arc::clone(&live);
-            async move { live.place(3 * TASK_BYTES).await }
-        });
-        tokio::task::yield_now().await;
-        assert_eq!(live.surplus(), TASK_BYTES, "there is little, and not enough beside it");
-        assert_eq!(live.surplus(), TASK_BYTES, "nothing was put away, and it waits as before");
-        drop(small);
-        drop(large.await.unwrap().unwrap());
-        assert!(live.wanted.lock().is_empty(), "nobody waits");
-        let whole = live.place(1 << 40).await.unwrap();
-        assert_eq!(live.now().memory, (1 << 40) + TASK_BYTES);
-        drop(whole);
-        assert_eq!((live.now().memory, live.now().unplaced), (0, 1));
-    }
-}
+mod tests;

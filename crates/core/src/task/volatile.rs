@@ -151,15 +151,21 @@ impl Head {
 }
 
 impl Task {
-    /// Whether a replay of the log gives all that the owner's memory holds of the Task, so that the owner may drop it
-    /// from memory. No Attempt of such a Task is open, so nothing matters any more of what heartbeats said.
-    pub fn is_all_in_log(&self) -> bool {
+    /// Whether an Attempt is open, or the owner's memory alone holds something of the Task, however much its clocks
+    /// differ from the log's: then the owner may not drop it from memory. This looks at no Step.
+    pub fn is_at_work(&self) -> bool {
         let Volatile { taken, gone, stopping, results, unacknowledged, .. } = &self.volatile;
         let is_bare = taken.is_empty()
             && gone.is_empty()
             && stopping.is_empty()
             && results.is_empty()
             && unacknowledged.is_empty();
+        !is_bare || self.open_attempts().next().is_some()
+    }
+
+    /// Whether a replay of the log gives all that the owner's memory holds of the Task, so that the owner may drop it
+    /// from memory. No Attempt of such a Task is open, so nothing matters any more of what heartbeats said.
+    pub fn is_all_in_log(&self) -> bool {
         let head = &self.head;
         let head_shifts =
             [head.resumed_shift, head.drained_shift, head.required_done_shift, head.closing_shift];
@@ -168,7 +174,7 @@ impl Task {
             || head.resting.is_shifted()
             || self.steps.iter().any(|step| step.state.shift != 0)
             || self.runs.iter().any(|run| run.shift != 0);
-        is_bare && !is_shifted && !self.is_ahead() && self.open_attempts().next().is_none()
+        !self.is_at_work() && !is_shifted && !self.is_ahead()
     }
 
     /// Records that a Run with a Step has ended although the log does not say so (RUN-08).

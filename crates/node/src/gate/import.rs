@@ -256,7 +256,7 @@ impl Gate {
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
         if !log.has_ended {
-            self.scheduler.check_new_task(&key.session_id)?;
+            self.scheduler.check_new_task(&key.session_id, &log.maker)?;
         }
         check_log(log.commits.iter().map(AsRef::as_ref), |feature| journal.may_hold(key, feature))?;
         let events = log.commits.iter().flat_map(|commit| &commit.events);

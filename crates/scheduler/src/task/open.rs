@@ -18,6 +18,7 @@ use tenure_wire::stored::decode_snapshot;
 use super::address::Address;
 use super::{ActorTask, Life, Waiting};
 use crate::count::InHand;
+use crate::live::PlaceOwner;
 use crate::reading::{WaitingReader, spawn_charged};
 
 /// How often the actor tries again to read a log that failed but is not known to be damaged.
@@ -86,7 +87,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let bytes = self.ended_bytes.or_else(|| self.node.journal.log_bytes(&self.key));
         let place = match bytes {
             Some(bytes) => {
-                let place = self.node.live.place(bytes);
+                let owner = match &self.share {
+                    _ if self.ended_bytes.is_some() => PlaceOwner::Ended,
+                    Some(share) => PlaceOwner::Share(share),
+                    None => PlaceOwner::Session(&self.key.session_id),
+                };
+                let place = self.node.live.place(owner, bytes);
                 let place = match &mut reader {
                     Some(reader) => reader.unless_gone(place).await,
                     None => Some(place.await),
@@ -146,10 +152,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             (Some(share), Some(place)) => share.bring_back(place),
             (Some(_), None) => {}
             (None, place) => {
-                let (session, bytes) = (&self.key.session_id, bytes.unwrap_or(0));
-                self.share = Some(self.node.live.count(session, bytes, place));
+                let (session, maker) = (&self.key.session_id, &task.head().created_by_agent_id);
+                let bytes = bytes.unwrap_or(0);
+                self.share = Some(self.node.live.count(session, maker, bytes, place));
             }
         }
+        self.note_work();
     }
 }
 

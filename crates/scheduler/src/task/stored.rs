@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout};
 use super::address::Address;
 use super::{ActorTask, Life, Msg};
 use crate::ask::{Envelope, TaskOrder};
-use crate::live::LiveShare;
 use crate::node::NodeShared;
 
 /// The longest pause between two looks.
@@ -165,8 +164,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if !command.grows() || is_repeated() {
             return Ok(());
         }
-        let bytes = self.share.as_ref().map_or(0, LiveShare::bytes);
-        self.node.live.admit_growth(&self.key.session_id, bytes)
+        self.share.as_ref().map_or(Ok(()), |share| self.node.live.admit_growth(share))
     }
 
     /// Notes how long the log of the Task is, and whether the Task has ended.
@@ -179,7 +177,20 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let bytes = self.node.journal.log_bytes(&self.key).unwrap_or(0);
         match &mut self.share {
             Some(share) => share.note_bytes(bytes),
-            None => self.share = Some(self.node.live.count(&self.key.session_id, bytes, None)),
+            None => {
+                let maker = &task.head().created_by_agent_id;
+                self.share = Some(self.node.live.count(&self.key.session_id, maker, bytes, None));
+            }
+        }
+        self.note_work();
+    }
+}
+
+impl<J, L> ActorTask<J, L> {
+    /// Notes whether the Task has to stay in memory.
+    pub(super) fn note_work(&mut self) {
+        if let (Life::Known(task), Some(share)) = (&self.life, &mut self.share) {
+            share.note_work(task.is_at_work());
         }
     }
 }

@@ -8,16 +8,16 @@ use crate::common::{
     self, Node, POOL, cancel, completing, create, dag, envelope, key, replayed, status, until,
     with_policy,
 };
-use tenure_core::command::Why;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::PoolId;
+use tenure_core::command::{AppendProgress, Dispatch, OnBehalf, Why};
+use tenure_core::id::{AgentId, PoolId, Ref, SessionId};
 use tenure_core::record::{RetryPolicy, Value, ValueBody};
 use tenure_core::retry_policy::Limit;
-use tenure_core::status::TaskStatus;
-use tenure_core::{Code, Command, Rejection};
+use tenure_core::status::{Policy, TaskStatus};
+use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_local::MemoryLeases;
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::{Config, LiveTaskLimits, Scheduler};
+use tenure_scheduler::{Config, Envelope, LiveTaskLimits, Scheduler};
 use tenure_testkit::{Faulty, MemoryJournal};
 
 type Journal = Arc<Faulty<MemoryJournal>>;
@@ -255,4 +255,62 @@ async fn until_ended(node: &Node, key: &TaskKey) {
         }
     };
     tokio::time::timeout(Duration::from_secs(600), ended).await.expect("the task ends");
+}
+
+/// LIVE-01, LIVE-02: Tasks that somebody holds by claims on behalf stay in memory for as long as the leases last; their
+/// session cannot make them so large that others find no place.
+#[tokio::test(start_paused = true)]
+async fn a_session_leaves_memory_to_others() {
+    let node = node_of(&journal(), memory(MIB)).await;
+    let claim = Command::DispatchWorker(Dispatch {
+        allowed_step_ids: Some(vec![common::step_id("a")]),
+        on_behalf: Some(OnBehalf {
+            lease_ms: Some(691_200_000),
+            ..OnBehalf::of(AgentId::new("far").unwrap())
+        }),
+        ..Dispatch::to(PoolId::new(POOL).unwrap())
+    });
+    let evidence_refs = vec![Ref::new(format!("urn:{}", "x".repeat(1_000))).unwrap(); 30];
+    let more = AppendProgress { evidence_refs, ..AppendProgress::default() };
+    let more = Command::AppendTaskProgress(more);
+    let mut refused = Vec::new();
+    for n in 0..5 {
+        let key = create(&node, dag(&format!("t{n}"), "a")).await.unwrap();
+        node.command(&key, envelope(), claim.clone()).await.unwrap();
+    }
+    for n in 0..5 {
+        let key = key(&format!("t{n}"));
+        let grown = async || {
+            loop {
+                if let Err(refused) = node.command(&key, envelope(), more.clone()).await {
+                    return refused;
+                }
+            }
+        };
+        refused.push(grown().await);
+    }
+    let held = node.sample().live.memory;
+    assert!((MIB / 4 * 3..MIB / 10 * 9).contains(&held), "{held}");
+    for refused in &refused {
+        assert_eq!(
+            (refused.code, &refused.details["quota"]),
+            (Code::QuotaExceeded, &"memory".into())
+        );
+    }
+    assert!(refused[4].message.contains("of the session, or"), "{}", refused[4]);
+    let session_id = SessionId::new("other").unwrap();
+    let other = || Envelope {
+        caller: Caller {
+            session_id: session_id.clone(),
+            agent: AgentId::new("other").unwrap(),
+            ..common::orchestrator()
+        },
+        ..envelope()
+    };
+    node.create(other(), dag("t", "a"), Policy::Auto).await.unwrap();
+    let of_other = TaskKey { session_id: session_id.clone(), ..key("t") };
+    node.command(&of_other, other(), claim.clone()).await.unwrap();
+    node.command(&of_other, other(), more.clone()).await.unwrap();
+    cancel(&node, &key("t0")).await.unwrap();
+    node.command(&key("t4"), envelope(), more).await.unwrap();
 }

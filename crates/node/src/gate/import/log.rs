@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::event::Body;
-use tenure_core::id::WalName;
+use tenure_core::id::{AgentId, WalName};
 use tenure_core::task::apply::Illegal;
 use tenure_core::task::history::fold_history;
 use tenure_core::{Commit, Rejection};
@@ -15,6 +15,8 @@ pub(super) struct ImportedLog {
     pub(super) wal_name: WalName,
     /// It is that of a Task that has ended.
     pub(super) has_ended: bool,
+    /// Who made the Task.
+    pub(super) maker: AgentId,
     pub(super) commits: Vec<Arc<Commit>>,
 }
 
@@ -43,12 +45,13 @@ pub(super) fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedL
         |illegal: &Illegal| usize::try_from(illegal.wal_seq).map_or(0, |seq| seq.saturating_sub(1));
     let task = fold_history(&commits).map_err(|illegal| bad(line_of(&illegal), &illegal.why))?;
     let has_ended = task.durable().status().is_terminal();
+    let maker = task.head().created_by_agent_id.clone();
     let first = commits.first().and_then(|commit| commit.events.first());
     match first.map(|event| &event.body) {
         Some(Body::TaskCreated(made))
             if made.task.task_id == key.task_id && made.task.session_id == key.session_id =>
         {
-            Ok(ImportedLog { wal_name: made.task.wal_name.clone(), has_ended, commits })
+            Ok(ImportedLog { wal_name: made.task.wal_name.clone(), has_ended, maker, commits })
         }
         _ => {
             Err(Rejection::invalid("lines", "the log does not begin with the creation of its task"))

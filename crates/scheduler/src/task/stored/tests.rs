@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::config::Config;
 use crate::handle::Scheduler;
-use crate::live::{LiveTaskLimits, MemoryPlace};
+use crate::live::{LiveTaskLimits, MemoryPlace, PlaceOwner};
 use crate::worker::WorkerLink;
 
 type TestJournal = Faulty<MemoryJournal>;
@@ -145,7 +145,7 @@ async fn put_away(node: &TestNode, key: &TaskKey) {
 
 /// Takes all the memory for Tasks.
 async fn fill(node: &TestNode) -> MemoryPlace {
-    node.node.live.place(MEMORY).await.unwrap()
+    node.node.live.place(PlaceOwner::Session(&key("x").session_id), MEMORY).await.unwrap()
 }
 
 async fn until_readable(node: &TestNode, key: &TaskKey) {
