@@ -12,12 +12,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, RejectionKind};
 use tenure_ports::map::IdMap;
-use tenure_scheduler::ReadHold;
+use tenure_scheduler::{ReadHold, ReadTurns};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -314,6 +316,27 @@ impl ReadHold for ReadTurn {
 impl Drop for ReadTurn {
     fn drop(&mut self) {
         self.lanes.release(&self.who);
+    }
+}
+
+/// How long a request waits until the log of its Task may be read.
+const TURN_MAX: Duration = Duration::from_secs(2);
+
+/// The turns of callers whose commands, reports and claims have logs read (LIVE-04).
+#[derive(Debug)]
+pub(crate) struct CallerTurns(pub(crate) Arc<ReadLanes>);
+
+impl ReadTurns for CallerTurns {
+    fn turn<'a>(
+        &'a self,
+        role: Role,
+        principal: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<dyn ReadHold>, Rejection>> {
+        async move {
+            let turn = self.0.turn(LaneKey::of(role, principal), TURN_MAX).await?;
+            Ok(Arc::new(turn) as Arc<dyn ReadHold>)
+        }
+        .boxed()
     }
 }
 

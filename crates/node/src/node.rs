@@ -29,7 +29,7 @@ use crate::fence::Fence;
 use crate::gate::{Gate, Imports, LastWaits, Lists, OutputRequests};
 use crate::heartbeats::HeartbeatPermits;
 use crate::intake::WaitingBytes;
-use crate::lanes::{ReadBudgets, ReadLanes};
+use crate::lanes::{CallerTurns, ReadBudgets, ReadLanes};
 use crate::links::Links;
 use crate::log_usage::{LastUsage, watch_usage};
 use crate::malformed::watch_malformed;
@@ -87,7 +87,13 @@ impl Node {
         let Servers { log, control, reports, intake, lookups } = servers(&settings).await?;
         let journal = journal(&settings, &log).await?;
         let leases = leases(&settings, &name, &journal).await?;
-        let config = Config { blobs: Some(Arc::new(blobs(&settings, &log))), ..settings.config() };
+        let budgets = Arc::new(ReadBudgets::new(settings.reads));
+        let parts = ReadLanes::of_parts(&budgets);
+        let config = Config {
+            blobs: Some(Arc::new(blobs(&settings, &log))),
+            turns: Some(Arc::new(CallerTurns(Arc::clone(&parts)))),
+            ..settings.config()
+        };
         let scheduler: ClusterScheduler =
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
         let mut keeping = OwnershipOptions::new(settings.redis, settings.node.as_str());
@@ -118,7 +124,6 @@ impl Node {
             settings.node.clone(),
             settings.links_max,
         );
-        let budgets = Arc::new(ReadBudgets::new(settings.reads));
         let gate = Arc::new(Gate {
             scheduler,
             links,
@@ -129,7 +134,7 @@ impl Node {
             intake,
             lookups,
             read_threads: ReadThreads::start().map_err(StartError::Threads)?,
-            parts: ReadLanes::of_parts(&budgets),
+            parts,
             whole: ReadLanes::of_whole(&budgets),
             budgets,
             cluster,

@@ -58,6 +58,10 @@ impl<K: Eq + Hash + Clone, V> TaskCache<K, V> {
         self.0.lock().take(key).map(|kept| kept.fold)
     }
 
+    pub(crate) fn holds(&self, key: &K) -> bool {
+        self.0.lock().kept.contains_key(key)
+    }
+
     /// Caches the fold of a log of so many events and bytes. It replaces an entry of the same key.
     pub(crate) fn put(&self, key: K, fold: V, events: u64, bytes: u64) {
         let mut gone = Vec::new(); // Dropped without the lock: they may be large.

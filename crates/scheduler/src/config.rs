@@ -9,6 +9,7 @@ use tenure_ports::{BlobStore, Observer};
 
 use crate::clock::{Machine, ThisMachine};
 use crate::live::LiveTaskLimits;
+use crate::reading::ReadTurns;
 
 /// How many commands may be in flight before the scheduler answers `unavailable`. This bounds
 /// memory, not throughput.
@@ -64,6 +65,8 @@ pub struct Config {
     pub blobs: Option<Arc<dyn BlobStore>>,
     /// Gets what happens. Without one that costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Gives callers their turns to have logs read (LIVE-04). Without it nobody waits.
+    pub turns: Option<Arc<dyn ReadTurns>>,
 }
 
 impl Config {
@@ -79,6 +82,7 @@ impl Config {
             live: LiveTaskLimits::default(),
             blobs: None,
             observer: None,
+            turns: None,
         }
     }
 }

@@ -11,14 +11,14 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::id::{AgentId, AttemptId, Digest, DigestForm, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
-use tenure_core::{Caller, Code, Command, Rejection, RejectionKind};
+use tenure_core::{Code, Command, Rejection, RejectionKind};
 use tenure_ports::bus::Holding;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 
 use crate::ask::{Envelope, TaskOrder, TaskRequest, WriteAnswer};
-use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
+use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
 use crate::fair::{FairPermit, FairPermits};
 use crate::node::{Appended, NodeShared, stopped};
 use crate::partition::{NoMessage, NodeActor, PartitionActor};
@@ -80,8 +80,8 @@ impl Lane {
 /// Capacity for one request. A caller takes it before the scheduler looks anything up for the
 /// request: a look-up may wait for another node, and the permits bound how many wait.
 pub(crate) struct Permit {
-    lane: Lane,
-    permit: FairPermit,
+    pub(crate) lane: Lane,
+    pub(crate) permit: FairPermit,
 }
 
 /// How many Tasks are read at a time when a node takes over a partition, or starts.
@@ -157,17 +157,19 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             session_id: envelope.caller.session_id.clone(),
             task_id: input.task_id()?.clone(),
         };
-        self.check_artifacts(&key.session_id, input.foreign_artifacts(&key.task_id)).await?;
+        self.check_artifacts(&envelope.caller, input.foreign_artifacts(&key.task_id)).await?;
         let form = DigestForm::of(self.node.limits_of(&key).rules);
         let digest = crate::edge::create_digest(form, &envelope, &input)?;
         let entry = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?;
         let exists = entry.is_some();
         if !exists {
-            self.check_new_task(&key.session_id)?;
+            self.check_new_task(&key.session_id, &envelope.caller.agent)?;
         }
         // A create of a Task that has ended records nothing: it is a repetition, or a conflict.
         if entry.is_none_or(|entry| entry.ended.is_none()) {
             self.check_blobs(&key, input.blobs()).await?;
+        } else {
+            Box::pin(self.recall(&key, &envelope.caller)).await?;
         }
         let begin = if exists { Begin::Open } else { Begin::Create };
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
@@ -193,7 +195,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         check_tool(&envelope.caller, command.operation())?;
         check_session(&envelope.caller, &key.session_id)?;
         let permit = self.permit(Lane::of(&command), &envelope.caller)?;
-        self.check_relations(key, &command).await?;
+        Box::pin(self.recall(key, &envelope.caller)).await?;
+        self.check_relations(key, &envelope.caller, &command).await?;
         let answer = self.send(permit, key, envelope, *command)?;
         answer.await.map_err(|_| ambiguous())?
     }
@@ -209,18 +212,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
         let digest = crate::edge::digest(DigestForm::NEWEST, &envelope, &command)?;
         self.enqueue(key, Begin::Open, TaskOrder::Command(command), envelope, digest, permit)
-    }
-
-    /// Takes capacity for a request.
-    pub(crate) fn permit(&self, lane: Lane, caller: &Caller) -> Result<Permit, Rejection> {
-        let (permits, kept) = match lane {
-            Lane::Creates => (&self.commands, KEPT_FROM_CREATES),
-            Lane::Commands => (&self.commands, 0),
-            Lane::Cancels | Lane::Reports => (&self.reports, 0),
-        };
-        let permit = permits.take(caller, kept).ok_or_else(overloaded);
-        self.node.note_refusal(&permit);
-        Ok(Permit { lane, permit: permit? })
     }
 
     fn enqueue(

@@ -55,6 +55,6 @@ pub use live::LiveTaskLimits;
 pub use node::Appended;
 pub use peers::{FamilyNotice, Peers};
 pub use pool::{WaitingStep, Worker};
-pub use reading::{ReadHold, read_holding};
+pub use reading::{ReadHold, ReadTurns, read_holding};
 pub use task::open::{load, load_until, unreadable};
 pub use worker::{Answering, WorkerLink};

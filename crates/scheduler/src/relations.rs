@@ -12,12 +12,13 @@ use tenure_core::command::{Cx, Link, Operator, RetryEnded, check_tool};
 use tenure_core::id::{ArtifactId, Digest, Millis, Ref, SessionId, TaskId};
 use tenure_core::status::Policy;
 use tenure_core::view::View;
-use tenure_core::{Code, Command, Rejection, RejectionKind, Task};
+use tenure_core::{Caller, Code, Command, Rejection, RejectionKind, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Scheduler};
+use crate::reading::read_elsewhere;
 
 /// How many Tasks are read at most in search of a cycle of blocking Tasks.
 const LOOKED_AT_MAX: usize = 1_000;
@@ -80,8 +81,14 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let Some(parent) = &input.parent_task_id else { return Ok(None) };
         let (parent, id) = (key(&child.session_id, parent), &child.task_id);
         let known = found(match self.node.is_elsewhere(&parent) {
-            Some(peers) => peers.parent(&parent, id).await,
-            None => Box::pin(self.parent(&parent, id)).await,
+            Some(peers) => {
+                let asks = read_elsewhere(peers.parent(&parent, id));
+                Box::pin(self.in_turn(&envelope.caller, asks)).await?
+            }
+            None => {
+                Box::pin(self.recall(&parent, &envelope.caller)).await?;
+                Box::pin(self.parent(&parent, id)).await
+            }
         })?;
         if !is_new || !known.as_ref().is_some_and(|known| known.adopts) {
             return Ok(known);
@@ -109,25 +116,29 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub(crate) async fn check_relations(
         &self,
         of: &TaskKey,
+        caller: &Caller,
         command: &Command,
     ) -> Result<(), Rejection> {
         if let Command::LinkTasks(link) = command {
-            Box::pin(self.check_link(of, link)).await?;
+            Box::pin(self.in_turn(caller, self.check_link(of, link))).await??;
         }
-        self.check_artifacts(&of.session_id, command.foreign_artifacts(&of.task_id)).await?;
+        self.check_artifacts(caller, command.foreign_artifacts(&of.task_id)).await?;
         self.check_blobs(of, command.blobs()).await
     }
 
     /// Refuses artifacts of other Tasks that do not exist (ART-05).
     pub(crate) async fn check_artifacts(
         &self,
-        session: &SessionId,
+        caller: &Caller,
         artifacts: Vec<(TaskId, ArtifactId)>,
     ) -> Result<(), Rejection> {
         for (task, artifact) in artifacts {
-            let (key, id) = (key(session, &task), artifact.clone());
-            let look = self.look(&key, move |task| task.artifact(&id).is_some());
-            let has = Box::pin(look).await;
+            let (key, id) = (key(&caller.session_id, &task), artifact.clone());
+            let look = Box::pin(self.look(&key, move |task| task.artifact(&id).is_some()));
+            let has = match self.node.is_elsewhere(&key).is_some() || self.is_away(&key) {
+                true => self.in_turn(caller, look).await?,
+                false => look.await,
+            };
             // RECOVER-04: a Task that cannot be read counts as having no artifacts.
             if found(has.or_else(damaged_has_none))? != Some(true) {
                 return Err(unknown_artifact(&Ref::new(format!("{task}/{artifact}"))?));

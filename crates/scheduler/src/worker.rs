@@ -99,10 +99,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
         let permit = self.scheduler.permit(Lane::Reports, &envelope.caller);
         let sent = permit.and_then(|permit| {
-            match command.foreign_artifacts(&task.task_id).is_empty() && command.blobs().is_empty()
-            {
-                true => self.scheduler.send(permit, task, envelope, command),
-                false => Ok(self.send_checked(permit, task.clone(), envelope, command)),
+            let looks_up = !command.foreign_artifacts(&task.task_id).is_empty()
+                || !command.blobs().is_empty()
+                || self.scheduler.is_away(task);
+            match looks_up {
+                true => Ok(self.send_checked(permit, task.clone(), envelope, command)),
+                false => self.scheduler.send(permit, task, envelope, command),
             }
         });
         if let Some(pool) = pool {
@@ -192,7 +194,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     }
 
     /// As [`send`](Self::send), once the blobs and the artifacts of other Tasks that the report names
-    /// have been looked up.
+    /// have been looked up, and a Task that is not in memory has been read.
     fn send_checked(
         &self,
         permit: Permit,
@@ -203,7 +205,11 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let (reply_to, answer) = oneshot::channel();
         let scheduler = self.scheduler.clone();
         tokio::spawn(async move {
-            let checked = scheduler.check_relations(&task, &command).await;
+            let checked = async {
+                scheduler.recall(&task, &envelope.caller).await?;
+                scheduler.check_relations(&task, &envelope.caller, &command).await
+            };
+            let checked = checked.await;
             let sent = checked.and_then(|()| scheduler.send(permit, &task, envelope, command));
             let answered = match sent {
                 Ok(answer) => answer.await.unwrap_or_else(|_| Err(ambiguous())),
@@ -271,6 +277,7 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         let caller = self.caller(&run.session_id, run.run_id);
         let (run_id, limits) = (run.run_id, scheduler.node.config.limits.clone());
         async move {
+            scheduler.recall(&task, &caller).await?;
             scheduler.note_asked(&task, run_id, worker)?;
             let now = scheduler.now();
             let look = move |task: &View<'_>| {
@@ -385,6 +392,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let (run_id, command_id) = (run.run_id, command_id.clone());
         async move {
             let permit = scheduler.permit(Lane::Reports, &caller)?;
+            scheduler.recall(&task, &caller).await?;
             scheduler.note_asked(&task, run_id, worker)?;
             let envelope = Envelope::new(caller, Some(command_id));
             let answer = scheduler.send(permit, &task, envelope, command)?;

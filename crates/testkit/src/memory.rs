@@ -172,11 +172,11 @@ impl Journal for MemoryJournal {
         let logs = self.logs.lock();
         let log = logs.logs.get(key).filter(|log| !log.entry.damaged)?;
         let (version, wal_name) = (log.last_seq(), log.entry.wal_name.clone());
-        Some(EndedLog { version, end: log.entry.ended?, wal_name, bytes: version * EVENT_BYTES })
+        Some(EndedLog { version, end: log.entry.ended?, wal_name, bytes: log.bytes })
     }
 
     fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
-        self.logs.lock().logs.get(key).map(|log| log.bytes)
+        self.logs.lock().logs.get(key).filter(|log| log.entry.ended.is_none()).map(|log| log.bytes)
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

@@ -171,7 +171,9 @@ impl<D: Disk> Journal for JsonlJournal<D> {
     }
 
     fn log_bytes(&self, key: &TaskKey) -> Option<u64> {
-        Some(self.shared.logs.catalog.get(key)?.facts.lock().len)
+        let slot = self.shared.logs.catalog.get(key)?;
+        let facts = slot.facts.lock();
+        facts.ended.is_none().then_some(facts.len)
     }
 
     fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {

@@ -297,6 +297,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             node.journal.ended(key).await.is_some()
         } else {
             let _leave = leave()?;
+            self.scheduler.recall(key, &self.caller).await?;
             let Stands { version, status, .. } = self.stands(key).await?;
             version > after || status.is_terminal()
         };

@@ -38,3 +38,4 @@ mod storm;
 mod supervised;
 mod suspended;
 mod time;
+mod turns;
