@@ -24,7 +24,7 @@ use tenure_core::record::Blob;
 use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
 use tenure_ports::journal::TaskKey;
 
-use crate::regular::{OWN_FILE, bytes_of, check_real_dir, make_private_dir};
+use crate::regular::{OWN_FILE, bytes_of, check_real_dir, make_real_dir};
 use tokio::task::spawn_blocking;
 
 /// What follows the name of a blob while it is written.
@@ -134,9 +134,8 @@ impl Files {
     /// Makes the directories for the blobs of a Task, and makes their names durable.
     fn make_dirs(&self, task: &TaskKey) -> io::Result<()> {
         for dir in self.dirs(task) {
-            match make_private_dir(&dir) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => check_real_dir(&dir)?,
-                made => made.and_then(|()| dir.parent().map_or(Ok(()), sync_dir))?,
+            if make_real_dir(&dir)? {
+                dir.parent().map_or(Ok(()), sync_dir)?;
             }
         }
         Ok(())

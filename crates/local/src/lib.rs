@@ -16,4 +16,4 @@ pub use jsonl::{
     PublishedMark, Repair,
 };
 pub use leases::MemoryLeases;
-pub use regular::{make_private_dir, open_regular, read_regular};
+pub use regular::{check_real_dir, make_private_dir, make_real_dir, open_regular, read_regular};

@@ -1,7 +1,8 @@
 //! Opens the files of a data directory, and nothing that only bears their name.
 //!
 //! A directory may come from elsewhere: from an archive, or with a repository that somebody cloned. A symbolic link in
-//! it could have this program write over a file of its user, and a named pipe would let it wait for ever.
+//! it could have this program read, write or remove files of its user, and a named pipe would let it wait for ever. The
+//! path *to* a data directory may have links: its user has named it.
 //!
 //! What is made there is for its user alone: inputs and outputs of Steps may be secrets.
 
@@ -23,11 +24,25 @@ pub fn make_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
+/// Makes a directory inside of a data directory, unless it is there. Answers whether it did. Only its user may look into
+/// what it makes.
+///
+/// # Errors
+/// Those of the system; `InvalidInput` if there is a link or anything else.
+pub fn make_real_dir(path: &Path) -> io::Result<bool> {
+    match make_private_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            check_real_dir(path).map(|()| false)
+        }
+        made => made.map(|()| true),
+    }
+}
+
 /// Makes sure that there is a directory of this name and no link to one.
 ///
 /// # Errors
 /// Those of the system, such as `NotFound`; `InvalidInput` if there is a link or anything else.
-pub(crate) fn check_real_dir(path: &Path) -> io::Result<()> {
+pub fn check_real_dir(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path)?.is_dir() {
         true => Ok(()),
         false => Err(irregular(path, "directory")),
@@ -117,6 +132,24 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"text", "nothing is written through a link");
         let missing = read_regular(&dir.path().join("missing")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_is_made_once_and_what_bears_its_name_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        assert!(make_real_dir(&real).unwrap());
+        assert!(!make_real_dir(&real).unwrap(), "it is there");
+        symlink(&real, &link).unwrap();
+        let (file, nowhere) = (dir.path().join("file"), dir.path().join("nowhere"));
+        fs::write(&file, "text").unwrap();
+        symlink(dir.path().join("not there"), &nowhere).unwrap();
+        for path in [&link, &file, &nowhere] {
+            for error in [make_real_dir(path).unwrap_err(), check_real_dir(path).unwrap_err()] {
+                assert!(error.to_string().contains("no regular directory"), "{path:?}: {error}");
+            }
+        }
+        assert!(!dir.path().join("not there").exists(), "nothing is made through a link");
     }
 
     #[test]

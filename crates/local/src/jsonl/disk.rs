@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use super::lock::is_at;
-use crate::regular::{OWN_FILE, make_private_dir, open_regular};
+use crate::regular::{OWN_FILE, make_real_dir, open_regular};
 
 /// Changes to log files. Reads are not part of it: their errors go to the readers anyway.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
@@ -32,7 +32,7 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// The length of the file; `None` if it is not the file at `path`.
     fn len_at(&self, file: &Self::File, path: &Path) -> io::Result<Option<u64>>;
 
-    /// Makes a directory; it is no error if the directory exists.
+    /// Makes a directory; it is no error if the directory exists, and one if a link has its name.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Waits until the names in a directory are on disk.
@@ -93,10 +93,7 @@ impl Disk for Files {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        match make_private_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            made => made,
-        }
+        make_real_dir(path).map(drop)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

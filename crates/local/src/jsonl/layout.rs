@@ -1,10 +1,15 @@
 //! Paths of the files and directories in a data directory.
+//!
+//! A data directory may come from elsewhere. Nothing is looked for behind a link in place of `tasks` or of the directory
+//! of a session: it could lead to any directory of the user.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tenure_core::id::{SessionId, WalName};
+
+use crate::regular::{check_real_dir, read_regular};
 
 /// What follows a `wal_name` in the name of its file (STORE-12).
 const SUFFIX: &str = ".wal.jsonl";
@@ -59,14 +64,38 @@ impl Layout {
         path
     }
 
+    /// Opens a log for reading.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidInput` if a link is on the way.
+    pub(crate) fn open_wal(&self, session: &SessionId, name: &WalName) -> io::Result<File> {
+        self.check_session(session)?;
+        read_regular(&self.wal(session, name))
+    }
+
+    /// Makes sure that no link leads away from the directory of a session.
+    fn check_session(&self, session: &SessionId) -> io::Result<()> {
+        check_real_dir(&self.tasks())?;
+        check_real_dir(&self.session(session))
+    }
+
     /// The sessions that have a directory. Other entries go to `ignored`.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidInput` if a link has the name of `tasks` or of a session.
     pub(crate) fn sessions(&self, ignored: &mut Vec<PathBuf>) -> io::Result<Vec<SessionId>> {
-        list(&self.tasks(), ignored, |entry| {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let name = entry.file_name();
-            is_dir.then_some(())?;
-            SessionId::new(name.to_str()?).ok()
-        })
+        let is_real = check_real_dir(&self.tasks());
+        let mut links = Vec::new();
+        let found = list(&self.tasks(), is_real, ignored, |entry| {
+            let session = SessionId::new(entry.file_name().to_str()?).ok()?;
+            let kind = entry.file_type().ok()?;
+            if kind.is_symlink() {
+                links.push(entry.path());
+            }
+            kind.is_dir().then_some(session)
+        })?;
+        links.iter().try_for_each(|link| check_real_dir(link))?;
+        Ok(found)
     }
 
     /// The logs of a session, by name. Other files go to `ignored`.
@@ -75,7 +104,8 @@ impl Layout {
         session: &SessionId,
         ignored: &mut Vec<PathBuf>,
     ) -> io::Result<Vec<WalName>> {
-        list(&self.session(session), ignored, |entry| {
+        let is_real = self.check_session(session);
+        list(&self.session(session), is_real, ignored, |entry| {
             let name = entry.file_name();
             WalName::new(name.to_str()?.strip_suffix(SUFFIX)?).ok()
         })
@@ -87,12 +117,14 @@ fn is_mark(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.ends_with(MARK_SUFFIX))
 }
 
+/// The entries of a directory that has been checked. A missing one is empty.
 fn list<T>(
     dir: &Path,
+    checked: io::Result<()>,
     ignored: &mut Vec<PathBuf>,
-    parse: impl Fn(&fs::DirEntry) -> Option<T>,
+    mut parse: impl FnMut(&fs::DirEntry) -> Option<T>,
 ) -> io::Result<Vec<T>> {
-    let entries = match fs::read_dir(dir) {
+    let entries = match checked.and_then(|()| fs::read_dir(dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };

@@ -206,7 +206,7 @@ impl SeenLogs {
         if self.logs.get(place).is_some_and(|seen| seen.is_settled) {
             return Ok(());
         }
-        let file = match read_regular(&layout.wal(&place.0, &place.1)) {
+        let file = match layout.open_wal(&place.0, &place.1) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.logs.remove(place);

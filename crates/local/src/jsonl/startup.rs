@@ -212,7 +212,7 @@ impl<'a, D: Disk> StartupScan<'a, D> {
     }
 
     fn size(&self, place: &LogPlace) -> io::Result<u64> {
-        Ok(std::fs::metadata(self.logs.layout.wal(&place.0, &place.1))?.len())
+        Ok(std::fs::symlink_metadata(self.logs.layout.wal(&place.0, &place.1))?.len())
     }
 
     /// A log that is not in the index.

@@ -10,6 +10,7 @@ mod durable;
 mod failures;
 mod fuzz;
 mod index;
+mod links;
 mod reading;
 mod torn_tails;
 mod writing;
