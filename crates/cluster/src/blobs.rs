@@ -152,9 +152,7 @@ impl JetStreamBlobs {
     }
 
     async fn write(&self, task: &TaskKey, blob: Blob, bytes: Arc<[u8]>) -> Result<(), BlobError> {
-        if Blob::of(&bytes) != blob {
-            return Err(BlobError::OtherBytes(blob));
-        }
+        BlobError::check(blob, &bytes)?;
         self.ensure().await?;
         let stream = self.stream().await?;
         let old = self.head(&stream, task, blob.hash).await?;

@@ -169,9 +169,7 @@ impl Files {
     }
 
     fn put(&self, task: &TaskKey, blob: Blob, bytes: &[u8]) -> Result<(), BlobError> {
-        if Blob::of(bytes) != blob {
-            return Err(BlobError::OtherBytes(blob));
-        }
+        BlobError::check(blob, bytes)?;
         let path = self.path(task, blob.hash);
         let there = self.size_of(task, blob.hash)?.unwrap_or(0);
         let grows = blob.size_bytes.saturating_sub(there);

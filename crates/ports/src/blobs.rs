@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use smol_str::SmolStr;
-use tenure_core::command::blobs::blob_lost;
+use tenure_core::command::blobs::{blob_lost, check_blob_size};
 use tenure_core::id::{BlobHash, Millis, SessionId};
 use tenure_core::record::Blob;
-use tenure_core::{Code, Rejection};
+use tenure_core::{Code, Limits, Rejection};
 use tenure_wire::bus::blob::{BLOB_PART_MAX, BlobGet, BlobPart, BlobPut, BlobTaken};
 use tenure_wire::bus::request::RawBytes;
 
@@ -36,6 +36,9 @@ pub struct StoredBlob {
 /// Why a call to a store of blobs failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlobError {
+    /// It has more bytes than a blob may have (VALUE-02).
+    #[error("{}", .0.message)]
+    TooLarge(Box<Rejection>),
     /// The bytes are not those of the blob that they were to be.
     #[error("the bytes are not those of {}", .0.reference())]
     OtherBytes(Blob),
@@ -54,10 +57,22 @@ pub enum BlobError {
     Failed(String),
 }
 
+impl BlobError {
+    /// What every store checks before it writes a blob.
+    ///
+    /// # Errors
+    /// The blob has more bytes than one may have, or these are not its bytes.
+    pub fn check(blob: Blob, bytes: &[u8]) -> Result<(), Self> {
+        check_blob_size(blob, &Limits::default()).map_err(|no| Self::TooLarge(Box::new(no)))?;
+        if Blob::of(bytes) == blob { Ok(()) } else { Err(Self::OtherBytes(blob)) }
+    }
+}
+
 impl From<BlobError> for Rejection {
     fn from(error: BlobError) -> Self {
         let message = error.to_string();
         match error {
+            BlobError::TooLarge(refused) => *refused,
             BlobError::OtherBytes(blob) => {
                 Self::invalid("data", message).with("ref", blob.reference().as_str())
             }
@@ -78,7 +93,7 @@ impl From<BlobError> for Rejection {
 pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Stores a blob. After `Ok` a crash cannot lose it; after an error it may be there or not, but never
     /// a part of it. A blob that is there is written anew, so that one that was damaged is whole again,
-    /// and its `put_at` is now. Fails with [`BlobError::OtherBytes`] if the bytes are not the blob's.
+    /// and its `put_at` is now. Writes nothing if [`BlobError::check`] fails.
     fn put(
         &self,
         task: &TaskKey,

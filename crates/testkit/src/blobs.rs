@@ -69,9 +69,7 @@ impl BlobStore for MemoryBlobs {
         bytes: Arc<[u8]>,
     ) -> BoxFuture<'_, Result<(), BlobError>> {
         self.answer(|all| {
-            if Blob::of(&bytes) != blob {
-                return Err(BlobError::OtherBytes(blob));
-            }
+            BlobError::check(blob, &bytes)?;
             let key = (task.clone(), blob.hash);
             let session = &task.session_id;
             let of_session = all.stored.iter().filter(|(key, _)| key.0.session_id == *session);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::record::Blob;
+use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::blobs::{BlobError, BlobStore};
 use tenure_ports::journal::TaskKey;
 
@@ -28,6 +29,7 @@ where
         what_was_put_is_read,
         what_was_not_put_is_not_there,
         bytes_of_another_blob_are_refused,
+        what_is_too_large_is_refused,
         a_blob_belongs_to_one_task,
         what_is_put_again_is_there_once,
         lists_are_of_all_or_of_a_session,
@@ -78,6 +80,16 @@ async fn bytes_of_another_blob_are_refused<B: BlobStore>(store: &B) {
         assert_eq!(put, Err(BlobError::OtherBytes(wrong)));
         assert_eq!(store.stat(&key("s", "t"), wrong.hash).await, Ok(None));
     }
+}
+
+/// VALUE-02: nobody could read it again.
+async fn what_is_too_large_is_refused<B: BlobStore>(store: &B) {
+    let most = usize::try_from(Limits::default().blob_bytes_max).unwrap();
+    let (blob, bytes) = made(1, most + 1);
+    let refused = store.put(&key("s", "t"), blob, bytes).await.unwrap_err();
+    assert!(matches!(refused, BlobError::TooLarge(_)), "{refused:?}");
+    assert_eq!(Rejection::from(refused).code, Code::ValueTooLarge);
+    assert_eq!(store.stat(&key("s", "t"), blob.hash).await, Ok(None));
 }
 
 /// VALUE-01: another Task does not have it, nor has a Task of that name in another session.
