@@ -1,6 +1,7 @@
 //! The index: derived, disposable, and right (P08, STORE-03, STORE-16).
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use crate::common::{append, assert_holds, crashed, create, data_dir, lines_of, open, wal, work};
@@ -139,6 +140,22 @@ async fn a_stale_index_is_written_anew() {
     }
     assert!(sizes.iter().max() < Some(&4000), "{sizes:?}");
     assert!(!dir.path().join("index.jsonl.new").exists());
+}
+
+/// STORE-16: a sparse index takes no room on a disk, and as one line it could take all memory. It is read up to there,
+/// and written anew.
+#[tokio::test]
+async fn an_index_without_end_is_not_read_to_its_end() {
+    for newline in ["", "\n"] {
+        let (dir, histories, entries) = four_tasks().await;
+        let file = fs::File::options().append(true).open(index(dir.path())).unwrap();
+        file.set_len(1 << 40).unwrap();
+        (&file).write_all(newline.as_bytes()).unwrap();
+        let reader = JsonlReader::open(dir.path()).unwrap();
+        assert_eq!(reader.entries(None).await.unwrap().len(), 4, "it reads the logs");
+        check(dir.path(), &histories, &entries).await;
+        assert!(fs::metadata(index(dir.path())).unwrap().len() < 4_000);
+    }
 }
 
 /// P08: a log that comes from elsewhere is a Task; one that is gone is none.
