@@ -172,3 +172,30 @@ fn large_values_go_out_and_in() {
     let again = other.tenure(&import).with(0);
     assert!(again.stdout.contains("was there already"), "{again:#?}");
 }
+
+/// A data directory may come from elsewhere: no log is written or read behind a link in it.
+#[test]
+fn no_log_goes_out_or_in_through_a_link() {
+    use std::os::unix::fs::symlink;
+    let cluster = Cluster::start();
+    cluster.submit("t", "steps: {a: {noop: true}}", &[]).with(0);
+    cluster.tenure(&["wal", "export", "t", "--to", "real"]).with(0);
+    for level in ["tasks", "tasks/default"] {
+        let precious = tempfile::tempdir().unwrap();
+        let link = cluster.place.path("out").join(level);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(precious.path(), &link).unwrap();
+        let said = format!("{level} is no regular directory");
+        cluster.tenure(&["wal", "export", "t", "--to", "out"]).with(6).saying(&said);
+        assert_eq!(std::fs::read_dir(precious.path()).unwrap().count(), 0, "{level}");
+
+        std::fs::remove_file(&link).unwrap();
+        symlink(cluster.place.path("real").join(level), &link).unwrap();
+        let out = cluster.place.path("out");
+        for what in ["t", "--all"] {
+            let import = ["wal", "import", out.to_str().unwrap(), what];
+            cluster.tenure(&import).with(6).saying(&said);
+        }
+        std::fs::remove_dir_all(out).unwrap();
+    }
+}

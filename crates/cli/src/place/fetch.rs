@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
@@ -13,6 +13,7 @@ use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
 use tenure_core::record::Blob;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{LeaseFact, ListInput, TaskPage};
+use tenure_local::make_real_dir;
 use tenure_ports::ClientPort as _;
 use tenure_ports::client::Listing;
 use tenure_ports::erased::ErasedClient;
@@ -161,7 +162,7 @@ impl Fetched {
 }
 
 /// For `map_err`: the failure of a write to this file or directory.
-pub(crate) fn unwritten(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+pub(crate) fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> Failure {
     Failure::cannot(format!("write {}", path.display()))
 }
 
@@ -169,6 +170,16 @@ pub(crate) fn unwritten(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
 /// other Task of the session has (STORE-14).
 pub(crate) fn file_of(data: &Path, key: &TaskKey) -> std::path::PathBuf {
     session_dir(data, &key.session_id).join(format!("{}{SUFFIX}", key.task_id))
+}
+
+/// Makes a data directory, and in it the directories for the logs of a session, none of which is a link: it may come
+/// from elsewhere.
+fn make_dirs(data: &Path, session: &Path) -> io::Result<()> {
+    fs::create_dir_all(data)?;
+    if let Some(tasks) = session.parent() {
+        make_real_dir(tasks)?;
+    }
+    make_real_dir(session).map(drop)
 }
 
 /// Fetches the log of a Task page by page, as the lines of a log file, into a temporary file beside
@@ -188,7 +199,7 @@ pub(crate) async fn fetch(
         let out = match &mut file {
             Some(out) => out,
             None => {
-                fs::create_dir_all(&dir).map_err(unwritten(&dir))?;
+                make_dirs(data, &dir).map_err(unwritten(&dir))?;
                 let new = NamedTempFile::new_in(&dir).map_err(unwritten(&dir))?;
                 file.insert(BufWriter::new(new))
             }
@@ -207,7 +218,7 @@ pub(crate) async fn fetch(
             continue;
         }
         let file = file.take().map(BufWriter::into_inner).transpose();
-        let file = file.map_err(std::io::IntoInnerError::into_error).map_err(unwritten(&dir))?;
+        let file = file.map_err(io::IntoInnerError::into_error).map_err(unwritten(&dir))?;
         let Some(file) = file.filter(|_| after > 0) else {
             let message = format!("the log of task {key} has nothing in it");
             return Err(tenure_core::Rejection::new(Code::StorageError, message).into());

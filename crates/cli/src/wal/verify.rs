@@ -9,10 +9,12 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId, WalName};
+use tenure_local::check_real_dir;
 use tenure_ports::journal::TaskKey;
 
 use super::failures::Failures;
@@ -201,10 +203,10 @@ fn unborn(data: &TaskReader, session: &SessionId, wal_name: WalName) -> Result<L
     Ok(LogFile { path: data.wal(session, &wal_name), key, wal_name })
 }
 
-/// The names of the files in a directory. A missing directory counts as empty.
-fn names(dir: &std::path::Path) -> Result<Vec<String>, Failure> {
+/// The names of the files in a directory, which is no link. A missing directory counts as empty.
+fn names(dir: &Path) -> Result<Vec<String>, Failure> {
     let unread = || Failure::cannot(format!("read the directory {}", dir.display()));
-    let entries = match std::fs::read_dir(dir) {
+    let entries = match check_real_dir(dir).and_then(|()| std::fs::read_dir(dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unread())?,
     };
