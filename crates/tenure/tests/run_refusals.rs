@@ -256,3 +256,54 @@ fn links_and_pipes_in_a_data_directory_are_refused() {
         assert_ne!((args[1], ended.code), ("get", Some(0)), "{ended:?}");
     }
 }
+
+/// Nor does a link in it lead to any other directory of the user, who is told what is wrong. Where a link leads to the
+/// data directory itself, its user has put it there.
+#[test]
+fn no_link_in_a_data_directory_leads_out_of_it() {
+    use std::os::unix::fs::symlink;
+    let place = Place::new();
+    place.file("t.yaml", "task_id: t\nsteps: {a: {run: echo mine}}");
+    place.tenure(&["run", "t.yaml", "--data", "theirs"]).with(0);
+    let session = place.path("theirs/tasks/default");
+    let unborn = session.join("unborn.wal.jsonl"); // An opening would remove it.
+    std::fs::write(&unborn, "").unwrap();
+    let index = place.path("theirs/index.jsonl");
+    let all = &["run", "t.yaml"][..];
+    let show = [
+        all,
+        &["task", "list", "--all"],
+        &["task", "get", "t"],
+        &["session", "list"],
+        &["logs", "t"],
+        &["wal", "verify"],
+        &["wal", "verify", "t"],
+        &["wal", "show", "t"],
+        &["task", "cancel", "t"],
+    ];
+    for (level, refused) in [("tasks", &show[..]), ("tasks/default", &show), ("files", &show[..1])]
+    {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::copy(&index, data.path().join("index.jsonl")).unwrap();
+        let link = data.path().join(level);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(place.path("theirs").join(level), &link).unwrap();
+        let said = format!("{level} is no regular directory: put the directory itself there");
+        for args in refused {
+            let args = [args, &["--data", data.path().to_str().unwrap()][..]].concat();
+            place.tenure(&args).with(6).saying(&said);
+        }
+        assert!(unborn.exists(), "{level}");
+        assert_eq!(std::fs::read_dir(&session).unwrap().count(), 2, "{level}: no log was made");
+    }
+    let (data, notes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(notes.path().join("notes.txt"), "x").unwrap();
+    symlink(notes.path(), data.path().join("tasks")).unwrap();
+    let verify = ["wal", "verify", "--data", data.path().to_str().unwrap()];
+    let told = place.tenure(&verify).with(6).saying("tasks is no regular directory");
+    assert!(!told.stdout.contains("notes"), "not even the names there are told: {told:?}");
+    symlink(place.path("theirs"), place.path("link")).unwrap();
+    place.file("u.yaml", "task_id: u\nsteps: {a: {noop: true}}");
+    place.tenure(&["run", "u.yaml", "--data", "link"]).with(0);
+    place.tenure(&["wal", "verify", "--data", "link"]).with(0);
+}

@@ -6,7 +6,7 @@ use tenure_telemetry::Telemetry;
 use super::DevArgs;
 use crate::answer::{Exit, Failure};
 use crate::gateway::{self, HttpHost};
-use crate::place::FILES;
+use crate::place::files_of;
 use crate::runtime::StopSignals;
 use crate::worker::{RunArgs, RunningWorker};
 
@@ -17,7 +17,7 @@ pub(super) async fn run(
     stop: &mut StopSignals,
 ) -> Result<Exit, Failure> {
     let backend = gateway::cluster(args.nats.settings("tenure-dev"))?;
-    let (pool, files) = ((args.pool.clone(), args.concurrency()), args.dir().join(FILES));
+    let (pool, files) = ((args.pool.clone(), args.concurrency()), files_of(args.dir())?);
     let worker =
         RunArgs::beside_gateway(args.nats.clone(), pool, (files, args.tools.clone()), args.drain)?;
     let (server, spoken) = (args.server()?, args.http.spoken()?);

@@ -18,7 +18,7 @@ use tenure_telemetry::Telemetry;
 use super::DevArgs;
 use crate::answer::{Exit, Failure, human, output};
 use crate::gateway::HttpHost;
-use crate::place::{FILES, open_here, socket_of};
+use crate::place::{files_of, open_here, socket_of};
 use crate::runtime::{NO_CWD, StopSignals};
 use crate::tools::with_tools;
 use crate::worker::wind_down;
@@ -34,7 +34,7 @@ pub(super) async fn run(
     let server = ServerSettings { unix: vec![socket_of(&data)], ..args.server()? };
     let (spoken, servers) = (args.http.spoken()?, args.tools.servers()?);
     let tenure = open_here(&data, telemetry).await?;
-    let files = data.join(FILES);
+    let files = files_of(&data)?;
     let backend = tenure_embedded::backend(tenure.scheduler().clone(), files.clone());
     let http = HttpHost::start(backend, server, spoken, 1).await?;
     let workers = hire(

@@ -1,7 +1,8 @@
 //! Finds the files in which the commands of Attempts have left what they wrote.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 use tenure_core::id::AttemptId;
@@ -9,12 +10,16 @@ use tenure_core::record::Artifact;
 use tenure_core::status::{ArtifactKind, Outcome};
 use tenure_core::task::Attempt;
 use tenure_core::view::View;
+use tenure_local::check_real_dir;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::worker::AttemptDir;
 use tenure_sdk::worker::builtin::EXEC;
+use tenure_sdk::worker::{AttemptDir, open_log};
 
 use crate::answer::Stream;
 use crate::place::TaskReader;
+
+/// How many directories an Attempt has below that for all files: of its session, Task and Step, and its own.
+const DIRS: usize = 4;
 
 /// What one command wrote to one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +34,27 @@ impl CommandLog {
         kind_of(self.stream)
     }
 
-    /// Its size in bytes; none if there is no such file.
+    /// Its size in bytes; none if there is no such file, or a link leads to it.
     pub(crate) fn size(&self) -> Option<u64> {
-        fs::symlink_metadata(&self.path).ok().filter(fs::Metadata::is_file).map(|found| found.len())
+        let found = self.check_dirs().and_then(|()| fs::symlink_metadata(&self.path)).ok()?;
+        found.is_file().then_some(found.len())
+    }
+
+    /// Opens it; none if there is no such file.
+    ///
+    /// # Errors
+    /// The system refuses, it is no regular file, or a link is on the way.
+    pub(super) fn open(&self) -> io::Result<Option<File>> {
+        match self.check_dirs() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            checked => checked.and_then(|()| open_log(&self.path)),
+        }
+    }
+
+    /// Makes sure that no link is among the directories of the Attempt: in a data directory from elsewhere one could
+    /// lead to any other.
+    fn check_dirs(&self) -> io::Result<()> {
+        self.path.ancestors().skip(1).take(DIRS).try_for_each(check_real_dir)
     }
 }
 
@@ -178,7 +201,34 @@ fn has_unrecorded(view: &View<'_>, attempt: &Attempt) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    /// A data directory from elsewhere may have a link at any level.
+    #[test]
+    fn no_link_leads_to_a_log() {
+        for level in ["s", "s/t", "s/t/a", "s/t/a/1", "s/t/a/1/stdout.log"] {
+            let (files, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let theirs = elsewhere.path().join("s/t/a/1");
+            fs::create_dir_all(&theirs).unwrap();
+            fs::write(theirs.join("stdout.log"), "theirs").unwrap();
+            let log = |files: &Path| CommandLog {
+                stream: Stream::Stdout,
+                path: files.join("s/t/a/1/stdout.log"),
+            };
+            let real = log(elsewhere.path());
+            assert!(real.size() == Some(6) && real.open().unwrap().is_some());
+            let missing = log(files.path());
+            assert!(missing.size().is_none() && missing.open().unwrap().is_none());
+            let link = files.path().join(level);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(elsewhere.path().join(level), link).unwrap();
+            assert_eq!(missing.size(), None, "{level}");
+            let error = missing.open().unwrap_err().to_string();
+            assert!(error.contains(level) || level.ends_with("log"), "{error}");
+        }
+    }
 
     /// A worker could record any file of the machine on which somebody asks for logs.
     #[test]

@@ -7,7 +7,6 @@ use std::path::Path;
 use serde::Serialize;
 use tenure_core::id::StepId;
 use tenure_core::task::Attempt;
-use tenure_sdk::worker::open_log;
 
 use super::find::CommandLog;
 use crate::answer::{Exit, Failure, Paint, Stream, Tone, harmless, output};
@@ -51,7 +50,7 @@ impl LogPrinter {
         // The worker empties a log that got too long, and the command goes on at its beginning.
         let is_cut = std::fs::metadata(&log.path).is_ok_and(|log| log.len() < from);
         let from = if is_cut { 0 } else { from };
-        let Some(mut input) = open(&log.path, from).map_err(unread(&log.path))? else {
+        let Some(mut input) = open(log, from).map_err(unread(&log.path))? else {
             return Ok(Some(from));
         };
         let printed = self.print_all(attempt, log, &mut input, is_over)?;
@@ -172,8 +171,8 @@ fn copy(input: &mut impl BufRead, log: &CommandLog) -> Result<Option<usize>, Fai
 
 /// What a file has now behind an offset; none if there is no such file. Of a file that grows faster than it
 /// is read this has an end, too.
-fn open(path: &Path, from: u64) -> io::Result<Option<BufReader<Take<File>>>> {
-    let Some(mut file) = open_log(path)? else { return Ok(None) };
+fn open(log: &CommandLog, from: u64) -> io::Result<Option<BufReader<Take<File>>>> {
+    let Some(mut file) = log.open()? else { return Ok(None) };
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(from))?;
     Ok(Some(BufReader::with_capacity(CHUNK, file.take(size.saturating_sub(from)))))
@@ -182,7 +181,7 @@ fn open(path: &Path, from: u64) -> io::Result<Option<BufReader<Take<File>>>> {
 /// Where to begin: at the start, or at the last lines if only so many are asked for.
 pub(super) fn start(log: &CommandLog, tail: Option<u64>) -> Result<u64, Failure> {
     let Some(lines) = tail else { return Ok(0) };
-    let file = open_log(&log.path).map_err(unread(&log.path))?;
+    let file = log.open().map_err(unread(&log.path))?;
     let start = file.map_or(Ok(0), |mut file| start_of_tail(&mut file, lines));
     start.map_err(unread(&log.path))
 }

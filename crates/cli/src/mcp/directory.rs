@@ -14,7 +14,7 @@ use super::McpArgs;
 use crate::answer::{Exit, Failure};
 use crate::dev::hire;
 use crate::gateway::{HttpHost, SpokenHere};
-use crate::place::{FILES, Host, open_here, socket_of, soon_at_work};
+use crate::place::{Host, files_of, open_here, socket_of, soon_at_work};
 use crate::runtime::{NO_CWD, StopSignals};
 use crate::worker::wind_down;
 
@@ -42,7 +42,7 @@ impl RunningDirectory {
         telemetry: Option<&Telemetry>,
     ) -> Result<Self, Failure> {
         let tenure = open_here(data, telemetry).await?;
-        let files = data.join(FILES);
+        let files = files_of(data)?;
         let backend = tenure_embedded::backend(tenure.scheduler().clone(), files.clone());
         let limits = ServerLimits {
             connections_max: CONNECTIONS_MAX,

@@ -1,9 +1,11 @@
 //! The options that say where Tasks are.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tenure_core::id::{SessionId, TaskId};
+use tenure_local::check_real_dir;
 use tenure_ports::journal::TaskKey;
 
 use super::cluster::LookArgs;
@@ -12,8 +14,20 @@ use crate::answer::{Exit, Failure, Format};
 
 /// The default directory.
 const DEFAULT: &str = ".tenure";
-/// The folder below a directory in which commands leave what they print.
-pub(crate) const FILES: &str = "files";
+/// The name of the folder of [`files_of`].
+const FILES: &str = "files";
+
+/// The folder of a data directory in which commands leave what they print. Such a directory may come from elsewhere, so
+/// the folder must be no link.
+pub(crate) fn files_of(data: &Path) -> Result<PathBuf, Failure> {
+    let files = data.join(FILES);
+    match check_real_dir(&files) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::cannot(format_args!("use {}", files.display()))(error))
+        }
+        _ => Ok(files),
+    }
+}
 
 /// The variable that names a directory.
 const VARIABLE: &str = "TENURE_DATA";

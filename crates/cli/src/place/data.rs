@@ -16,7 +16,7 @@ use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_sdk::client::get_blob;
 
 use super::any::AnyClient;
-use super::args::{FILES, OfTask, PlaceArgs, resume, run_from_text};
+use super::args::{OfTask, PlaceArgs, files_of, resume, run_from_text};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::index::{self, Indexed};
@@ -93,10 +93,14 @@ impl TaskReader {
         &self.path
     }
 
-    /// Where commands leave what they print, unless workers of a cluster run them.
+    /// Where commands leave what they print, unless workers of a cluster run them. If that is a link, the user is told.
     pub(crate) fn files(&self) -> Option<PathBuf> {
-        let files = self.path.join(FILES);
-        self.cluster.is_none().then(|| std::path::absolute(&files).unwrap_or(files))
+        if self.cluster.is_some() {
+            return None;
+        }
+        let files =
+            files_of(&self.path).inspect_err(|failure| output::warn(&failure.message)).ok()?;
+        Some(std::path::absolute(&files).unwrap_or(files))
     }
 
     /// Where the logs of a session are (STORE-04).

@@ -6,6 +6,7 @@ use tenure_embedded::Embedded;
 use tenure_ports::observer::Sample;
 use tenure_telemetry::Telemetry;
 
+use super::args::files_of;
 use super::usage::DirectoryUsage;
 use crate::answer::{Failure, output};
 
@@ -17,6 +18,7 @@ pub(crate) async fn open_here(
     let mut config = Embedded::config()?;
     config.observer = telemetry.map(Telemetry::observer);
     let tenure = Embedded::open_with(data, config).await?;
+    files_of(data)?; // Before a Task goes on whose commands would write there.
     if let Some(telemetry) = telemetry {
         let (scheduler, usage) = (tenure.scheduler().clone(), DirectoryUsage::of(data));
         telemetry.sample_from(move || Sample { log: usage.now(), ..scheduler.sample() });

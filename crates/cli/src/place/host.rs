@@ -4,7 +4,7 @@
 //! moment, so this reads the kernel's list of locks instead.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -46,8 +46,8 @@ impl Host {
     pub(crate) fn of(data: &Path) -> Self {
         // Both the directory and the file `lock` in it are locked; the file may have been removed.
         let path = data.join("lock");
-        let inode = |path| fs::metadata(path).ok().map(|found| found.ino());
-        let inodes = [inode(data), inode(&path)];
+        let inode = |found: io::Result<fs::Metadata>| found.ok().map(|found| found.ino());
+        let inodes = [inode(fs::metadata(data)), inode(fs::symlink_metadata(&path))];
         if inodes == [None; 2] {
             return Self::Nobody;
         }

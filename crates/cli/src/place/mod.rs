@@ -48,7 +48,7 @@ mod socket;
 mod usage;
 
 pub(crate) use self::any::AnyClient;
-pub(crate) use self::args::{DataDir, FILES, OfTask, PlaceArgs, ViewArgs, is_of_environment};
+pub(crate) use self::args::{DataDir, OfTask, PlaceArgs, ViewArgs, files_of, is_of_environment};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
 pub(crate) use self::data::{Loaded, TaskReader, is_default, me};
 pub(crate) use self::ended::{LOOK, until_ended};

@@ -4,6 +4,8 @@
 //! there goes to that process, over HTTP as to any gateway. Only the user of the process can open the
 //! socket.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,11 +38,16 @@ pub(crate) fn socket_of(data: &Path) -> PathBuf {
     data.join(SOCKET)
 }
 
+/// Whether it is a socket, and no link to one: a directory from elsewhere could have requests sent to any other program.
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
 /// As [`at_work`], also if the process has just begun.
 pub(crate) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<AnyClient> {
     let path = socket_of(data);
     let appears = async {
-        while !path.exists() {
+        while !is_socket(&path) {
             sleep(LOOK).await;
         }
     };
@@ -51,7 +58,7 @@ pub(crate) async fn soon_at_work(data: &Path, session: &SessionId) -> Option<Any
 /// A client of the process at work on a directory, if it answers.
 pub(super) async fn at_work(data: &Path, session: &SessionId) -> Option<AnyClient> {
     let path = socket_of(data);
-    if !path.exists() {
+    if !is_socket(&path) {
         return None;
     }
     let usual = HttpSettings::new(format!("unix:{}", path.display()));

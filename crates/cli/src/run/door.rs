@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::host::RunHost;
 use crate::gateway::{HttpHost, SpokenHere};
-use crate::place::{FILES, socket_of};
+use crate::place::{files_of, socket_of};
 
 /// When a run opens the socket. One that is over before needs none, and most commands wait for longer.
 const SOON: Duration = Duration::from_millis(50);
@@ -45,7 +45,7 @@ impl RunDoor {
                 ..ServerLimits::default()
             };
             let unix = vec![socket_of(&data)];
-            let backend = tenure_embedded::backend(scheduler, data.join(FILES));
+            let backend = tenure_embedded::backend(scheduler, files_of(&data).ok()?);
             let settings = ServerSettings { unix, limits, ..ServerSettings::default() };
             match HttpHost::start(backend, settings, SpokenHere::default(), 1).await {
                 Ok(opened) => Some(opened),

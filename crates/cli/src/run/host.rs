@@ -13,7 +13,7 @@ use tenure_sdk::worker::{DelegationSettings, ExecSettings, Handlers, Options};
 use tenure_telemetry::Telemetry;
 
 use crate::answer::Failure;
-use crate::place::{FILES, open_here};
+use crate::place::{files_of, open_here};
 use crate::request::handlers;
 use crate::runtime::NO_CWD;
 use crate::tools::with_tools;
@@ -66,7 +66,7 @@ impl RunHost {
     ) -> Result<(), Failure> {
         let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
         for pool in pools {
-            let (cwd, files) = (self.cwd.clone(), self.data.join(FILES));
+            let (cwd, files) = (self.cwd.clone(), files_of(&self.data)?);
             let secrets = self.secrets.clone();
             let exec = ExecSettings { secrets: secrets.clone(), ..files.into() };
             let handlers = Handlers::new().with_builtins_in(cwd, exec);
