@@ -24,8 +24,8 @@ pub fn make_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Makes a directory inside of a data directory, unless it is there. Answers whether it did. Only its user may look into
-/// what it makes.
+/// Makes a directory inside of a data directory, unless it is there. Answers whether it did. Only its user may look
+/// into what it makes.
 ///
 /// # Errors
 /// Those of the system; `InvalidInput` if there is a link or anything else.

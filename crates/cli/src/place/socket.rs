@@ -38,7 +38,7 @@ pub(crate) fn socket_of(data: &Path) -> PathBuf {
     data.join(SOCKET)
 }
 
-/// Whether it is a socket, and no link to one: a directory from elsewhere could have requests sent to any other program.
+/// Whether it is a socket, and no link to one: a directory from elsewhere could have requests sent to another program.
 fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }

@@ -1,7 +1,7 @@
 //! Paths of the files and directories in a data directory.
 //!
-//! A data directory may come from elsewhere. Nothing is looked for behind a link in place of `tasks` or of the directory
-//! of a session: it could lead to any directory of the user.
+//! A data directory may come from elsewhere. Nothing is looked for behind a link in place of `tasks` or of the
+//! directory of a session: it could lead to any directory of the user.
 
 use std::fs::{self, File};
 use std::io;
