@@ -64,8 +64,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
     }
 
-    /// What a child needs to know of a parent that lives here. If the parent has ended, its log is
-    /// not read.
+    /// What a child needs to know of a parent that lives here. If the parent has ended, or was put away and knows the
+    /// child, its log is not read.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -73,6 +73,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let entry = self.node.journal.entry(key).await.map_err(|error| unreadable(&error))?;
         if let Some(end) = entry.and_then(|entry| entry.ended) {
             return Ok(Parent::ended(key.task_id.clone(), end.status()));
+        }
+        if let Some(known) = self.node.stored_parent(key, child) {
+            return Ok(known);
         }
         let child = child.clone();
         self.read(key, move |task| Parent::of(task, &child)).await

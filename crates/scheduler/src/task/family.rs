@@ -74,6 +74,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             tokio::spawn(ask_elsewhere(Arc::clone(&self.node), key, myself.clone(), spared));
             return;
         }
+        if let Some(known) = self.node.stored_parent(&key, &self.key.task_id) {
+            if let Some(end) = known.end() {
+                let _ = myself.cast(Msg::ParentCloses(end));
+            }
+            return;
+        }
         let Ok(parent) = self.node.task(&key, Begin::Open) else { return };
         let (child, id, answers) = (myself.clone(), self.key.task_id.clone(), parent.clone());
         let look = move |parent: Result<&View<'_>, &_>| {

@@ -1,11 +1,14 @@
 //! A Task that rests and has left memory: its log has all of it, and the first message that concerns it has it read
 //! again. What this node alone knows of it stays: its place in the lines of pools, its timer, and who waits for it.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::command::create::Parent;
 use tenure_core::id::{Millis, TaskId};
 use tenure_core::{Rejection, Task};
+use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -31,12 +34,57 @@ pub(crate) struct StoredTask {
     pub(super) due: Option<Millis>,
     /// Its parent, and whether it outlives the end of that.
     pub(super) parent: Option<(TaskId, bool)>,
+    /// What its children are told of it: each asks twice a minute, and that does not bring it back.
+    family: Option<Box<StoredFamily>>,
+}
+
+/// What the children of a Task that was put away are told of it.
+#[derive(Debug)]
+struct StoredFamily {
+    known: Parent,
+    /// The hashes of the children that it has recorded, in order. It is read for any other.
+    children: Box<[u64]>,
+}
+
+impl StoredFamily {
+    fn of(task: &Task) -> Option<Box<Self>> {
+        let view = task.durable();
+        let ids = view.children();
+        let known = Parent::of(&view, ids.first()?);
+        let mut children: Box<[u64]> = ids.iter().map(hash_of).collect();
+        children.sort_unstable();
+        Some(Box::new(Self { known, children }))
+    }
+}
+
+fn hash_of(id: &TaskId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl StoredTask {
     fn of(task: &Task) -> Self {
         let parent = task.head().spec.parent_task_id.clone();
-        Self { due: task.next_due(), parent: parent.map(|id| (id, task.outlives_parent())) }
+        let parent = parent.map(|id| (id, task.outlives_parent()));
+        Self { due: task.next_due(), parent, family: StoredFamily::of(task) }
+    }
+}
+
+impl<J: Journal, L: Leases> NodeShared<J, L> {
+    /// What a child needs to know of a parent that was put away here. None if the parent has to be asked.
+    pub(crate) fn stored_parent(&self, parent: &TaskKey, child: &TaskId) -> Option<Parent> {
+        let address = self.directory.get(parent).filter(|it| it.shared().is_stored())?;
+        self.journal.epoch(parent)?;
+        let mut found = None;
+        address.at_rest(|state: &mut ActorTask<J, L>| {
+            if let Life::Stored(StoredTask { family: Some(family), .. }) = &state.life {
+                let is_its_own = family.children.binary_search(&hash_of(child)).is_ok();
+                found = is_its_own.then(|| family.known.clone());
+            }
+            true
+        });
+        found
     }
 }
 

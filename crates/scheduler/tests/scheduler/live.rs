@@ -314,3 +314,28 @@ async fn a_session_leaves_memory_to_others() {
     cancel(&node, &key("t0")).await.unwrap();
     node.command(&key("t4"), envelope(), more).await.unwrap();
 }
+
+/// LIVE-02, CANCEL-03: the questions of children do not bring a parent back that was put away, and a child still learns
+/// that its parent is being closed. A parent that does not know the child is read.
+#[tokio::test(start_paused = true)]
+async fn questions_of_children_bring_no_parent_back() {
+    let node = node_of(&journal(), memory(8 * MIB)).await;
+    create(&node, draft("p")).await.unwrap();
+    let child =
+        |name: &str| CreateTask { parent_task_id: Some("p".parse().unwrap()), ..dag(name, "a") };
+    create(&node, child("c")).await.unwrap();
+    for n in 0..12 {
+        create_patiently(&node, draft(&format!("t{n}"))).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let read = node.journal().commits_read();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.journal().commits_read(), read, "the parent was read again");
+    create(&node, child("d")).await.unwrap();
+    assert!(node.journal().commits_read() > read);
+    cancel(&node, &key("p")).await.unwrap();
+    for name in ["c", "d"] {
+        node.wait_for_end(&key(name)).await.unwrap();
+        assert_eq!(status(&node, &key(name)).await, TaskStatus::Cancelled);
+    }
+}
