@@ -90,8 +90,8 @@ pub(crate) async fn read_elsewhere<T>(read: impl Future<Output = T>) -> T {
     done
 }
 
-/// How many bytes of a log are read at the cost of a node, without a turn: that takes a few milliseconds.
-const READ_FREELY: u64 = 1 << 20;
+/// How many bytes of a log are read at the cost of a node, without a turn: that takes less than a millisecond.
+const READ_FREELY: u64 = 64 << 10;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// LIVE-04: before a request reaches a Task that is not in memory, has its log read in the turn of whoever asks, if

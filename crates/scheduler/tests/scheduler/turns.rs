@@ -66,7 +66,7 @@ impl CountedTurns {
     }
 }
 
-/// A draft of more than a mebibyte.
+/// A draft of more than a megabyte.
 fn long(name: &str) -> CreateTask {
     let mut draft = dag(name, "a b c d e f g h i j k l m n o p q r s t");
     for step in &mut draft.steps {
