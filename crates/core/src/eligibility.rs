@@ -124,7 +124,14 @@ impl<'a> Wanted<'a> {
             Rules::Second => [None; 3],
         };
         let session = &head.spec.session_id;
-        Self { principal, only, ..Self::any(&spec.worker_pool_id, &spec.handler, session) }
+        let any = Self::any(&spec.worker_pool_id, &spec.handler, session);
+        Self { only, ..any.of_principal(principal) }
+    }
+
+    /// The same requirement, and that the worker be of this principal.
+    #[must_use]
+    pub fn of_principal(self, principal: Option<&'a AgentId>) -> Self {
+        Self { principal, ..self }
     }
 
     /// The same requirement, and that it be this worker.
@@ -139,6 +146,11 @@ impl<'a> Wanted<'a> {
         self.only.iter().rev().find_map(|only| *only).or(self.principal)
     }
 
+    /// Everything that [`admits`](Self::admits) looks at: the principal, and the workers.
+    pub fn whom(&self) -> (Option<AgentId>, [Option<AgentId>; 3]) {
+        (self.principal.cloned(), self.only.map(Option::<&AgentId>::cloned))
+    }
+
     /// CLAIM-13: whether this worker may take the Step.
     pub fn admits(&self, worker: &AgentId) -> bool {
         let is_of = |principal: &&AgentId| principal.as_str() == principal_of(worker);
@@ -147,7 +159,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// CLAIM-13: the principal of a worker. What follows the last dot of a worker's id is its boot.
-fn principal_of(worker: &AgentId) -> &str {
+pub fn principal_of(worker: &AgentId) -> &str {
     worker.as_str().rsplit_once('.').map_or(worker.as_str(), |(principal, _)| principal)
 }
 

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use tenure_core::Caller;
+use tenure_core::eligibility::principal_of;
 use tenure_core::status::Role;
 use tenure_ports::map::IdMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many times as many permits as are free a principal may have.
-const SHARE: usize = 3;
+/// How many times as many permits or places as are free a principal may have.
+pub(crate) const SHARE: usize = 3;
 
 type InUse = Arc<Mutex<IdMap<SmolStr, usize>>>;
 
@@ -77,10 +78,9 @@ impl FairPermits {
 
 /// Who a caller is, whichever boot of it asks.
 pub(crate) fn principal(caller: &Caller) -> &str {
-    let agent = caller.agent.as_str();
     match caller.role {
-        Role::Worker => agent.rsplit_once('.').map_or(agent, |(principal, _)| principal),
-        _ => agent,
+        Role::Worker => principal_of(&caller.agent),
+        _ => caller.agent.as_str(),
     }
 }
 

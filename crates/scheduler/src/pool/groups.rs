@@ -8,12 +8,15 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tenure_core::id::{PoolId, SessionId};
+use smol_str::SmolStr;
+use tenure_core::eligibility::principal_of;
+use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::sessions::WorkerSessions;
 use tenure_core::{Code, Rejection};
 use tenure_ports::map::IdMap;
 
 use super::members::Seat;
+use crate::fair::SHARE;
 
 /// How many different lists of sessions the workers of a pool may have: a set of groups is one word.
 pub(super) const GROUPS_MAX: usize = 64;
@@ -74,7 +77,11 @@ impl GroupSet {
 pub(super) struct WorkerGroup {
     pub(super) sessions: WorkerSessions,
     /// How many links its workers have.
-    pub(super) links: usize,
+    links: usize,
+    /// How many of them each principal has.
+    holders: IdMap<SmolStr, usize>,
+    /// Of these the one to whom the group counts.
+    owner: SmolStr,
     /// Links that had capacity when they were last checked, in the order of their turns. One that
     /// gets capacity comes first.
     pub(super) available: VecDeque<Seat>,
@@ -97,24 +104,75 @@ pub(super) struct Groups {
     serving: RefCell<IdMap<SessionId, GroupSet>>,
 }
 
-/// There are as many different lists of sessions as there may be.
+/// Why there is no group for one more list of sessions.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooManyGroups;
+pub(super) enum NoGroup {
+    /// There are as many different lists as there may be.
+    AllTaken,
+    /// The principal has so many of them, its share.
+    HasShare(usize),
+}
+
+impl WorkerGroup {
+    fn join(&mut self, principal: &str) {
+        if self.links == 0 {
+            self.owner = principal.into();
+        }
+        self.links += 1;
+        match self.holders.get_mut(principal) {
+            Some(links) => *links += 1,
+            None => drop(self.holders.insert(principal.into(), 1)),
+        }
+    }
+
+    /// The group counts to another principal whose workers need it once the one to whom it counted has left.
+    fn leave(&mut self, principal: &str) {
+        self.links -= 1;
+        let Some(links) = self.holders.get_mut(principal) else { return };
+        *links -= 1;
+        if *links == 0 {
+            self.holders.remove(principal);
+            if self.owner == principal {
+                self.owner = self.holders.keys().next().cloned().unwrap_or_default();
+            }
+        }
+    }
+}
 
 impl Groups {
-    /// The group for workers that serve these sessions, and whether there was none.
+    /// The group for a worker that serves these sessions, and whether there was none.
     pub(super) fn join(
         &mut self,
         sessions: &WorkerSessions,
-    ) -> Result<(usize, bool), TooManyGroups> {
+        worker: &AgentId,
+    ) -> Result<(usize, bool), NoGroup> {
+        let principal = principal_of(worker);
+        // A group without workers may be needed by others, as a new one.
         let known = self.all.iter().position(|group| group.sessions == *sessions);
+        if known.is_none_or(|known| self.all[known].links == 0) {
+            self.check_share(principal)?;
+        }
         let (group, is_new) = match known {
             Some(known) => (known, false),
             None => (self.add(sessions)?, true),
         };
-        self.all[group].links += 1;
+        self.all[group].join(principal);
         self.manned.add(group);
         Ok((group, is_new))
+    }
+
+    /// A principal gets one more group while it has fewer than [`SHARE`] times as many as are free, so that others find
+    /// some.
+    fn check_share(&self, principal: &str) -> Result<(), NoGroup> {
+        let manned = self.all.iter().filter(|group| group.links > 0);
+        let (taken, own) = manned.fold((0, 0), |(taken, own), group| {
+            (taken + 1, own + usize::from(group.owner == principal))
+        });
+        match GROUPS_MAX - taken {
+            0 => Err(NoGroup::AllTaken),
+            free if own >= SHARE * free => Err(NoGroup::HasShare(own)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether workers that serve these sessions have a group.
@@ -122,11 +180,11 @@ impl Groups {
         self.all.iter().any(|group| group.sessions == *sessions)
     }
 
-    fn add(&mut self, sessions: &WorkerSessions) -> Result<usize, TooManyGroups> {
+    fn add(&mut self, sessions: &WorkerSessions) -> Result<usize, NoGroup> {
         let group = WorkerGroup { sessions: sessions.clone(), ..WorkerGroup::default() };
         let at = match self.all.len() < GROUPS_MAX {
             true => self.all.len(),
-            false => self.all.iter().position(|group| group.links == 0).ok_or(TooManyGroups)?,
+            false => self.all.iter().position(|group| group.links == 0).ok_or(NoGroup::AllTaken)?,
         };
         self.unbounded.remove(at);
         if sessions.is_all() {
@@ -146,8 +204,8 @@ impl Groups {
     }
 
     /// A worker of a group has left.
-    pub(super) fn leave(&mut self, group: usize) {
-        self.all[group].links -= 1;
+    pub(super) fn leave(&mut self, group: usize, worker: &AgentId) {
+        self.all[group].leave(principal_of(worker));
         if self.all[group].links == 0 {
             self.manned.remove(group);
         }
@@ -229,12 +287,19 @@ impl Groups {
     }
 }
 
-/// The refusal of one more list of sessions.
-pub(super) fn too_many_groups(pool: &PoolId) -> Rejection {
-    let message = format!(
-        "the workers of pool {pool} have {GROUPS_MAX} different lists of sessions, and there may be no more: give \
-         workers the same list, or other pools"
-    );
+/// The refusal of one more list of sessions to a worker.
+pub(super) fn too_many_groups(pool: &PoolId, worker: &AgentId, why: &NoGroup) -> Rejection {
+    let message = match why {
+        NoGroup::AllTaken => format!(
+            "the workers of pool {pool} have {GROUPS_MAX} different lists of sessions, and there may be no more: give \
+             workers the same list, or other pools"
+        ),
+        NoGroup::HasShare(own) => format!(
+            "the workers of {} have {own} of the {GROUPS_MAX} different lists of sessions that there may be in pool \
+             {pool}, and the rest is for others: give workers the same list, or other pools",
+            principal_of(worker)
+        ),
+    };
     refusal(message, FULL_AGAIN_MS)
 }
 
@@ -260,21 +325,79 @@ mod tests {
         WorkerSessions::read(patterns).unwrap()
     }
 
+    fn boot(n: usize) -> AgentId {
+        AgentId::new(format!("w{n}.b1")).unwrap()
+    }
+
+    fn join(groups: &mut Groups, patterns: &str, worker: usize) -> Result<(usize, bool), NoGroup> {
+        groups.join(&some(patterns), &boot(worker))
+    }
+
+    /// How many more lists a principal gets.
+    fn take_all(groups: &mut Groups, who: &str) -> usize {
+        let worker = AgentId::new(who).unwrap();
+        let lists = (0..).map(|n| some(&format!("{}-{n}", principal_of(&worker))));
+        lists.take_while(|list| groups.has(list) || groups.join(list, &worker).is_ok()).count()
+    }
+
+    /// DISP-20: a principal whose workers come with ever new lists does not keep those of others out, and what it
+    /// gives back is for all.
+    #[test]
+    fn no_principal_takes_all_lists() {
+        let mut groups = Groups::default();
+        let taken = ["eve.b1", "mallory.b1", "bob.b1"].map(|who| take_all(&mut groups, who));
+        assert_eq!(taken, [48, 12, 3]);
+        let again = groups.join(&some("more"), &AgentId::new("eve.b2").unwrap());
+        assert_eq!(again, Err(NoGroup::HasShare(48)), "another boot is the same principal");
+        let refused = too_many_groups(&"p".parse().unwrap(), &boot(0), &NoGroup::HasShare(48));
+        assert!(refused.code == Code::Unavailable && refused.message.contains("w0 have 48 of"));
+        let eve = AgentId::new("eve.b3").unwrap();
+        assert_eq!(groups.join(&some("eve-7"), &eve), Ok((7, false)), "a list that there is");
+        assert_eq!(groups.join(&some("last"), &boot(0)), Ok((63, true)));
+        assert_eq!(join(&mut groups, "more", 1), Err(NoGroup::AllTaken));
+        for group in 0..40 {
+            groups.leave(group, &AgentId::new("eve.b1").unwrap());
+        }
+        assert_eq!(take_all(&mut groups, "bob.b1"), 3 + 29);
+        let back = groups.join(&some("eve-39"), &eve);
+        assert_eq!(back, Ok((39, false)), "its group is there without workers");
+    }
+
+    /// A list counts to somebody whose workers have it, as long as they do.
+    #[test]
+    fn a_list_counts_to_one_who_needs_it() {
+        let mut groups = Groups::default();
+        for worker in [0, 1, 0] {
+            join(&mut groups, "a", worker).unwrap();
+        }
+        let owner = |groups: &Groups| groups.get(0).owner.to_string();
+        assert_eq!(owner(&groups), "w0");
+        groups.leave(0, &boot(0));
+        assert_eq!(owner(&groups), "w0", "it has another link");
+        groups.leave(0, &boot(0));
+        assert_eq!(owner(&groups), "w1");
+        groups.leave(0, &boot(1));
+        assert_eq!((owner(&groups), groups.get(0).holders.len()), (String::new(), 0));
+        join(&mut groups, "a", 2).unwrap();
+        assert_eq!(owner(&groups), "w2");
+    }
+
     /// DISP-20: a list of sessions is one group, however many workers have it; a group whose workers
     /// have left gives its number to the next.
     #[test]
     fn workers_with_the_same_sessions_are_one_group() {
         let mut groups = Groups::default();
-        assert_eq!(groups.join(&some("a,b")), Ok((0, true)));
-        assert_eq!(groups.join(&some("b,a")), Ok((0, false)));
+        assert_eq!(join(&mut groups, "a,b", 0), Ok((0, true)));
+        assert_eq!(join(&mut groups, "b,a", 0), Ok((0, false)));
         for n in 1..GROUPS_MAX {
-            assert_eq!(groups.join(&some(&format!("s{n}"))), Ok((n, true)));
+            assert_eq!(join(&mut groups, &format!("s{n}"), n), Ok((n, true)));
         }
-        assert_eq!(groups.join(&some("more")), Err(TooManyGroups));
-        groups.leave(0);
-        assert_eq!(groups.join(&some("more")), Err(TooManyGroups), "one of its workers is there");
-        groups.leave(0);
-        assert_eq!(groups.join(&some("more")), Ok((0, true)));
+        assert_eq!(join(&mut groups, "more", 99), Err(NoGroup::AllTaken));
+        groups.leave(0, &boot(0));
+        let more = join(&mut groups, "more", 99);
+        assert_eq!(more, Err(NoGroup::AllTaken), "one of its workers is there");
+        groups.leave(0, &boot(0));
+        assert_eq!(join(&mut groups, "more", 99), Ok((0, true)));
         let serving = groups.serving(&"more".parse().unwrap());
         assert!(groups.has(&some("more")) && !groups.has(&some("a,b")));
         assert!(serving.has(0) && !groups.serving(&"a".parse().unwrap()).meets(GroupSet::EVERY));
@@ -286,17 +409,17 @@ mod tests {
         let mut groups = Groups::default();
         let name = |n: usize| format!("s{n}").parse().unwrap();
         for n in 0..GROUPS_MAX {
-            groups.join(&some(&format!("s{n},t*"))).unwrap();
+            join(&mut groups, &format!("s{n},t*"), n).unwrap();
         }
         for n in 0..2 * SESSIONS_MAX {
             assert_eq!(groups.serving(&name(n)), groups.found_serving(&name(n)));
         }
         assert!(groups.serving.borrow().len() <= SESSIONS_MAX);
         let was = groups.serving(&name(7));
-        groups.leave(7);
-        groups.leave(9);
-        groups.join(&some("s7*")).unwrap();
-        groups.join(&WorkerSessions::ALL).unwrap();
+        groups.leave(7, &boot(7));
+        groups.leave(9, &boot(9));
+        join(&mut groups, "s7*", 0).unwrap();
+        join(&mut groups, "*", 1).unwrap();
         for session in [name(7), name(9), name(70), "t1".parse().unwrap()] {
             assert_eq!(groups.serving(&session), groups.found_serving(&session), "{session}");
         }
@@ -306,8 +429,8 @@ mod tests {
     #[test]
     fn who_serves_all_sessions_is_given_work_last() {
         let mut groups = Groups::default();
-        for sessions in [WorkerSessions::ALL, some("a"), some("b*")] {
-            groups.join(&sessions).unwrap();
+        for sessions in ["*", "a", "b*"] {
+            join(&mut groups, sessions, 0).unwrap();
         }
         let order = |session: &str| -> Vec<usize> {
             groups.of(groups.serving(&session.parse().unwrap())).collect()

@@ -11,7 +11,7 @@ use tenure_ports::bus::Credit;
 use tenure_ports::map::IdMap;
 
 use super::Worker;
-use super::groups::{GroupSet, Groups, TooManyGroups};
+use super::groups::{GroupSet, Groups, NoGroup};
 use super::turns::Supply;
 
 /// How many workers with capacity the pool checks for one that has no lost Step in hand.
@@ -105,8 +105,8 @@ impl Members {
     }
 
     /// Adds a link. Answers whether no worker served just its sessions before.
-    pub(super) fn join(&mut self, worker: Arc<Worker>) -> Result<bool, TooManyGroups> {
-        let (group, is_new) = self.groups.join(&worker.sessions)?;
+    pub(super) fn join(&mut self, worker: Arc<Worker>) -> Result<bool, NoGroup> {
+        let (group, is_new) = self.groups.join(&worker.sessions, &worker.id)?;
         let credit = Credit { free: 0, seen: 0, lost: 0, number: 0 };
         let given = self.bounded.get(&worker.id).copied().unwrap_or(Allowance::All);
         let member = Member { credit, sent: 0, given, group, is_queued: false, worker };
@@ -143,7 +143,7 @@ impl Members {
         let Some(gone) = self.all.remove(&seat(worker)) else { return };
         self.free -= u128::from(gone.left());
         self.groups.note_free(gone.group, gone.left(), 0);
-        self.groups.leave(gone.group);
+        self.groups.leave(gone.group, &worker.id);
         if gone.is_queued {
             let (group, gone) = (gone.group, seat(worker));
             self.groups.get_mut(group).available.retain(|seat| *seat != gone);

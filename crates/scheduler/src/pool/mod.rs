@@ -218,7 +218,7 @@ impl Pool {
     /// Adds a link of a worker.
     ///
     /// # Errors
-    /// `unavailable`: its workers have too many different lists of sessions.
+    /// `unavailable`: its workers, or those of one principal, have too many different lists of sessions.
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
         let mut state = self.state.lock();
         let id = worker.id.clone();
@@ -227,7 +227,8 @@ impl Pool {
         if let Some(wait) = wait.filter(|_| !is_known) {
             return Err(too_many_lists(&self.id, wait));
         }
-        let is_new = state.members.join(worker).map_err(|_| too_many_groups(&self.id))?;
+        let joined = state.members.join(worker);
+        let is_new = joined.map_err(|why| too_many_groups(&self.id, &id, &why))?;
         state.was_joined = true;
         let PoolState { members, turns, .. } = &mut *state;
         if is_new {

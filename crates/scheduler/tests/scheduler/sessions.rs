@@ -121,17 +121,23 @@ async fn a_worker_is_offered_runs_of_its_sessions_alone() {
     assert_eq!(sessions, ["main"]);
 }
 
-/// DISP-20: so many different lists of sessions, and no more; the refusal says what to do.
+/// DISP-20: so many different lists of sessions, of which one principal cannot have all, and no more; the refusal says
+/// what to do.
 #[tokio::test(start_paused = true)]
 async fn a_pool_has_so_many_lists_of_sessions() {
     let node = node().await;
     let mut links: Vec<_> =
-        (0..64).map(|n| join(&node, &format!("w.{n}"), &format!("s{n}"), 0)).collect();
-    let refused = |sessions: &str| -> Option<Rejection> {
+        (0..48).map(|n| join(&node, &format!("eve.{n}"), &format!("s{n}"), 0)).collect();
+    let refused_to = |id: &str, sessions: &str| -> Option<Rejection> {
         let sessions = WorkerSessions::read(sessions).unwrap();
-        let (id, pool) = (AgentId::new("x.1").unwrap(), PoolId::new(POOL).unwrap());
+        let (id, pool) = (AgentId::new(id).unwrap(), PoolId::new(POOL).unwrap());
         node.join(id, pool, Abilities { handlers: None, sessions }).err()
     };
+    let share = refused_to("eve.99", "other").unwrap();
+    assert_eq!(share.code, Code::Unavailable);
+    assert!(share.message.contains("eve have 48 of the 64"), "{share}");
+    links.extend((48..64).map(|n| join(&node, &format!("w{n}.1"), &format!("s{n}"), 0)));
+    let refused = |sessions: &str| refused_to("x.1", sessions);
     let one_more = refused("other").unwrap();
     assert_eq!(
         (one_more.code, &one_more.details["field"]),

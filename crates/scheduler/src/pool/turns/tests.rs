@@ -35,7 +35,8 @@ impl Workers {
     }
 
     fn join(&mut self, sessions: &str, free: usize) {
-        let (group, _) = self.groups.join(&WorkerSessions::read(sessions).unwrap()).unwrap();
+        let sessions = WorkerSessions::read(sessions).unwrap();
+        let (group, _) = self.groups.join(&sessions, &id(self.free.len())).unwrap();
         assert_eq!(group, self.free.len());
         self.free.push(free);
     }
