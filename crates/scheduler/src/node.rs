@@ -12,7 +12,6 @@ use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::Limits;
-use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::features::EDITION_2;
 use tenure_core::id::{AgentId, AttemptId, BlobHash, Millis, PoolId, Ref, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
@@ -49,6 +48,7 @@ use crate::task::Begin;
 use crate::task::address::{ActorMessage, Address};
 use crate::task::host::TaskActor;
 use crate::task::waiters::WaiterCounts;
+pub(crate) use pools::TaskWorkers;
 use signals::WaitingSignals;
 
 /// A durable commit, for those who subscribed.
@@ -269,17 +269,10 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         }
     }
 
-    /// The workers that may take a Step.
-    pub(crate) fn workers_for(&self, wanted: Wanted<'_>) -> WorkerCounts {
-        self.pool_if_open(wanted.pool).map_or_else(WorkerCounts::default, |pool| pool.facts(wanted))
-    }
-
     /// The Step of this session that has waited longest, for each pool.
     pub(crate) fn longest_waits(&self, session: &SessionId) -> Vec<(PoolId, WaitingStep)> {
-        let pools = self.pools.read();
-        let longest =
-            |(id, pool): (&PoolId, &Arc<Pool>)| Some((id.clone(), pool.waits_longest(session)?));
-        pools.iter().filter_map(longest).collect()
+        let longest = |(id, pool): (PoolId, Arc<Pool>)| Some((id, pool.waits_longest(session)?));
+        self.all_pools().into_iter().filter_map(longest).collect()
     }
 
     /// The work that a worker of a pool has in hand: one record for all links of a boot, opened if

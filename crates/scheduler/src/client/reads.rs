@@ -31,6 +31,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{ClientLink, PAGE_BYTES, PAGE_EVENTS, Stands};
 use crate::held::LogNews;
+use crate::node::TaskWorkers;
 use crate::task::open::{load_until, unreadable};
 
 /// About how long a page of a list takes. Then it is cut short; the reading of logs goes on, and
@@ -122,7 +123,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let look = move |task: &View<'_>| {
             let known = |attempt| node.lease(attempt, now);
             let (wal, trouble) = (node.wal_path(task), node.log_trouble(&key));
-            let workers = |wanted: Wanted<'_>| node.workers_for(wanted);
+            let of_pools = TaskWorkers::default();
+            let workers = |wanted: Wanted<'_>| of_pools.facts(&node, wanted);
             let (log_trouble, lacks_leases) = (trouble.as_deref(), !node.keeps_leases());
             let means = Some(Means { workers: &workers, log_trouble, lacks_leases });
             let known = Known { wal_path: wal.as_deref(), means, ..Known::new(now, &known) };

@@ -1,17 +1,38 @@
 //! The pools of a node: opened when somebody names one, closed when nobody needs it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use ractor::ActorRuntime;
 use tenure_core::Rejection;
+use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::id::{Millis, PoolId};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::map::IdMap;
 use tenure_ports::observer::PoolSample;
 use tokio::time::Instant;
 
 use super::{NodeShared, stopped};
-use crate::pool::{Left, Msg as PoolMsg, Pool, PoolActor};
+use crate::pool::{Left, Msg as PoolMsg, Pool, PoolActor, PoolWorkers};
 use crate::task::address::Address;
+
+/// The workers of the pools of one Task. Each pool is looked at once, however many different Steps the Task has.
+#[derive(Debug, Default)]
+pub(crate) struct TaskWorkers(RefCell<IdMap<PoolId, Option<PoolWorkers>>>);
+
+impl TaskWorkers {
+    /// The workers that may take a Step of the Task.
+    pub(crate) fn facts<J, L>(&self, node: &NodeShared<J, L>, wanted: Wanted<'_>) -> WorkerCounts {
+        let mut known = self.0.borrow_mut();
+        if !known.contains_key(wanted.pool) {
+            let pool = node.pool_if_open(wanted.pool);
+            let workers = pool.map(|pool| pool.workers_of(wanted.session));
+            known.insert(wanted.pool.clone(), workers);
+        }
+        let workers = known.get(wanted.pool).and_then(Option::as_ref);
+        workers.map_or_else(WorkerCounts::default, |workers| workers.facts(wanted))
+    }
+}
 
 impl<J, L> NodeShared<J, L> {
     pub(crate) fn pool_if_open(&self, id: &PoolId) -> Option<Arc<Pool>> {
@@ -75,8 +96,12 @@ impl<J, L> NodeShared<J, L> {
 
     /// All pools at this moment.
     pub(crate) fn sample_pools(&self, now: Millis) -> Vec<PoolSample> {
-        let pools = self.pools.read();
-        pools.values().map(|pool| pool.sample(now)).collect()
+        self.all_pools().into_iter().map(|(_, pool)| pool.sample(now)).collect()
+    }
+
+    /// The pools that are open now. Who opens one waits for as long as somebody reads the table.
+    pub(super) fn all_pools(&self) -> Vec<(PoolId, Arc<Pool>)> {
+        self.pools.read().iter().map(|(id, pool)| (id.clone(), Arc::clone(pool))).collect()
     }
 
     /// Has pools take back what the failed actor of a Task has left for them: only that knew for which. What the Task

@@ -4,14 +4,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use tenure_core::eligibility::{Wanted, WorkerCounts, has_handler};
-use tenure_core::id::{AgentId, HandlerName, SessionId};
+use tenure_core::id::{AgentId, SessionId};
 use tenure_core::sessions::{SESSION_PATTERNS_MAX, SessionPattern, WorkerSessions};
 use tenure_ports::bus::Credit;
 use tenure_ports::map::IdMap;
 
 use super::Worker;
 use super::groups::{GroupSet, Groups, NoGroup};
+use super::sample::SeenLink;
 use super::turns::Supply;
 
 /// How many workers with capacity the pool checks for one that has no lost Step in hand.
@@ -304,21 +304,14 @@ impl Members {
         Some(worker)
     }
 
-    /// The workers that may take a Step, by the same conditions as a claim.
-    pub(super) fn facts(&self, wanted: Wanted<'_>) -> WorkerCounts {
-        let serving = self.serving(wanted.session);
-        let mut facts = WorkerCounts::default();
-        for member in self.all.values().filter(|member| wanted.admits(&member.worker.id)) {
-            add(&mut facts, member, serving, wanted.handler);
-        }
-        facts
-    }
-
-    /// The same for any Step of a handler whose session these groups serve.
-    pub(super) fn counts(&self, serving: GroupSet, handler: &HandlerName) -> WorkerCounts {
-        let mut facts = WorkerCounts::default();
-        self.all.values().for_each(|member| add(&mut facts, member, serving, handler));
-        facts
+    /// All links as they are now.
+    pub(super) fn seen_links(&self) -> Vec<SeenLink> {
+        let seen = |member: &Member| SeenLink {
+            worker: Arc::clone(&member.worker),
+            group: member.group,
+            left: member.left(),
+        };
+        self.all.values().map(seen).collect()
     }
 
     /// Whether a worker of these groups has capacity and is none of these (sorted). If at so many arrivals
@@ -431,12 +424,6 @@ impl Supply for Members {
     fn take(&mut self, wanted: usize, unfit: &[AgentId], groups: GroupSet) -> (usize, Self::Taken) {
         self.take(wanted, unfit, groups)
     }
-}
-
-/// Counts a worker for a Step whose session these groups serve.
-fn add(facts: &mut WorkerCounts, member: &Member, serving: GroupSet, handler: &HandlerName) {
-    let has = has_handler(member.worker.handlers.as_deref(), handler);
-    facts.add(serving.has(member.group), has, member.left());
 }
 
 /// Whether a worker has no Step in hand that was lost before.

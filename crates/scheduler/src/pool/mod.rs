@@ -9,11 +9,12 @@
 mod groups;
 mod idle;
 mod isolation;
+mod left;
 mod members;
+mod sample;
 mod suspended;
 mod turns;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,24 +22,23 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tenure_core::eligibility::{Obstacle, Wanted, WorkerCounts};
+use tenure_core::Rejection;
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_core::record::WorkerOrigin;
 use tenure_core::sessions::WorkerSessions;
 use tenure_core::suspension::AttemptRecords;
-use tenure_core::{Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::PoolSample;
 use tokio::time::Instant;
 
-use self::groups::{GroupSet, too_many_groups, too_many_lists};
+use self::groups::{too_many_groups, too_many_lists};
 pub(crate) use self::isolation::{IsolationPermit, Reservation};
+pub(crate) use self::left::Left;
 use self::members::Members;
+pub(crate) use self::sample::PoolWorkers;
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
-use crate::task::address::Address;
 
 /// A worker as the scheduler knows it.
 #[derive(Debug)]
@@ -294,28 +294,6 @@ impl Pool {
         (waits > 0).then_some(waits)
     }
 
-    /// The numbers of the pool, for an observer.
-    pub(crate) fn sample(&self, now: Millis) -> PoolSample {
-        let state = self.state.lock();
-        let oldest = state.turns.oldest(|_| true);
-        let oldest = oldest.map(|(_, (since, _))| now.saturating_sub(*since));
-        let steps = state.turns.steps();
-        PoolSample {
-            leaving: 0,
-            suspended: state.members.suspended().count() as u64,
-            pool: self.id.clone(),
-            workers: state.members.count() as u64,
-            free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
-            waiting: state.turns.waiting(),
-            ready: steps.values().sum::<u64>() + state.turns.withheld_steps(),
-            waits: self.waits(&steps, &state.members),
-            sessions: state.members.sessions(),
-            oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
-            running: self.turnover.running(),
-            ended: self.turnover.ended(),
-        }
-    }
-
     /// The Step of a session that has waited longest of those next in line, and since when.
     pub(crate) fn waits_longest(&self, session: &SessionId) -> Option<WaitingStep> {
         let state = self.state.lock();
@@ -332,25 +310,6 @@ impl Pool {
     /// How many credits of a worker were spent or are lent, and how many it has said to have seen.
     pub(crate) fn sent_and_seen(&self, worker: &Worker) -> (u64, u64) {
         self.state.lock().members.sent_and_seen(worker)
-    }
-
-    /// What keeps ready Steps from the pool's workers, and how many Steps each obstacle keeps.
-    fn waits(
-        &self,
-        steps: &BTreeMap<(GroupSet, &HandlerName), u64>,
-        members: &Members,
-    ) -> Vec<(Obstacle, u64)> {
-        let mut waits: BTreeMap<Obstacle, u64> = BTreeMap::new();
-        for ((groups, handler), count) in steps {
-            let Some(why) = members.counts(*groups, handler).obstacle() else { continue };
-            *waits.entry(why).or_default() += count;
-        }
-        waits.into_iter().filter(|(_, count)| *count > 0).collect()
-    }
-
-    /// The workers that may take a Step.
-    pub(crate) fn facts(&self, wanted: Wanted<'_>) -> WorkerCounts {
-        self.state.lock().members.facts(wanted)
     }
 
     /// How many workers there are, and how many Steps they would take now.
@@ -370,54 +329,6 @@ pub(crate) enum Msg {
     Unfit(TaskKey, Left, CreditPermit),
     /// A worker may have capacity.
     Match,
-}
-
-/// What a Task has left for the workers of a pool, and sends to the pool.
-#[derive(Debug)]
-pub(crate) struct Left {
-    pub(crate) task: Address,
-    pub(crate) priority: i32,
-    /// Ready Steps and Runs to take.
-    pub(crate) ready: usize,
-    /// How many of them are Steps, by handler.
-    pub(crate) steps: Vec<(HandlerName, usize)>,
-    /// The Step that is next in line, and since when it has been ready.
-    pub(crate) next: Option<(Millis, StepId)>,
-    /// The Task takes no credits for now: it waits all the same, and is counted.
-    pub(crate) is_withheld: bool,
-}
-
-impl Left {
-    /// What a Task has left for this pool, with `ready` Steps and Runs.
-    pub(crate) fn of(task: &Task, at: &Address, pool: &PoolId, ready: usize) -> Self {
-        Self {
-            task: at.clone(),
-            priority: task.head().spec.priority,
-            ready,
-            steps: task.given_out_in(pool).map(|(name, count)| (name.clone(), count)).collect(),
-            next: task.next_ready(pool).map(|(since, step)| (since, step.clone())),
-            is_withheld: false,
-        }
-    }
-
-    /// How many of the Steps are ready, by handler.
-    fn ready_steps(&self) -> impl Iterator<Item = (&HandlerName, usize)> {
-        self.steps.iter().scan(self.ready, |left, (handler, count)| {
-            let ready = (*count).min(*left);
-            *left -= ready;
-            Some((handler, ready))
-        })
-    }
-
-    /// The same of a Task that begins nothing for now, as the log or the store of leases does not answer.
-    pub(crate) fn withheld(self, is_withheld: bool) -> Self {
-        Self { is_withheld, ..self }
-    }
-
-    pub(crate) fn nothing(at: &Address) -> Self {
-        let (steps, next) = (Vec::new(), None);
-        Self { task: at.clone(), priority: 0, ready: 0, steps, next, is_withheld: false }
-    }
 }
 
 /// Pairs ready Steps with credits.

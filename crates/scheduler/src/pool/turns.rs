@@ -13,13 +13,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::id::{AgentId, HandlerName, Millis, SessionId, StepId};
+use tenure_core::id::{AgentId, Millis, SessionId, StepId};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::map::IdMap;
 use tokio::time::Instant;
 
 use super::Left;
 use super::groups::GroupSet;
+use super::sample::SeenSteps;
 use crate::task::address::Address;
 
 mod line;
@@ -134,22 +135,21 @@ impl Turns {
         lines.map(|(_, line)| line.ready).sum()
     }
 
-    /// The ready Steps of all Tasks in lines, by the groups that serve them and by handler. This is an
-    /// estimate: when a Task is lent credits, it is not known yet for which of its Steps it uses them.
-    pub(super) fn steps(&self) -> BTreeMap<(GroupSet, &HandlerName), u64> {
-        let mut steps: BTreeMap<(GroupSet, &HandlerName), u64> = BTreeMap::new();
-        for entry in self.entries.values() {
-            for (handler, count) in entry.has.ready_steps() {
-                *steps.entry((entry.line.groups, handler)).or_default() += count as u64;
-            }
-        }
-        steps
+    /// The ready Steps of each Task in a line. This is an estimate: when a Task is lent credits, it is not known yet
+    /// for which of its Steps it uses them.
+    pub(super) fn seen_steps(&self) -> Vec<SeenSteps> {
+        let waiting = self.entries.values().filter(|entry| entry.has.ready > 0);
+        let seen = waiting.map(|LaneEntry { has, line, .. }| SeenSteps {
+            groups: line.groups,
+            ready: has.ready,
+            steps: has.steps.clone(),
+        });
+        seen.collect()
     }
 
     /// How many ready Steps there are in Tasks that take no credits for now.
     pub(super) fn withheld_steps(&self) -> u64 {
-        let of_each = self.withheld.all().flat_map(Left::ready_steps);
-        of_each.map(|(_, count)| count as u64).sum()
+        self.withheld.all().map(Left::ready_steps).sum()
     }
 
     /// Of the Steps next in line of the chosen Tasks, the one that has waited longest, and since
