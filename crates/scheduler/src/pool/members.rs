@@ -256,6 +256,11 @@ impl Members {
         all.filter(|worker| worker.id == *id).map(Arc::clone).collect()
     }
 
+    /// Whether a link is a member.
+    pub(super) fn has(&self, worker: &Worker) -> bool {
+        self.all.contains_key(&seat(worker))
+    }
+
     /// How many Steps a worker would take now.
     pub(super) fn left(&self, worker: &Worker) -> u64 {
         self.all.get(&seat(worker)).map_or(0, Member::left)

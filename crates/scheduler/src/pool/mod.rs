@@ -40,6 +40,10 @@ use self::turns::Turns;
 use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
 
+/// How long the pool's actor rests between two looks at Tasks that each need one of their own: they take a small part
+/// of its time, however many they are.
+const LOOKS_AGAIN: Duration = Duration::from_millis(1);
+
 /// A worker as the scheduler knows it.
 #[derive(Debug)]
 pub struct Worker {
@@ -89,6 +93,8 @@ pub(crate) struct Pool {
     state: Mutex<PoolState>,
     /// Its actor has been told to match, and has not done so yet.
     told: AtomicBool,
+    /// It is woken soon for Tasks that its last pass did not look at.
+    looks_soon: AtomicBool,
     /// How many messages its actor has not handled yet.
     untaken: AtomicU64,
     /// There are records of Attempts that failed. Without any, an Attempt that completes need not
@@ -180,10 +186,10 @@ impl Pool {
         let (members, records) = (Members::default(), AttemptRecords::default());
         let turns = Turns::new();
         let state = PoolState { members, turns, records, idle_since: None, was_joined: false };
-        let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
+        let [told, looks_soon, has_records] = [(); 3].map(|()| AtomicBool::new(false));
         let (state, actor) = (Mutex::new(state), OnceLock::new());
         let (untaken, turnover) = Default::default();
-        Self { id, state, told, untaken, has_records, actor, turnover }
+        Self { id, state, told, looks_soon, untaken, has_records, actor, turnover }
     }
 
     /// How many Attempts of the pool's workers are open and have ended.
@@ -243,7 +249,8 @@ impl Pool {
         let mut state = self.state.lock();
         state.members.leave(worker);
         state.note_left(&self.id, &worker.id);
-        if state.members.links_of(&worker.id).is_empty() {
+        let is_unfit = state.turns.is_unfit_for_some(&worker.id);
+        if is_unfit && state.members.links_of(&worker.id).is_empty() {
             state.turns.may_fit(&worker.id); // A worker that comes again has another name.
         }
         drop(state);
@@ -367,6 +374,7 @@ impl Actor for PoolActor {
                     // Freeing the place notified nobody, as it was not noted yet that this Task
                     // wanted it.
                     true => turns.put(key, left, members),
+                    false if !members.has(&permit.worker) => turns.put_back(key, left, members),
                     false => turns.put_unfit(key, left, &permit.worker.id, members),
                 }
             }
@@ -383,15 +391,35 @@ impl Pool {
     /// Step.
     fn pump(self: &Arc<Self>) {
         loop {
-            let served = {
+            let (served, is_to_look) = {
                 let PoolState { members, turns, .. } = &mut *self.state.lock();
-                turns.serve(members)
+                (turns.serve(members), turns.is_to_look(members))
             };
-            let Some((key, task, taken)) = served else { return };
+            let Some((key, task, taken)) = served else {
+                if is_to_look {
+                    self.look_soon();
+                }
+                return;
+            };
             if task.cast(TaskMsg::Credits(self.lend(taken))).is_err() {
                 // The Task has left its address; its credits are back.
                 self.state.lock().turns.remove(&key);
             }
         }
+    }
+
+    /// Has the actor look at more Tasks in a while.
+    fn look_soon(self: &Arc<Self>) {
+        if self.looks_soon.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(LOOKS_AGAIN).await;
+            if let Some(pool) = pool.upgrade() {
+                pool.looks_soon.store(false, Ordering::Release);
+                pool.wake();
+            }
+        });
     }
 }

@@ -7,11 +7,11 @@
 //! There is a line for each set of groups of workers that serve the sessions of its Tasks (DISP-20), and
 //! each set of workers that fit none of their ready Steps. The Tasks of one priority in all lines that free
 //! workers fit take turns as if they stood in one; a line that no free worker fits is passed over as a whole,
-//! however long it is, and whatever priorities its Tasks have. So a Task is tried once with each worker.
+//! however long it is, and whatever priorities its Tasks have. So a Task is tried once with each worker. Where more
+//! lines would be needed than there may be, Tasks are looked at one by one, a few in each pass (`overflow`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use tenure_core::id::{AgentId, Millis, SessionId, StepId};
 use tenure_ports::journal::TaskKey;
@@ -24,24 +24,22 @@ use super::sample::SeenSteps;
 use crate::task::address::Address;
 
 mod line;
+mod overflow;
 mod pace;
+mod regroup;
+mod unfit;
 mod withheld;
 
 use self::line::{
-    LINES_MAX, Lane, LineKey, Place, UnfitWorkers, WaitingLine, WaitingLines, first_of, lane_below,
+    LINES_MAX, Lane, LineKey, Place, WaitingLine, WaitingLines, first_of, lane_below,
 };
+use self::overflow::{LookedAt, OverflowTasks};
 use self::pace::Pace;
+use self::unfit::UnfitLists;
 use self::withheld::WithheldTasks;
 
 /// So many Tasks without ready Steps may stand in a line before they are taken out of it.
 const SPENT_MAX: usize = 64;
-
-/// Tasks are put into other lines, and sessions matched with a new list, so rarely that it takes a tenth of the time or
-/// so: it takes a microsecond each.
-const REGROUPED_EACH: Duration = Duration::from_micros(10);
-
-/// So few Tasks and sessions are put into other lines at any time: a worker cannot come so often that it matters.
-const REGROUPED_AT_ANY_TIME: usize = 100;
 
 /// A Task with a place in a line. A Task without ready Steps stays until its turn comes, so that it
 /// never has two places.
@@ -54,6 +52,8 @@ struct LaneEntry {
     line: LineKey,
     /// Its place among all lines. It keeps that in another line too.
     place: Place,
+    /// Where it is among the Tasks of overflow lines, if it stands in one.
+    look: Option<LookedAt>,
 }
 
 /// Where credits for Tasks come from.
@@ -90,7 +90,9 @@ pub(super) struct Turns {
     /// Workers that fit none of a Task's ready Steps, until the Task has others. They are stored
     /// apart from the Task's entry, which is removed while all that is known to be ready is lent to
     /// it.
-    unfit: IdMap<TaskKey, UnfitWorkers>,
+    unfit: UnfitLists,
+    /// The Tasks of overflow lines.
+    overflow: OverflowTasks,
     /// Tasks that wait and take no credits for now. They are in no line.
     withheld: WithheldTasks,
     pace: Pace,
@@ -102,15 +104,15 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new() -> Self {
-        let (entries, unfit, withheld) = Default::default();
+        let (entries, unfit, overflow, withheld) = Default::default();
         let (lines, pace, next_place, regrouped) = (BTreeMap::new(), Pace::new(), 0, None);
-        Self { lines, entries, unfit, withheld, pace, next_place, regrouped }
+        Self { lines, entries, unfit, overflow, withheld, pace, next_place, regrouped }
     }
 
     /// Whether a Task waits that a worker with free credits may fit. Drops lines in which none waits.
     pub(super) fn has_next(&mut self, supply: &impl Supply) -> bool {
         let open = supply.open();
-        !open.is_empty() && self.front(open, supply).is_some()
+        !open.is_empty() && (self.front(open, supply).is_some() || self.is_to_look(supply))
     }
 
     /// Whether nothing is ready in any Task.
@@ -191,58 +193,19 @@ impl Turns {
         worker: &AgentId,
         supply: &impl Supply,
     ) {
-        if has.is_withheld {
+        if has.ready > 0 && !has.is_withheld {
+            self.unfit.add(&key, worker);
+        }
+        self.put_back(key, has, supply);
+    }
+
+    /// Notes what a Task has left of what it had before: who did not fit it does not fit it now.
+    pub(super) fn put_back(&mut self, key: TaskKey, has: Left, supply: &impl Supply) {
+        if has.is_withheld || has.ready == 0 {
             return self.put(key, has, supply);
         }
         self.withheld.remove(&key);
-        if has.ready == 0 {
-            self.unfit.remove(&key);
-        } else {
-            let unfit = self.unfit.entry(key.clone()).or_default();
-            *unfit = unfit.with(worker);
-        }
         self.place(key, has, supply);
-    }
-
-    /// A worker may fit Steps that it did not fit before, as it has a new link or its place is free; or it has left.
-    /// This costs as much as there are Tasks that some worker does not fit.
-    pub(super) fn may_fit(&mut self, worker: &AgentId) {
-        let mut others = UnfitWorkers::default();
-        let mut from = UnfitWorkers::default();
-        let mut moved = Vec::new();
-        for (key, unfit) in self.unfit.iter_mut().filter(|(_, unfit)| unfit.has(worker)) {
-            if !unfit.is_same(&from) {
-                (others, from) = (unfit.without(worker), unfit.clone());
-            }
-            *unfit = others.clone();
-            moved.push(key.clone());
-        }
-        self.unfit.retain(|_, unfit| !unfit.is_empty());
-        moved.iter().for_each(|key| self.move_to_its_line(key));
-    }
-
-    /// After which time a new list of sessions may be matched with these sessions, and all Tasks be put into other
-    /// lines; none: now.
-    pub(super) fn regroups_after(&self, sessions: usize, now: Instant) -> Option<Duration> {
-        let matched = self.entries.len() + sessions;
-        let matched = Some(matched).filter(|matched| *matched > REGROUPED_AT_ANY_TIME)?;
-        let matched = u32::try_from(matched).unwrap_or(u32::MAX);
-        let from = self.regrouped? + REGROUPED_EACH * matched;
-        Some(from.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
-    }
-
-    /// Puts every Task into the line of the groups that serve it now. This costs as much as there are Tasks that wait,
-    /// and happens only when a worker comes that serves other sessions than any worker before it.
-    pub(super) fn regroup(&mut self, supply: &impl Supply) {
-        let keys: Vec<TaskKey> = self.entries.keys().cloned().collect();
-        self.regrouped = Some(Instant::now());
-        self.lines.clear();
-        for key in keys {
-            let line = self.line_of(supply.serving(&key.session_id), &key);
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            entry.line = line.clone();
-            self.lines.entry(line).or_default().insert(entry.place, key, entry.has.ready);
-        }
     }
 
     /// A Task that waits already keeps its place, unless its priority has changed.
@@ -260,13 +223,14 @@ impl Turns {
             if let Some(line) = self.lines.get_mut(&entry.line) {
                 line.count(before, after);
             }
-            return self.move_to_its_line(&key);
+            return self.move_to_its_line(&key, 0);
         }
         let groups = entry.line.groups;
-        if let Some(gone) = self.entries.remove(&key)
-            && let Some(line) = self.lines.get_mut(&gone.line)
-        {
-            line.remove(gone.place, gone.has.ready);
+        if let Some(gone) = self.entries.remove(&key) {
+            gone.look.into_iter().for_each(|look| self.overflow.remove(look));
+            if let Some(line) = self.lines.get_mut(&gone.line) {
+                line.remove(gone.place, gone.has.ready);
+            }
         }
         if has.ready > 0 {
             self.enter(key, has, groups);
@@ -278,32 +242,40 @@ impl Turns {
         let place = (Reverse(has.priority), self.take_number());
         let line = self.line_of(groups, &key);
         self.lines.entry(line.clone()).or_default().insert(place, key.clone(), has.ready);
-        self.entries.insert(key, LaneEntry { has, left: 0, line, place });
+        let look = line.is_overflow.then(|| self.overflow.put(key.clone(), 0));
+        self.entries.insert(key, LaneEntry { has, left: 0, line, place, look });
     }
 
     /// The line for a Task, whose session these groups serve.
     fn line_of(&mut self, groups: GroupSet, key: &TaskKey) -> LineKey {
         let Some(unfit) = self.unfit.get_mut(key) else {
-            return LineKey { groups, unfit: UnfitWorkers::default() };
+            return LineKey::for_all(groups);
         };
-        let wanted = LineKey { groups, unfit: unfit.clone() };
+        let wanted = LineKey { unfit: unfit.clone(), ..LineKey::for_all(groups) };
         if let Some((known, _)) = self.lines.get_key_value(&wanted) {
             *unfit = known.unfit.clone(); // One list for all.
             return known.clone();
         }
         match self.lines.len() < LINES_MAX {
             true => wanted,
-            false => LineKey { unfit: UnfitWorkers::default(), ..wanted },
+            false => LineKey::overflow(groups),
         }
     }
 
-    /// A Task that other workers may fit than before goes to another line. It keeps its place.
-    fn move_to_its_line(&mut self, key: &TaskKey) {
+    /// A Task that other workers may fit than before goes to another line. It keeps its place. At so many arrivals it
+    /// is known that no worker with credits fits it; 0: nobody has looked.
+    fn move_to_its_line(&mut self, key: &TaskKey, none_at: u64) {
         let Some(entry) = self.entries.get(key) else { return };
         let groups = entry.line.groups;
         let line = self.line_of(groups, key);
+        self.move_to(key, line, none_at);
+    }
+
+    fn move_to(&mut self, key: &TaskKey, line: LineKey, none_at: u64) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let (place, ready) = (entry.place, entry.has.ready);
+        entry.look.take().into_iter().for_each(|look| self.overflow.remove(look));
+        entry.look = line.is_overflow.then(|| self.overflow.put(key.clone(), none_at));
         let old = std::mem::replace(&mut entry.line, line.clone());
         if old != line
             && let Some(key) = self.lines.get_mut(&old).and_then(|it| it.remove(place, ready))
@@ -323,10 +295,10 @@ impl Turns {
     fn sweep(&mut self, key: &LineKey) {
         let Some(line) = self.lines.get_mut(key) else { return };
         if line.len() > 2 * line.live + SPENT_MAX {
-            let entries = &mut self.entries;
-            line.drop_all_spent(|key| drop_spent_entry(entries, key));
+            let (entries, overflow) = (&mut self.entries, &mut self.overflow);
+            line.drop_all_spent(|key| drop_spent_entry(entries, overflow, key));
         }
-        if line.is_empty() && !key.unfit.is_empty() {
+        if line.is_empty() && !key.is_for_all() {
             self.lines.remove(key);
         }
     }
@@ -353,6 +325,7 @@ impl Turns {
         if supply.open().is_empty() {
             return None;
         }
+        self.look_at_some(supply);
         let mut tried = None;
         while let Some(lane) = lane_below(&self.lines, tried, supply.open(), supply) {
             let served = self.serve_lane(lane, supply);
@@ -381,14 +354,14 @@ impl Turns {
             let weight = self.weight(&key, others, supply.free_in(open));
             let entry = self.entries.get(&key)?;
             let task = entry.has.task.clone();
-            let unfit = self.unfit.get(&key).map_or(&[][..], UnfitWorkers::all);
+            let unfit = self.unfit.all(&key);
             let (given, taken) = supply.take(weight.min(entry.has.ready), unfit, open);
             self.spend(&key, weight, given);
             if given > 0 {
                 return Some((key, task, taken));
             }
             // A Task that was given no credit goes to the line of those that no free worker fits.
-            self.move_to_its_line(&key);
+            self.move_to_its_line(&key, supply.arrivals());
         }
         None
     }
@@ -397,7 +370,7 @@ impl Turns {
     /// worker fits.
     fn in_lane(&self, lane: Lane, groups: GroupSet, supply: &impl Supply) -> usize {
         let is_meant = |key: &LineKey, line: &WaitingLine| {
-            key.groups.meets(groups) && (key.unfit.is_empty() || line.is_served(key, supply))
+            key.groups.meets(groups) && (key.is_for_all() || line.is_served(key, supply))
         };
         let lines = self.lines.iter().filter(|(key, line)| is_meant(key, line));
         lines.map(|(_, line)| line.len_of(lane)).sum()
@@ -405,8 +378,9 @@ impl Turns {
 
     /// Takes Tasks of a priority without ready Steps from the front of a line. Answers whether there was any.
     fn drop_spent(&mut self, lane: Lane, key: &LineKey) -> bool {
-        let (line, entries) = (self.lines.get_mut(key), &mut self.entries);
-        line.is_some_and(|line| line.drop_spent(Some(lane), |key| drop_spent_entry(entries, key)))
+        let Self { lines, entries, overflow, .. } = self;
+        let is_spent = |key: &TaskKey| drop_spent_entry(entries, overflow, key);
+        lines.get_mut(key).is_some_and(|line| line.drop_spent(Some(lane), is_spent))
     }
 
     /// The weight of a Task's turn, with `others` more Tasks that want the same credits.
@@ -431,8 +405,14 @@ impl Turns {
         let Some(line) = self.lines.get_mut(&entry.line) else { return };
         line.count(before, entry.has.ready);
         let last = (entry.place.0, number);
-        if entry.left == 0 && line.replace(entry.place, last) {
+        if entry.left > 0 {
+            return;
+        }
+        if line.replace(entry.place, last) {
             entry.place = last;
+        }
+        if given > 0 && self.overflow.had_turn(key) {
+            self.move_to_its_line(key, 0);
         }
     }
 
@@ -451,6 +431,7 @@ impl Turns {
         if open.is_empty() {
             return S::Taken::default();
         }
+        self.look_at_some(supply);
         let Some((lane, front)) = self.front(open, supply) else {
             if self.entries.get(key).is_some_and(|entry| entry.has.ready > 0) {
                 return S::Taken::default(); // It waits for workers that fit.
@@ -464,17 +445,16 @@ impl Turns {
         }
         let others = self.in_lane(lane, groups, supply).saturating_sub(1);
         let weight = self.weight(key, others, supply.free_in(open));
-        let unfit = self.unfit.get(key).map_or(&[][..], UnfitWorkers::all);
-        let (given, taken) = supply.take(weight.min(steps), unfit, open);
+        let (given, taken) = supply.take(weight.min(steps), self.unfit.all(key), open);
         self.spend(key, weight, given);
         taken
     }
 
     /// The Task whose turn it is of those that some of these groups serve and free workers fit, and its lane.
     fn front(&mut self, open: GroupSet, supply: &impl Supply) -> Option<(Lane, TaskKey)> {
-        let Self { lines, entries, .. } = self;
+        let Self { lines, entries, overflow, .. } = self;
         lines.retain(|_, line| {
-            line.drop_spent(None, |key| drop_spent_entry(entries, key));
+            line.drop_spent(None, |key| drop_spent_entry(entries, overflow, key));
             !line.is_empty()
         });
         let ((lane, _), _, key) = first_of(lines, None, open, supply)?;
@@ -487,10 +467,14 @@ impl Turns {
 }
 
 /// Forgets a Task if it has no ready Steps. Answers whether it had none.
-fn drop_spent_entry(entries: &mut IdMap<TaskKey, LaneEntry>, key: &TaskKey) -> bool {
+fn drop_spent_entry(
+    entries: &mut IdMap<TaskKey, LaneEntry>,
+    overflow: &mut OverflowTasks,
+    key: &TaskKey,
+) -> bool {
     let is_spent = entries.get(key).is_none_or(|entry| entry.has.ready == 0);
-    if is_spent {
-        entries.remove(key);
+    if is_spent && let Some(look) = entries.remove(key).and_then(|entry| entry.look) {
+        overflow.remove(look);
     }
     is_spent
 }

@@ -13,8 +13,8 @@ use tenure_ports::journal::TaskKey;
 use super::super::groups::GroupSet;
 use super::Supply;
 
-/// A pool has at most so many lines for Tasks that some workers do not fit. A Task that would need one more stands
-/// with the Tasks that every worker may fit: then it is tried in vain now and then, and never lost.
+/// A pool has at most so many lines for Tasks that some workers do not fit. A Task that would need one more stands in
+/// an overflow line, whose Tasks are looked at one by one.
 pub(super) const LINES_MAX: usize = 256;
 
 /// Workers that fit none of a Task's ready Steps, sorted. The Tasks of a line share the list.
@@ -89,6 +89,25 @@ pub(super) struct LineKey {
     pub(super) groups: GroupSet,
     /// Those of their workers that are known not to fit.
     pub(super) unfit: UnfitWorkers,
+    /// Each of its Tasks has another list of workers that do not fit, and `unfit` is empty.
+    pub(super) is_overflow: bool,
+}
+
+impl LineKey {
+    /// The line of the Tasks that all workers of these groups may fit.
+    pub(super) fn for_all(groups: GroupSet) -> Self {
+        Self { groups, unfit: UnfitWorkers::default(), is_overflow: false }
+    }
+
+    /// The line of the Tasks of these groups for which no line is left.
+    pub(super) fn overflow(groups: GroupSet) -> Self {
+        Self { is_overflow: true, ..Self::for_all(groups) }
+    }
+
+    /// Whether all workers may fit its Tasks.
+    pub(super) fn is_for_all(&self) -> bool {
+        self.unfit.is_empty() && !self.is_overflow
+    }
 }
 
 /// The lines of a pool. Whoever makes Tasks chooses their priorities, so there is no line for each of these.
@@ -209,8 +228,11 @@ impl WaitingLine {
     }
 
     /// Whether a worker with free credits may take its Tasks. As long as none may, this looks only at workers that
-    /// came to have credits since it last looked.
+    /// came to have credits since it last looked. The Tasks of an overflow line are looked at elsewhere.
     pub(super) fn is_served(&self, key: &LineKey, supply: &impl Supply) -> bool {
+        if key.is_overflow {
+            return false;
+        }
         if !key.groups.meets(supply.open()) || key.unfit.is_empty() {
             return key.groups.meets(supply.open());
         }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::channel::mpsc::unbounded;
 use tenure_core::Code;
@@ -10,17 +11,24 @@ use tenure_ports::bus::Credit;
 
 use super::super::groups::Groups;
 use super::super::members::Members;
-use super::super::{Pool, PoolState, Worker};
+use super::super::{CreditPermit, Msg, Pool, PoolActor, PoolState, Worker};
+use super::regroup::{REGROUPED_AT_ANY_TIME, REGROUPED_EACH};
 use super::*;
 
+#[path = "overflow/tests.rs"]
+mod overflow;
 #[path = "priorities/tests.rs"]
 mod priorities;
+#[path = "unfit/tests.rs"]
+mod unfit;
 
 /// Groups of workers, with so many free credits each. The worker of the group with number 3 is `w3`.
 #[derive(Default)]
 struct Workers {
     groups: Groups,
     free: Vec<usize>,
+    /// How often workers came to have credits. Whoever has Tasks in overflow lines counts it up.
+    arrivals: u64,
     /// How often somebody asked for credits.
     asked: usize,
     /// How often somebody looked for a worker that fits.
@@ -61,7 +69,7 @@ impl Supply for Workers {
     }
 
     fn arrivals(&self) -> u64 {
-        0
+        self.arrivals
     }
 
     fn has_fit(&self, unfit: &[AgentId], groups: GroupSet, _: u64) -> bool {
@@ -184,11 +192,7 @@ async fn what_no_free_worker_fits_is_passed_over() {
     turns.put(key("s", 1_000), ready(2), &workers);
     assert!(turns.has_next(&workers));
     assert_eq!(turns.serve_at_once(&key("s", 2_000), 1, &mut workers), 0, "another has the turn");
-    assert_eq!(
-        served(&mut turns, &mut workers),
-        ["s/t1000 2"],
-        "nobody shares the credits with it"
-    );
+    assert_eq!(served(&mut turns, &mut workers), ["s/t1000 2"], "nobody shares them with it");
     assert_eq!(workers.asked, 1);
     assert_eq!(turns.serve_at_once(&key("s", 2_000), 1, &mut workers), 1, "nobody waits for it");
     assert_eq!((turns.waiting(), turns.is_empty()), (1_000, false));
@@ -235,10 +239,11 @@ async fn there_are_only_so_many_lines() {
             turns.put_unfit(key("s", task), ready(1), &id(group), &workers);
         }
     }
-    assert_eq!(turns.lines.len(), LINES_MAX);
+    assert_eq!(turns.lines.len(), LINES_MAX + 1);
     let mut all = 0;
     for group in 0..10 {
         workers.free[group] = 1_000;
+        workers.arrivals += 1;
         let names = served(&mut turns, &mut workers);
         workers.free[group] = 0;
         all += names.len();
@@ -333,6 +338,8 @@ async fn nobody_is_lost_or_served_twice() {
 struct Asked {
     members: Members,
     asked: usize,
+    /// How often somebody looked for a worker that fits.
+    looks: Cell<usize>,
 }
 
 impl Asked {
@@ -372,6 +379,7 @@ impl Supply for Asked {
     }
 
     fn has_fit(&self, unfit: &[AgentId], groups: GroupSet, none_at: u64) -> bool {
+        self.looks.set(self.looks.get() + 1);
         Supply::has_fit(&self.members, unfit, groups, none_at)
     }
 
@@ -398,8 +406,8 @@ async fn tasks_that_nobody_can_run_cost_the_others_nothing() {
     }
     let lines = &turns.lines;
     assert_eq!((workers.asked, lines.len(), turns.waiting()), (9_000, 1, 6_000));
-    let list = &turns.unfit[&key("s", 7)];
-    assert!(list.is_same(&turns.unfit[&key("s", 8)]) && list.all().is_sorted(), "one list for all");
+    let [list, other] = [7, 8].map(|task| turns.unfit.get(&key("s", task)).unwrap());
+    assert!(list.is_same(other) && list.all().is_sorted(), "one list for all");
     workers.asked = 0;
     for _ in 0..500 {
         turns.put(key("s", 9_999), ready(1), &workers);
