@@ -13,6 +13,7 @@ mod bind;
 mod body;
 mod credentials;
 mod denial;
+mod good_logins;
 mod lasting;
 mod origin;
 mod refusals;
@@ -39,6 +40,7 @@ pub(crate) use self::body::BodyShare;
 use self::credentials::Credentials;
 pub(crate) use self::credentials::Peer;
 use self::denial::Denial;
+use self::good_logins::GoodLogins;
 pub(crate) use self::lasting::FollowingAnswer;
 use self::lasting::LoginWatch;
 use self::origin::Surroundings;
@@ -99,6 +101,8 @@ pub(crate) struct RequestGuard {
     settings: GuardSettings,
     memory: BodyMemory,
     refused: RefusedLogins,
+    /// Credentials that need not wait behind the guesses of others.
+    good: GoodLogins,
     reloads: Option<Receiver<u64>>,
     /// How many reloads the refused logins know of.
     reloads_seen: AtomicU64,
@@ -123,9 +127,9 @@ impl RequestGuard {
         settings.names.iter_mut().for_each(|name| name.make_ascii_lowercase());
         let memory = BodyMemory::new(settings.bodies_bytes_max, settings.body_bytes_max);
         let reloads = settings.authenticator.as_ref().map(|by| by.reloads());
-        let refused = RefusedLogins::default();
+        let (refused, good) = Default::default();
         let reloads_seen = AtomicU64::new(0);
-        Arc::new(Self { settings, memory, refused, reloads, reloads_seen, counters, stop })
+        Arc::new(Self { settings, memory, refused, good, reloads, reloads_seen, counters, stop })
     }
 
     /// Puts the guard before all routes.
@@ -205,17 +209,24 @@ impl RequestGuard {
         let from = peer.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let now = Instant::now();
         let mark = credentials.mark();
-        if let Some(wait) = mark.and_then(|mark| self.refused.must_wait(from, mark, now)) {
+        let unknown = mark.filter(|&mark| !self.good.has(from, mark));
+        if let Some(wait) = unknown.and_then(|mark| self.refused.must_wait(from, mark, now)) {
             self.counters.login_refused();
             return Err(Denial::TooManyLogins(wait));
         }
-        credentials.login(by).map_err(|why| {
+        let login = credentials.login(by);
+        match (&login, mark) {
+            (Ok(login), Some(mark)) => {
+                self.good.note(from, mark, login.identity.principal.as_str(), now);
+            }
             // Whose credentials were good once does not guess.
-            if let Some(mark) = mark.filter(|_| why == LoginRefused::Invalid) {
+            (Err(LoginRefused::Invalid), Some(mark)) => {
+                self.good.remove(from, mark);
                 self.refused.note(from, mark, now);
             }
-            self.refuse(why)
-        })
+            _ => {}
+        }
+        login.map_err(|why| self.refuse(why))
     }
 
     /// What was not valid before the file was read again may be valid now.

@@ -1,8 +1,8 @@
 //! [`RefusedLogins`]: how often credentials from an address were not valid.
 //!
-//! An address that sends many different ones is guessing; for a while nothing that it sends is looked
-//! at. Who repeats one that is not valid guesses nothing (a program whose token was taken away), and
-//! locks out itself but no neighbour behind the same address.
+//! An address that sends many different ones is guessing; for a while nothing that it sends is looked at, but what was
+//! good from there of late ([`GoodLogins`](super::good_logins::GoodLogins)). Who repeats one that is not valid guesses
+//! nothing (a program whose token was taken away), and locks out itself but no neighbour behind the same address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -100,6 +100,34 @@ async fn who_guesses_waits_even_with_the_right_token() {
     assert_eq!(site.ask("GET /livez", &[]).await.status, 200);
 }
 
+/// Mechanisms 15: whoever guesses costs those behind its address nothing that were let in before. They are still checked,
+/// also after the file was read again.
+#[tokio::test]
+async fn who_guesses_does_not_lock_out_those_who_were_let_in_before() {
+    let site = Site::closed().await;
+    assert_eq!(site.ask_as("ann-token", "GET /who").await.status, 200);
+    let guess = async |round: u32| {
+        let mut statuses = Vec::new();
+        for guess in 0..12 {
+            statuses.push(site.ask_as(&format!("guess-{round}-{guess}"), "GET /who").await.status);
+        }
+        assert_eq!(statuses, [[401; 10].as_slice(), &[429; 2]].concat());
+    };
+    guess(0).await;
+    assert_eq!(site.ask_as("ann-token", "GET /who").await.status, 200);
+    assert_eq!(site.ask_as("bob-token", "GET /who").await.status, 429, "nobody knows it yet");
+    tokens_in(
+        site.dir.path(),
+        &[("ann-token", "ann", "observer"), ("kim-token", "kim", "observer")],
+    );
+    site.files.reload().unwrap();
+    guess(1).await;
+    assert_eq!(site.ask_as("ann-token", "GET /who").await.body, "ann observer");
+    tokens_in(site.dir.path(), &[("kim-token", "kim", "observer")]);
+    site.files.reload().unwrap();
+    assert_eq!(site.ask_as("ann-token", "GET /who").await.status, 401, "it is not good any more");
+}
+
 #[tokio::test]
 async fn who_repeats_a_wrong_token_does_not_lock_out_the_others_of_its_address() {
     let site = Site::closed().await;
