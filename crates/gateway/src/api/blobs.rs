@@ -1,5 +1,6 @@
 //! Blobs of a Task as bytes: `PUT` and `GET …/blobs/{digest}`. They pass through in parts, so that a request
-//! costs the gateway one part of memory, however long the blob is.
+//! costs the gateway two parts of memory at most, however long the blob is. An answer takes them of what all answers may
+//! have.
 
 use std::sync::Arc;
 
@@ -38,6 +39,9 @@ const TO_STORE: HeaderValue = HeaderValue::from_static("attachment");
 
 /// The same digest is always the same bytes.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
+
+/// How many bytes of a blob an answer has at a time: those of a part, and of the next one.
+const HELD_BYTES: usize = 2 * BLOB_PART_MAX;
 
 /// The routes.
 pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
@@ -83,8 +87,12 @@ async fn get_blob<B: Backend>(
     let reference = reference(place.named("digest")?)?;
     let client = place.client(&gateway, &asked.who).await?;
     let task = place.task()?.clone();
+    let taken = asked.answers.take(HELD_BYTES)?;
     let first = part(&client, &task, reference.clone(), 0).await.map_err(absent)?;
     let size = first.size_bytes;
+    if first.next_offset.is_none() {
+        taken.shrink(first.data.0.len());
+    }
     let body = Body::from_stream(rest(client, task, reference, first));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -92,6 +100,7 @@ async fn get_blob<B: Backend>(
     headers.insert(CONTENT_LENGTH, size.into());
     headers.insert(CONTENT_DISPOSITION, TO_STORE);
     headers.insert(CACHE_CONTROL, FOR_EVER);
+    response.extensions_mut().insert(taken);
     Ok(response)
 }
 

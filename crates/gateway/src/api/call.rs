@@ -30,8 +30,10 @@ use super::header::of_keyed;
 use super::page::{self, Filter};
 use super::query::Parameters;
 use super::read::{Inquiry, Place, ReadRequest, check_accept, read};
+use super::reply::long_json_reply;
 use super::routes::{OperationRoute, ROUTES, make_catalog};
 use super::{json_reply, plan};
+use crate::guard::AnswerShare;
 use crate::identity::Identity;
 use crate::live::wait_for_change;
 use crate::problem::HttpProblem;
@@ -70,7 +72,7 @@ async fn handle<B: Backend>(
     let asked = Inquiry::from_request_parts(&mut parts, &()).await?;
     check_accept(&parts.headers)?;
     let place = Place::read(&asked.path)?;
-    let Inquiry { who, mut query, .. } = asked;
+    let Inquiry { who, mut query, answers, .. } = asked;
     let client = place.client(&gateway, &who).await?;
     let poll = match route.operation {
         "task_get" => LongPoll::take(&mut query, gateway.settings.wait_max)?,
@@ -78,7 +80,7 @@ async fn handle<B: Backend>(
     };
     let is_plan = route.operation == "task_update" && takes_plan(&mut query)?;
     let ReadRequest { request, key, filter } = read(route, &place, &parts, query, body).await?;
-    let call = OperationCall { client, who, session: place.session, key, filter };
+    let call = OperationCall { client, who, session: place.session, key, filter, answers };
     let call = call.within(&request.head);
     let reply = if let Some(poll) = poll {
         call.changed(request.head, poll).await?
@@ -141,6 +143,8 @@ struct OperationCall<P> {
     session: SessionId,
     key: Option<CommandId>,
     filter: Filter,
+    /// Where the answer takes its bytes.
+    answers: AnswerShare,
 }
 
 /// An answer.
@@ -221,11 +225,13 @@ impl<P: ClientPort> OperationCall<P> {
             Ask::Views(views) => {
                 let (input, after) = views.into_input();
                 if after.is_some() {
-                    let message = "all views come at once here";
+                    let message = "all views come at once here; a list of tasks comes in pages";
                     return Err(Rejection::invalid("after", message).into());
                 }
                 let (snapshot, missing_partitions) = self.client.views_of(input).await?;
-                self.show(&SessionViews { snapshot, missing_partitions })
+                let views = SessionViews { snapshot, missing_partitions };
+                let response = long_json_reply(&self.answers, StatusCode::OK, &views)?;
+                Ok(OperationReply::of(response))
             }
             Ask::Template(TemplateInput {}) => {
                 check_tool(&self.caller()?, TemplateInput::TOOL)?;

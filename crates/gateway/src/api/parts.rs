@@ -4,6 +4,7 @@
 //! long for that.
 
 use std::fmt::Display;
+use std::mem::take;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -22,10 +23,11 @@ use tenure_ports::ClientPort;
 use tenure_sdk::client::Client;
 
 use super::fold::LogReplica;
-use super::json_reply;
 use super::page::{Filter, PAGE_TOKEN};
 use super::read::{Inquiry, Place, check_accept};
+use super::reply::json_bytes;
 use super::routes::SESSION;
+use super::{FoldTurn, json_reply};
 use crate::described::{DescribedRoute, Parameter, ParameterForm, json_of};
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
@@ -33,6 +35,9 @@ use crate::{Backend, Gateway};
 
 /// How many parts a page has, by default and at most.
 pub(crate) const PAGE_MAX: usize = 500;
+
+/// How many bytes the parts of a page have at most, about. A page has at least one part all the same.
+const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// The routes.
 pub(super) fn routes<B: Backend>() -> Router<Arc<Gateway<B>>> {
@@ -52,7 +57,7 @@ const LIMIT: ParameterForm = ParameterForm::Number(1, PAGE_MAX as u64);
 
 /// Which page.
 const PAGES: [Parameter; 2] = [
-    Parameter::query("limit", LIMIT, "How many at most."),
+    Parameter::query("limit", LIMIT, "How many at most. A page of long parts has fewer."),
     Parameter::query(PAGE_TOKEN, ParameterForm::Text, "The `next_page_token` of the page before."),
 ];
 
@@ -184,9 +189,11 @@ async fn attempts<B: Backend>(
     mut asked: Inquiry,
 ) -> Result<Response, HttpProblem> {
     let of_step = asked.query.take("step_id")?.map(StepId::new).transpose()?;
-    let (cut, mut task) = cut_out(&gateway, asked, of_step.as_ref()).await?;
+    let (cut, mut read) = cut_out(&gateway, asked, of_step.as_ref()).await?;
+    let task = &mut read.task;
     task.attempts.retain(|it| of_step.as_ref().is_none_or(|step| it.step_id == *step));
-    Ok(cut.reply(versions(&task), task.attempts, |attempts| AttemptList { attempts }))
+    let attempts = take(&mut task.attempts);
+    Ok(cut.reply(versions(task), attempts, |attempts| AttemptList { attempts }))
 }
 
 async fn attempt<B: Backend>(
@@ -196,7 +203,7 @@ async fn attempt<B: Backend>(
     let (place, client) = reach(&gateway, &asked).await?;
     asked.query.end()?;
     let id: AttemptId = named(&place, "attempt_id")?;
-    let task = whole(&gateway, &asked.who, &client, place.task()?).await?;
+    let WholeTask { task, _turn } = whole(&gateway, &asked.who, &client, place.task()?).await?;
     let found = task.attempts.iter().find(|attempt| attempt.attempt_id == id);
     let absent = || HttpProblem::not_found(format!("attempt {id} does not exist"));
     Ok(json_reply(StatusCode::OK, found.ok_or_else(absent)?))
@@ -209,7 +216,7 @@ async fn attempt_of_step<B: Backend>(
     let (place, client) = reach(&gateway, &asked).await?;
     asked.query.end()?;
     let (step, ordinal): (StepId, u32) = (named(&place, "step_id")?, named(&place, "ordinal")?);
-    let task = whole(&gateway, &asked.who, &client, place.task()?).await?;
+    let WholeTask { task, _turn } = whole(&gateway, &asked.who, &client, place.task()?).await?;
     let found = task.attempts.iter().find(|it| it.step_id == step && it.ordinal == ordinal);
     let absent = || HttpProblem::not_found(format!("step {step} has no attempt {ordinal}"));
     Ok(json_reply(StatusCode::OK, found.ok_or_else(absent)?))
@@ -219,8 +226,9 @@ async fn runs<B: Backend>(
     State(gateway): State<Arc<Gateway<B>>>,
     asked: Inquiry,
 ) -> Result<Response, HttpProblem> {
-    let (cut, task) = cut_out(&gateway, asked, None).await?;
-    Ok(cut.reply(versions(&task), task.runs, |runs| RunList { runs }))
+    let (cut, mut read) = cut_out(&gateway, asked, None).await?;
+    let runs = take(&mut read.task.runs);
+    Ok(cut.reply(versions(&read.task), runs, |runs| RunList { runs }))
 }
 
 async fn run<B: Backend>(
@@ -230,7 +238,7 @@ async fn run<B: Backend>(
     let (place, client) = reach(&gateway, &asked).await?;
     asked.query.end()?;
     let id: RunId = named(&place, "run_id")?;
-    let task = whole(&gateway, &asked.who, &client, place.task()?).await?;
+    let WholeTask { task, _turn } = whole(&gateway, &asked.who, &client, place.task()?).await?;
     let absent = || {
         let refused = Rejection::new(Code::RunNotFound, format!("run {id} does not exist"));
         HttpProblem::from(refused.with("run_id", id.to_string()))
@@ -243,8 +251,9 @@ async fn artifacts<B: Backend>(
     State(gateway): State<Arc<Gateway<B>>>,
     asked: Inquiry,
 ) -> Result<Response, HttpProblem> {
-    let (cut, task) = cut_out(&gateway, asked, None).await?;
-    Ok(cut.reply(versions(&task), task.artifacts, |artifacts| ArtifactList { artifacts }))
+    let (cut, mut read) = cut_out(&gateway, asked, None).await?;
+    let artifacts = take(&mut read.task.artifacts);
+    Ok(cut.reply(versions(&read.task), artifacts, |artifacts| ArtifactList { artifacts }))
 }
 
 /// The version and the `spec_version` of a Task.
@@ -262,14 +271,14 @@ struct PageCut {
 
 impl PageCut {
     /// The page of these parts.
-    fn reply<T, L: Serialize>(
+    fn reply<T: Serialize, L: Serialize>(
         &self,
         of: (u64, u64),
         mut all: Vec<T>,
         list: impl FnOnce(Vec<T>) -> L,
     ) -> Response {
         let begin = self.offset.min(all.len());
-        let end = begin.saturating_add(self.limit).min(all.len());
+        let end = begin + self.fits(all.get(begin..).unwrap_or_default());
         let next = (end < all.len()).then_some(end as u64);
         all.truncate(end);
         let (version, spec_version) = of;
@@ -281,6 +290,16 @@ impl PageCut {
         };
         json_reply(StatusCode::OK, &page)
     }
+
+    /// How many of these parts, from the first on, the page has.
+    fn fits<T: Serialize>(&self, parts: &[T]) -> usize {
+        let ends = parts.iter().take(self.limit).scan(0, |end, part| {
+            *end += json_bytes(part);
+            Some(*end)
+        });
+        let count = ends.take_while(|end| *end <= PAGE_BYTES_MAX).count();
+        count.max(1).min(parts.len())
+    }
 }
 
 /// Reads which page is asked for, and the Task.
@@ -288,7 +307,7 @@ async fn cut_out<B: Backend>(
     gateway: &Gateway<B>,
     mut asked: Inquiry,
     of_step: Option<&StepId>,
-) -> Result<(PageCut, TaskView), HttpProblem> {
+) -> Result<(PageCut, WholeTask), HttpProblem> {
     let (place, client) = reach(gateway, &asked).await?;
     let token = asked.query.take(PAGE_TOKEN)?;
     let limit = asked.query.take_number("limit")?;
@@ -329,19 +348,28 @@ fn named<T: FromStr<Err: Display>>(place: &Place, name: &str) -> Result<T, HttpP
     Ok(read.map_err(|error: T::Err| Rejection::invalid(name, error.to_string()))?)
 }
 
+/// A Task with all its lists, and the turn of its caller if the log was folded for it: it lasts until the answer is
+/// written.
+struct WholeTask {
+    task: TaskView,
+    _turn: Option<FoldTurn>,
+}
+
 /// The Task with all its lists.
 async fn whole<B: Backend>(
     gateway: &Gateway<B>,
     who: &Identity,
     client: &Client<B::Client>,
     id: &TaskId,
-) -> Result<TaskView, HttpProblem> {
+) -> Result<WholeTask, HttpProblem> {
     let task = client.get(id).await?;
     if task.left_out.is_none() {
-        return Ok(task);
+        return Ok(WholeTask { task, _turn: None });
     }
-    let _turn = gateway.folds.take(who.principal.as_str()).await?;
-    Ok(LogReplica::read(client, id).await?.view())
+    drop(task); // It waits for its turn without what it has read.
+    let turn = gateway.folds.take(who.principal.as_str()).await?;
+    let task = LogReplica::read(client, id).await?.view();
+    Ok(WholeTask { task, _turn: Some(turn) })
 }
 
 #[cfg(test)]
@@ -356,5 +384,17 @@ mod tests {
         {
             assert_eq!(checked_limit(Some(given)).is_ok(), is_good, "{given}");
         }
+    }
+
+    #[test]
+    fn a_page_of_long_parts_has_fewer() {
+        let cut = PageCut { filter: Filter::of("", &Default::default()), offset: 0, limit: 4 };
+        let of = |bytes: &[usize]| {
+            let parts: Vec<_> = bytes.iter().map(|bytes| "x".repeat(*bytes)).collect();
+            cut.fits(&parts)
+        };
+        assert_eq!((of(&[]), of(&[1, 1]), of(&[1; 9])), (0, 2, 4));
+        assert_eq!(of(&[PAGE_BYTES_MAX / 2, PAGE_BYTES_MAX / 4, PAGE_BYTES_MAX / 2]), 2);
+        assert_eq!(of(&[2 * PAGE_BYTES_MAX, 1]), 1, "one comes all the same");
     }
 }

@@ -22,6 +22,7 @@ use super::pack::{Fields, PackedRequest};
 use super::page::{self, Filter, PAGE_TOKEN};
 use super::query::Parameters;
 use super::routes::OperationRoute;
+use crate::guard::AnswerShare;
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
 use crate::{Backend, Gateway};
@@ -128,6 +129,8 @@ pub(crate) struct Inquiry {
     pub(super) whole_path: String,
     /// The headers.
     pub(crate) headers: HeaderMap,
+    /// Where the answer takes its bytes.
+    pub(crate) answers: AnswerShare,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Inquiry {
@@ -140,7 +143,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Inquiry {
         let path = path.map_err(|error| HttpProblem::malformed(error.body_text()))?;
         let query = Parameters::read(parts.uri.query())?;
         let (whole_path, headers) = (parts.uri.path().to_owned(), parts.headers.clone());
-        Ok(Self { who, path, query, whole_path, headers })
+        let answers = AnswerShare::of(&parts.extensions);
+        Ok(Self { who, path, query, whole_path, headers, answers })
     }
 }
 

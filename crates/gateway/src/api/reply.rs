@@ -1,5 +1,7 @@
 //! Answers that no cache keeps.
 
+use std::io::{self, Write};
+
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
@@ -7,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tenure_core::{Code, Rejection};
 
+use crate::guard::{AnswerShare, SHORT_ANSWER};
 use crate::problem::HttpProblem;
 
 /// An answer in JSON, which no cache keeps.
@@ -20,6 +23,25 @@ pub(crate) fn json_reply(status: StatusCode, body: &impl Serialize) -> Response 
     }
 }
 
+/// The same for an answer that may be long. It takes its bytes before it is written.
+///
+/// # Errors
+/// `unavailable`: there is no room for it.
+pub(super) fn long_json_reply(
+    answers: &AnswerShare,
+    status: StatusCode,
+    body: &impl Serialize,
+) -> Result<Response, Rejection> {
+    let bytes = json_bytes(body);
+    if bytes <= SHORT_ANSWER {
+        return Ok(json_reply(status, body));
+    }
+    let taken = answers.take(bytes)?;
+    let mut response = json_reply(status, body);
+    response.extensions_mut().insert(taken);
+    Ok(response)
+}
+
 /// An answer of bytes, which no cache keeps.
 pub(crate) fn bytes_reply(
     status: StatusCode,
@@ -31,4 +53,24 @@ pub(crate) fn bytes_reply(
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// How many bytes an answer has in JSON. Nothing is kept of them.
+pub(super) fn json_bytes(body: &impl Serialize) -> usize {
+    let mut count = CountedBytes(0);
+    let _ = serde_json::to_writer(&mut count, body); // What has no form in JSON is refused when it is written.
+    count.0
+}
+
+struct CountedBytes(usize);
+
+impl Write for CountedBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::callers::CallerConnections;
 use super::{Backend, ErasedBackend, Joined, NodeAnswers, check_client};
+use crate::guard::AnswerMemory;
 use crate::identity::Identity;
 
 /// How many connections of clients the gateway keeps open. A server of NATS has room for 65,536 by
@@ -38,6 +39,10 @@ const MADE_WITHIN: Duration = Duration::from_secs(8);
 /// How long a node may take to answer whether the cluster is there.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
+/// How many bytes of pages, as they are on the bus, are gathered for lists and views at a time. A caller has at most
+/// three times as many as are free.
+const GATHERED_BYTES_MAX: usize = 128 << 20;
+
 /// Who holds a connection.
 type CallerKey = (Role, Token);
 
@@ -49,6 +54,8 @@ struct BackendShared {
     settings: NatsSettings,
     /// As whom the gateway itself asks whether the cluster is there.
     own: ClientName,
+    /// Where the pages of all callers are gathered.
+    gathering: AnswerMemory,
     callers: CallerConnections<CallerKey, Connection, SessionId, NatsClient>,
 }
 
@@ -71,7 +78,8 @@ impl NatsBackend {
     ) -> Result<Self, Rejection> {
         let own = ClientName { role: Role::Observer, session, principal };
         let callers = CallerConnections::new(CONNECTIONS_MAX, CLIENTS_OF_ONE_MAX);
-        Ok(Self(Arc::new(BackendShared { settings, own, callers })))
+        let gathering = AnswerMemory::new(GATHERED_BYTES_MAX, Duration::MAX);
+        Ok(Self(Arc::new(BackendShared { settings, own, gathering, callers })))
     }
 
     /// The client of a caller in a session.
@@ -80,7 +88,9 @@ impl NatsBackend {
         let made = caller.client(&name.session);
         let join = async || {
             let connection = caller.connection(|| self.open(name)).await?;
-            NatsClient::join(connection, name).await.map_err(not_as_caller)
+            let client = NatsClient::join(connection, name).await.map_err(not_as_caller)?;
+            let room = self.0.gathering.share(Some(name.principal.as_str()));
+            Ok(client.within_room(move |bytes| Ok(Box::new(room.take(bytes)?))))
         };
         within(made.get_or_try_init(join)).await.cloned()
     }

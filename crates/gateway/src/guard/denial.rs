@@ -39,6 +39,8 @@ pub(super) enum Denial {
         /// Whether it may have changed something all the same.
         is_in_doubt: bool,
     },
+    /// There is no room for its answer.
+    Unanswered(Rejection),
     /// The gateway stops.
     Stopping,
 }
@@ -47,6 +49,15 @@ impl Denial {
     /// The refusal of a request of this method that took too long.
     pub(super) fn too_late(method: &Method) -> Self {
         Self::TooLate { is_in_doubt: !matches!(*method, Method::GET | Method::HEAD) }
+    }
+
+    /// The refusal of a request of this method for whose answer there is no room.
+    pub(super) fn unanswered(method: &Method, refused: Rejection) -> Self {
+        Self::Unanswered(match *method {
+            Method::GET | Method::HEAD => refused,
+            // The command was carried out: whoever repeats it gets its answer.
+            _ => Rejection::in_doubt(refused.message),
+        })
     }
 }
 
@@ -77,6 +88,7 @@ impl From<Denial> for HttpProblem {
                 Rejection::in_doubt("the request took too long").into()
             }
             Denial::TooLate { is_in_doubt: false } => unavailable("the request took too long"),
+            Denial::Unanswered(refused) => refused.into(),
             Denial::Stopping => unavailable("the gateway stops"),
         }
     }

@@ -127,6 +127,15 @@ impl EarlyEnd {
     }
 }
 
+fn follows(answer: &Parts) -> bool {
+    answer.extensions.get::<FollowingAnswer>().is_some()
+}
+
+/// Whether this is an answer of gRPC that follows nothing: it is there as a whole, though its length is not.
+pub(super) fn is_whole_grpc(answer: &Parts) -> bool {
+    EarlyEnd::of(answer) == EarlyEnd::Status && !follows(answer)
+}
+
 /// The answer, if it goes on, with what ends it.
 pub(super) fn watch(
     answer: &Parts,
@@ -135,14 +144,11 @@ pub(super) fn watch(
     login: Option<LoginWatch>,
     count: impl FnOnce() -> CountedIn,
 ) -> Body {
-    let (early, follows) =
-        (EarlyEnd::of(answer), answer.extensions.get::<FollowingAnswer>().is_some());
-    // An answer of gRPC that follows nothing is there as a whole, though its length is not.
-    let is_whole = body.size_hint().exact().is_some() || (early == EarlyEnd::Status && !follows);
-    if is_whole {
+    if body.size_hint().exact().is_some() || is_whole_grpc(answer) {
         return body;
     }
-    let is_endless = early == EarlyEnd::Clean || follows;
+    let early = EarlyEnd::of(answer);
+    let is_endless = early == EarlyEnd::Clean || follows(answer);
     let ends = Box::pin(ends(is_endless.then(|| stop.clone()), login));
     Body::new(LastingBody { inner: body, early, ends: Some(ends), _counted: count() })
 }

@@ -1,14 +1,16 @@
 //! What stands before every route: it lets in who may come in, says who that is, and bounds what each
-//! request takes.
+//! request and its answer take.
 //!
 //! In this order a request is refused: a page of another site has sent it ([`origin`]), its body is too
 //! long ([`body`]), its caller is unknown ([`credentials`], [`refusals`]). Then its [`Identity`] goes
 //! among its extensions, and its route has a time to answer. An answer that goes on ends with the
-//! gateway, and with the credentials of its caller ([`lasting`]).
+//! gateway, and with the credentials of its caller ([`lasting`]). A long one takes its bytes until it was
+//! read ([`answers`]).
 //!
 //! The gateway believes no header about where a request comes from: `Forwarded` and `X-Forwarded-*`
 //! are what anybody may write.
 
+mod answers;
 mod bind;
 mod body;
 mod credentials;
@@ -34,6 +36,7 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::answers::{AnswerMemory, AnswerShare, SHORT as SHORT_ANSWER};
 pub use self::bind::{BindRefused, check_bind};
 use self::body::BodyMemory;
 pub(crate) use self::body::BodyShare;
@@ -91,6 +94,10 @@ pub(crate) struct GuardSettings {
     pub(crate) body_bytes_max: usize,
     /// What all bodies may take together.
     pub(crate) bodies_bytes_max: usize,
+    /// What all long answers may take together.
+    pub(crate) answers_bytes_max: usize,
+    /// How long a long answer may take until its last byte was taken.
+    pub(crate) answer_timeout: Duration,
     /// How long a route has until it begins to answer.
     pub(crate) request_timeout: Duration,
 }
@@ -100,6 +107,7 @@ pub(crate) struct GuardSettings {
 pub(crate) struct RequestGuard {
     settings: GuardSettings,
     memory: BodyMemory,
+    answers: AnswerMemory,
     refused: RefusedLogins,
     /// Credentials that need not wait behind the guesses of others.
     good: GoodLogins,
@@ -114,6 +122,8 @@ pub(crate) struct RequestGuard {
 struct Admitted {
     request: Request,
     share: BodyShare,
+    /// Where its answer takes its bytes; none: the answer is the same for everybody, and there once.
+    answers: Option<AnswerShare>,
     login: Option<LoginWatch>,
 }
 
@@ -126,10 +136,21 @@ impl RequestGuard {
     ) -> Arc<Self> {
         settings.names.iter_mut().for_each(|name| name.make_ascii_lowercase());
         let memory = BodyMemory::new(settings.bodies_bytes_max, settings.body_bytes_max);
+        let answers = AnswerMemory::new(settings.answers_bytes_max, settings.answer_timeout);
         let reloads = settings.authenticator.as_ref().map(|by| by.reloads());
         let (refused, good) = Default::default();
         let reloads_seen = AtomicU64::new(0);
-        Arc::new(Self { settings, memory, refused, good, reloads, reloads_seen, counters, stop })
+        Arc::new(Self {
+            settings,
+            memory,
+            answers,
+            refused,
+            good,
+            reloads,
+            reloads_seen,
+            counters,
+            stop,
+        })
     }
 
     /// Puts the guard before all routes.
@@ -165,7 +186,12 @@ impl RequestGuard {
             false => self.memory.weigh(body, caller),
         };
         parts.extensions.insert(share.clone()); // For routes that make much of a body.
-        Ok(Admitted { request: Request::from_parts(parts, body), share, login })
+        let is_for_one = !is_for_everybody(parts.uri.path());
+        let answers = is_for_one.then(|| self.answers.share(caller));
+        if let Some(answers) = &answers {
+            parts.extensions.insert(answers.clone()); // For routes whose answers come in parts.
+        }
+        Ok(Admitted { request: Request::from_parts(parts, body), share, answers, login })
     }
 
     fn surroundings(&self, peer: &Peer) -> Surroundings<'_> {
@@ -245,7 +271,7 @@ impl RequestGuard {
 
     /// The answer of the route, or why none is waited for.
     async fn answer(&self, admitted: Admitted, next: Next) -> Response {
-        let Admitted { request, share, login } = admitted;
+        let Admitted { request, share, answers, login } = admitted;
         let method = request.method().clone();
         let answered = tokio::select! {
             answered = next.run(request) => answered,
@@ -257,6 +283,14 @@ impl RequestGuard {
         if let Some(denied) = share.denied() {
             return denied.into_response(); // Whatever the route makes of a body that was cut off.
         }
+        let weighed = match answers {
+            Some(answers) => answers.weigh(answered).await,
+            None => Ok(answered),
+        };
+        let answered = match weighed {
+            Ok(answered) => answered,
+            Err(refused) => return Denial::unanswered(&method, refused).into_response(),
+        };
         let (parts, body) = answered.into_parts();
         let count = || self.counters.stream();
         let body = lasting::watch(&parts, body, &self.stop, login, count);

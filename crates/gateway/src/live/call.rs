@@ -15,6 +15,7 @@ use tenure_sdk::client::Client;
 use crate::Gateway;
 use crate::api::{Inquiry, Parameters, Place};
 use crate::backend::Backend;
+use crate::guard::AnswerShare;
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
 
@@ -26,15 +27,17 @@ pub(super) struct LiveCall {
     /// What stands in the query string, and was not taken yet.
     pub(super) query: Parameters,
     headers: HeaderMap,
+    /// Where the answer takes its bytes.
+    pub(super) answers: AnswerShare,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for LiveCall {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
-        let Inquiry { who, path, query, headers, .. } =
+        let Inquiry { who, path, query, headers, answers, .. } =
             Inquiry::from_request_parts(parts, state).await?;
-        Ok(Self { who, place: Place::read(&path)?, query, headers })
+        Ok(Self { who, place: Place::read(&path)?, query, headers, answers })
     }
 }
 

@@ -25,6 +25,9 @@ use crate::problem::HttpProblem;
 /// The media type of lines of JSON.
 pub(super) const MEDIA_TYPE: &str = "application/jsonl";
 
+/// How many bytes of a log an answer has at a time, about: those of a page, and its lines.
+const HELD_BYTES: usize = 1 << 20;
+
 /// The log as it is now, behind event `after`.
 pub(super) async fn log<B: Backend>(
     State(gateway): State<Arc<Gateway<B>>>,
@@ -34,6 +37,7 @@ pub(super) async fn log<B: Backend>(
     call.query.end()?;
     let task = call.task()?;
     let client = call.client(&gateway).await?;
+    let taken = call.answers.take(HELD_BYTES)?;
     let page = client.port().log(&task, after).await?;
     check_after(after, page.version)?;
     check_start(after, &page)?;
@@ -41,6 +45,7 @@ pub(super) async fn log<B: Backend>(
         Body::from_stream(lines(LogReader { client, task, after, until: page.version }, page));
     let mut response = bytes_reply(StatusCode::OK, HeaderValue::from_static(MEDIA_TYPE), lines);
     set_live(response.headers_mut());
+    response.extensions_mut().insert(taken);
     Ok(response)
 }
 

@@ -25,7 +25,7 @@ use super::trail::{AttemptName, AttemptTrail};
 use crate::Gateway;
 use crate::api::bytes_reply;
 use crate::backend::Backend;
-use crate::guard::FollowingAnswer;
+use crate::guard::{AnswerShare, FollowingAnswer};
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
 
@@ -101,7 +101,8 @@ async fn answer<B: Backend>(
     };
     let (backend, who, session) =
         (gateway.backend.clone(), call.who.clone(), call.place.session.clone());
-    let output = OutputReader { backend, who, session, task, attempt, stream: asked.stream };
+    let (stream, answers) = (asked.stream, call.answers.clone());
+    let output = OutputReader { backend, who, session, task, attempt, stream, answers };
     let begun = OutputStreaming::begin(output, asked, trail, permit).await?;
     let media_type = match call.asks_for("application/octet-stream") {
         true => HeaderValue::from_static("application/octet-stream"),
@@ -127,6 +128,8 @@ pub(super) struct OutputReader<B> {
     task: TaskId,
     attempt: AttemptId,
     stream: OutputStream,
+    /// Where the bytes of a page count until they were sent.
+    answers: AnswerShare,
 }
 
 impl<B: Backend> OutputReader<B> {
@@ -188,7 +191,7 @@ impl<B: Backend> OutputStreaming<B> {
             false => {
                 let mut data = self.reader.page(self.at).await?.data.0;
                 data.truncate(usize::try_from(self.until - self.at).unwrap_or(usize::MAX));
-                Ok(self.taken(data))
+                self.taken(data)
             }
         }
     }
@@ -198,7 +201,7 @@ impl<B: Backend> OutputStreaming<B> {
         loop {
             match self.grown().await {
                 Ok((data, is_over)) => {
-                    let taken = self.taken(data);
+                    let taken = self.taken(data)?;
                     if taken.is_some() || is_over {
                         return Ok(taken);
                     }
@@ -222,13 +225,13 @@ impl<B: Backend> OutputStreaming<B> {
         Ok((self.reader.page(self.at).await?.data.0, is_over))
     }
 
-    fn taken(&mut self, data: Vec<u8>) -> Option<Bytes> {
+    fn taken(&mut self, data: Vec<u8>) -> Result<Option<Bytes>, Rejection> {
         if data.is_empty() {
-            return None;
+            return Ok(None);
         }
         self.at += data.len() as u64;
         self.pause = LOOKS.0;
-        Some(data.into())
+        self.reader.answers.keep(data).map(Some)
     }
 }
 

@@ -28,6 +28,10 @@ pub struct ServerLimits {
     pub body_bytes_max: usize,
     /// The most bytes of all bodies of requests that are not answered yet.
     pub bodies_bytes_max: usize,
+    /// The most bytes of all long answers that were not read yet.
+    pub answers_bytes_max: usize,
+    /// How long a long answer may take, if its length is known, until its last byte was taken.
+    pub answer_timeout: Duration,
     /// How long a request may take until its answer begins: a little longer than a long poll.
     pub request_timeout: Duration,
     /// How long a server that stops waits for its answers to end.
@@ -45,6 +49,8 @@ impl Default for ServerLimits {
             write_stall: Duration::from_secs(30),
             body_bytes_max: 16 << 20,
             bodies_bytes_max: 256 << 20,
+            answers_bytes_max: 512 << 20,
+            answer_timeout: Duration::from_secs(600),
             request_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(10),
         }

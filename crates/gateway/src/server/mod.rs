@@ -326,6 +326,8 @@ fn guard_settings(
         names,
         body_bytes_max: limits.body_bytes_max,
         bodies_bytes_max: limits.bodies_bytes_max,
+        answers_bytes_max: limits.answers_bytes_max,
+        answer_timeout: limits.answer_timeout,
         request_timeout: limits.request_timeout,
     }
 }

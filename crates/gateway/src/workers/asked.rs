@@ -18,7 +18,7 @@ use super::link::HttpLink;
 use crate::Gateway;
 use crate::api::{Inquiry, Parameters, json_body};
 use crate::backend::Backend;
-use crate::guard::BodyShare;
+use crate::guard::{AnswerShare, BodyShare};
 use crate::identity::Identity;
 use crate::problem::HttpProblem;
 
@@ -109,6 +109,11 @@ impl<B: Backend> AtLink<B> {
     /// The query string.
     pub(super) fn query(&mut self) -> &mut Parameters {
         &mut self.at.asked.query
+    }
+
+    /// Where the answer takes its bytes.
+    pub(super) fn answers(&self) -> &AnswerShare {
+        &self.at.asked.answers
     }
 
     /// The headers.

@@ -27,6 +27,9 @@ use crate::api::{bytes_reply, json_reply};
 use crate::backend::Backend;
 use crate::problem::HttpProblem;
 
+/// How many bytes of a blob an answer has at a time at most: those of the part that is sent, and of the next one.
+const HELD_BYTES: usize = 2 * BLOB_PART_MAX;
+
 /// The Attempt for which a blob goes: its ids stand in the query string.
 fn holder<B: Backend>(at: &mut AtLink<B>) -> Result<Holding, HttpProblem> {
     let attempt_id = at.attempt_id()?;
@@ -48,12 +51,17 @@ fn reference<B: Backend>(at: &AtLink<B>) -> Result<Ref, Rejection> {
 pub(super) async fn get<B: Backend>(mut at: AtLink<B>) -> Result<Response, HttpProblem> {
     let (held, reference) = (holder(&mut at)?, reference(&at)?);
     at.link.touch();
+    let taken = at.answers().take(HELD_BYTES)?;
     let first = part(&at.link, &held, &reference, 0).await?;
     let size = first.size_bytes;
+    if first.next_offset.is_none() {
+        taken.shrink(first.data.0.len());
+    }
     let parts = parts(Arc::clone(&at.link), held, reference, first);
     let media_type = HeaderValue::from_static("application/octet-stream");
     let mut response = bytes_reply(StatusCode::OK, media_type, Body::from_stream(parts));
     response.headers_mut().insert(CONTENT_LENGTH, size.into());
+    response.extensions_mut().insert(taken);
     Ok(response)
 }
 

@@ -1,6 +1,7 @@
 //! What somebody sends who wants to do harm, to a whole gateway.
 
 use serde_json::{Value as Json, json};
+use tenure_core::record::Blob;
 
 use crate::raw::Raw;
 use crate::site::{request, tokens_in};
@@ -61,6 +62,25 @@ async fn json_counts_for_what_it_takes() {
     assert_eq!((refused.status, refused.code()), (503, "unavailable".into()));
     let text = format!("\"{}\"", "x".repeat(maps.len() - 2));
     assert_eq!(whole.post(WORKERS, &text).await.status, 422, "it is read, and is no object");
+}
+
+/// Each download of a blob has two parts of it in memory for as long as its reader likes.
+#[tokio::test]
+async fn downloads_of_blobs_are_bounded() {
+    let whole = Whole::with(|settings, _| settings.limits.answers_bytes_max = 2 << 20).await;
+    let task = whole.create("long").await;
+    let bytes = "x".repeat(16 << 20);
+    let path = format!("{TASKS}/{task}/blobs/{}", Blob::of(bytes.as_bytes()).digest());
+    let octets = [("content-type", "application/octet-stream")];
+    assert_eq!(whole.ask(&format!("PUT {path}"), &octets, &bytes).await.status, 200);
+    let line = format!("GET {path}");
+    let mut first = whole.connect().await;
+    first.send(request(&line, &[])).await;
+    first.until("xxxx").await;
+    let refused = whole.ask(&line, &[], "").await;
+    assert_eq!((refused.status, refused.code()), (503, "unavailable".into()));
+    assert_eq!(first.answer().await.unwrap().body.len(), bytes.len());
+    assert_eq!(whole.ask(&line, &[], "").await.body.len(), bytes.len());
 }
 
 const HARMFUL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}<script>alert(1)</script>";

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::raw::WAITS;
-use crate::site::{Site, request};
+use crate::site::{LONG, Site, request, two_tokens};
 
 async fn limited(change: impl FnOnce(&mut ServerLimits)) -> Site {
     Site::with(|settings, _| change(&mut settings.limits)).await
@@ -188,4 +188,47 @@ async fn who_does_not_read_is_cut_off() {
     slow.until("xxxx").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     slow.rest().await; // What the system had taken, and then the end.
+}
+
+/// Mechanisms 15: whoever does not read what it has asked for costs itself, and others have their answers.
+#[tokio::test]
+async fn the_long_answers_of_one_caller_are_bounded_until_they_are_read() {
+    let site = Site::with(|settings, dir| {
+        settings.identities = Some(two_tokens(dir));
+        settings.limits.answers_bytes_max = 5 * LONG; // Ann has three, then bob has one.
+    })
+    .await;
+    let asks = async |line: &str, token: &str| {
+        let mut reader = site.connect().await;
+        reader.send(request(line, &[("authorization", &format!("Bearer {token}"))])).await;
+        reader.until("\r\n\r\n").await;
+        reader
+    };
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut reader = asks("GET /long", "ann-token").await;
+        reader.until("xxxx").await;
+        held.push(reader);
+    }
+    let refused = site.ask_as("ann-token", "GET /long").await;
+    assert_eq!((refused.status, refused.code()), (503, "unavailable".into()));
+    assert_eq!(refused.header("retry-after"), "2");
+    let written = site.ask_as("ann-token", "POST /long").await;
+    assert!(written.status == 503 && written.body.contains("ambiguous"), "{}", written.body);
+    assert_eq!(site.ask_as("ann-token", "GET /who").await.status, 200, "a short one takes nothing");
+    assert_eq!(site.ask_as("bob-token", "GET /long").await.body.len(), LONG);
+    let first = held.remove(0).answer().await.unwrap();
+    assert_eq!((first.status, first.body.len()), (200, LONG));
+    assert_eq!(site.ask_as("ann-token", "GET /long").await.body.len(), LONG);
+    drop(held);
+}
+
+#[tokio::test]
+async fn who_takes_too_long_for_an_answer_is_cut_off() {
+    let site = limited(|limits| limits.answer_timeout = Duration::from_millis(300)).await;
+    let mut slow = site.connect().await;
+    slow.send(request("GET /long", &[])).await;
+    slow.until("xxxx").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(slow.rest().await.len() < LONG);
 }

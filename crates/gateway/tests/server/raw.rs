@@ -94,7 +94,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
 
     /// Reads on; no if the connection has ended.
     async fn more(&mut self) -> bool {
-        let mut some = [0; 4096];
+        let mut some = vec![0; 64 << 10];
         match timeout(WAITS, self.stream.read(&mut some)).await.expect("something comes") {
             Ok(0) | Err(_) => false,
             Ok(length) => {

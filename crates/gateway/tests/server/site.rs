@@ -153,6 +153,7 @@ fn routes(gate: &Arc<Semaphore>, came: &Arc<Semaphore>) -> Router {
         .route("/count", post(count))
         .route("/events", get(events))
         .route("/flood", get(flood))
+        .route("/long", any(long))
         .route("/held", held)
         .route("/livez", get(async || "live"))
 }
@@ -175,6 +176,13 @@ async fn events() -> Response {
     let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"data: first\n\n"))]);
     let body = Body::from_stream(first.chain(stream::pending()));
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+}
+
+/// How many bytes `/long` has: more than the system takes of an answer that nobody reads.
+pub(crate) const LONG: usize = 16 << 20;
+
+async fn long() -> Vec<u8> {
+    vec![b'x'; LONG]
 }
 
 /// Sends for ever.

@@ -9,7 +9,8 @@ use tenure_core::id::{AgentId, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_gateway::server::{HttpServer, ServerSettings};
 use tenure_gateway::{EmbeddedBackend, Gateway, GatewaySettings};
-use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases};
+use tenure_local::{FileBlobs, JournalOptions, JsonlJournal, MemoryLeases};
+use tenure_ports::blobs::SESSION_QUOTA;
 use tenure_scheduler::{ClientLink, Config, Scheduler};
 use tenure_sdk::client::{Client, Step, Task};
 use tokio::net::TcpStream;
@@ -48,7 +49,9 @@ impl Whole {
         let (journal, _) = JsonlJournal::open(dir.path(), JournalOptions::default()).unwrap();
         let pool: PoolId = "default".parse().unwrap();
         let leases = Arc::<MemoryLeases>::default();
-        let scheduler = Scheduler::start(Arc::new(journal), leases, Config::embedded(pool)).await;
+        let blobs = Arc::new(FileBlobs::open(dir.path(), SESSION_QUOTA));
+        let config = Config { blobs: Some(blobs), ..Config::embedded(pool) };
+        let scheduler = Scheduler::start(Arc::new(journal), leases, config).await;
         let scheduler = scheduler.unwrap();
         let (agent, session): (AgentId, SessionId) =
             ("local".parse().unwrap(), "main".parse().unwrap());

@@ -1,20 +1,24 @@
 //! The client's end: retries, long creates, lists.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::Message;
 use tenure_core::features::Features;
 use tenure_core::id::{SessionId, TaskId};
-use tenure_core::status::Role;
-use tenure_core::view::{GetInput, WriteSummary};
+use tenure_core::record::Progress;
+use tenure_core::status::{Role, TaskStatus};
+use tenure_core::view::snapshot::TaskRecord;
+use tenure_core::view::{GetInput, Normal, Snapshot, ViewsInput, WriteSummary};
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::ClientPort as _;
 use tenure_ports::placement::PLACEMENT;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::V;
-use tenure_wire::bus::request::{Ask, Committed, Entries, Request, Welcome};
+use tenure_wire::bus::request::{Ask, Committed, Entries, Request, ViewPage, Welcome};
 use tenure_wire::bus::subject::{ClientName, ClientVerb, ClusterName, Token, event, inbox};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -111,6 +115,55 @@ fn written(version: u64) -> WriteSummary {
     let task = serde_json::json!({ "operation": "task_get", "task_id": "t", "version": version });
     let summary = serde_json::json!({ "task": task, "event_ids": [], "version": version });
     serde_json::from_value(summary).unwrap()
+}
+
+/// Answers with long pages of views, and of lists, for ever.
+async fn answer_with_long_pages(mut node: Node) {
+    let record = |number: u32| TaskRecord {
+        task_id: TaskId::new(format!("t{number}")).unwrap(),
+        title: "x".repeat(64 << 10).into(),
+        status: Normal::Queued,
+        native_status: TaskStatus::Running,
+        owner: None,
+        scope: None,
+        current_run_id: None,
+        progress: Progress::default(),
+        relationships: Vec::new(),
+        artifact_ids: Vec::new(),
+        evidence_refs: Vec::new(),
+    };
+    let tasks = Some((0..15).map(record).collect());
+    let page = ViewPage {
+        snapshot: Snapshot { tasks, ..Snapshot::default() },
+        next: Some(TaskId::new("t").unwrap()),
+    };
+    loop {
+        let (_, message) = next_request(&mut node).await;
+        node.answer(&message, Ok(&page)).await;
+    }
+}
+
+/// Mechanisms 15: those who made the Tasks have chosen how long their titles are. Whoever reads all of them is told
+/// what to ask for instead, and takes no more memory than it may.
+#[tokio::test]
+async fn views_are_gathered_up_to_a_length_and_as_far_as_there_is_room() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = join_for(&server, &mut node, 2, Duration::from_secs(30)).await;
+    let answers = tokio::spawn(answer_with_long_pages(node));
+    let views = async |client: NatsClient| client.views(ViewsInput::default()).await;
+    let refused = views(client.clone()).await.unwrap_err();
+    assert_eq!(refused.code, Code::ValidationError, "{refused}");
+    assert_eq!(refused.details["field"], "views");
+    let taken = Arc::new(AtomicUsize::new(0));
+    let small =
+        client.within_room(move |bytes| match taken.fetch_add(bytes, Ordering::Relaxed) + bytes {
+            0..=4_000_000 => Ok(Box::new(())),
+            _ => Err(Rejection::new(Code::Unavailable, "full")),
+        });
+    let refused = views(small).await.unwrap_err();
+    assert_eq!((refused.code, &*refused.message), (Code::Unavailable, "full"));
+    answers.abort();
 }
 
 async fn next_request(node: &mut Node) -> (Request, Message) {

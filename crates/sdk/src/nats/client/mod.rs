@@ -7,6 +7,7 @@
 //! Step 2 of the walk in docs/architecture.md.
 
 mod draft;
+mod gathered;
 mod operate;
 mod page;
 
@@ -41,6 +42,8 @@ use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
 
 use self::draft::CreateParts;
+pub use self::gathered::TakenRoom;
+use self::gathered::{Gathered, GatheringRoom, too_long_views};
 pub use self::operate::Gather;
 use super::connect::Connection;
 use crate::pages;
@@ -75,6 +78,8 @@ struct ClientShared {
     permits: Arc<Semaphore>,
     /// Longest answer that is wanted (CTRL-06).
     max_bytes: Option<usize>,
+    /// Where the pages of many partitions are gathered.
+    room: GatheringRoom,
 }
 
 impl fmt::Debug for NatsClient {
@@ -103,8 +108,9 @@ impl NatsClient {
         }
         let permits = Arc::new(Semaphore::new(UNANSWERED_MAX));
         let (session, root) = (name.session.clone(), name.root(connection.cluster()));
-        let (partitions, max_bytes) = (0, None);
-        let mut shared = ClientShared { connection, session, root, partitions, permits, max_bytes };
+        let (partitions, max_bytes, room) = (0, None, GatheringRoom::default());
+        let mut shared =
+            ClientShared { connection, session, root, partitions, permits, max_bytes, room };
         let hello = Bytes::from(encode(&Hello { v: V, features: Features::of_program() })?);
         let (usual, patience) = (shared.connection.request_timeout(), shared.connection.patience());
         let within = |number| if number < SHORT_HELLOS { usual.min(SHORT) } else { usual };
@@ -112,6 +118,17 @@ impl NatsClient {
         placement::check(welcome.placement)?;
         shared.partitions = welcome.partitions;
         Ok(Self(Arc::new(shared)))
+    }
+
+    /// The same client, which takes the bytes that it gathers of many partitions, for views and lists, of a room that
+    /// it shares with others.
+    #[must_use]
+    pub fn within_room(
+        self,
+        take: impl Fn(usize) -> Result<TakenRoom, Rejection> + Send + Sync + 'static,
+    ) -> Self {
+        let room = GatheringRoom::new(take);
+        Self(Arc::new(ClientShared { room, ..ClientShared::clone(&self.0) }))
     }
 }
 
@@ -285,12 +302,18 @@ impl ClientShared {
         Ok(messages.filter_map(move |message| ready(read(&message))).boxed())
     }
 
-    async fn views_of(&self, partition: u32, input: &ViewsInput) -> Result<Snapshot, Rejection> {
+    async fn views_of(
+        &self,
+        partition: u32,
+        input: &ViewsInput,
+        gathered: &Gathered,
+    ) -> Result<Snapshot, Rejection> {
         let (mut all, mut after) = (input.begin(), None);
         loop {
             let request = self.within(Request::new(None, None, Views::page(input.clone(), after)));
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: ViewPage = self.ask(verb, body, self.connection.request_timeout()).await?;
+            gathered.add(&page.snapshot)?;
             all.merge(page.snapshot);
             after = page.next;
             if after.is_none() {
@@ -365,8 +388,10 @@ impl ClientPort for NatsClient {
     }
 
     async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        let ask = |partition| self.0.views_of(partition, &input);
+        let gathered = Gathered::new(&self.0.room, too_long_views);
+        let ask = |partition| self.0.views_of(partition, &input, &gathered);
         let (parts, missing) = self.0.everywhere(ask).await?;
+        gathered.check()?;
         let mut all = input.begin();
         parts.into_iter().for_each(|part| all.merge(part));
         Ok((all.finish(), missing))

@@ -17,6 +17,7 @@ use tenure_core::{Limits, Rejection};
 use tenure_wire::bus::answer_bytes;
 use tenure_wire::bus::request::Request;
 
+use super::gathered::{Gathered, GatheringRoom, too_long_list};
 use super::{ClientShared, LISTED_AT_ONCE};
 
 /// The position of a Task in a list: live ones first, the oldest of them; then ended ones, the
@@ -86,6 +87,14 @@ impl Search {
     }
 }
 
+/// What is read of each partition.
+struct PartRead<'a> {
+    input: &'a ListInput,
+    /// How many Tasks at most.
+    most: usize,
+    gathered: &'a Gathered,
+}
+
 impl ClientShared {
     pub(super) async fn page_of_tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
         let limits = Limits::default(); // The size of the largest page is not configurable.
@@ -94,11 +103,14 @@ impl ClientShared {
         let passed: usize = starts.iter().sum();
         let rest = ListInput { offset: input.offset - passed, ..input.clone() };
         let most = rest.offset.saturating_add(limit).saturating_add(1);
+        let gathered = Gathered::new(&self.room, too_long_list);
+        let read = PartRead { input: &rest, most, gathered: &gathered };
         let ask = |partition: u32| {
             let start = starts.get(partition as usize).copied().unwrap_or_default();
-            self.tasks_of(partition, start, &rest, most)
+            self.tasks_of(partition, start, &read)
         };
         let (parts, missing) = self.everywhere(ask).await?;
+        gathered.check()?;
         let mut all = TaskPage::default();
         for part in parts {
             all.tasks.extend(part.tasks);
@@ -143,18 +155,20 @@ impl ClientShared {
         offset: usize,
         input: &ListInput,
     ) -> Result<Option<(ListPosition, u32)>, Rejection> {
-        let one = self.tasks_of(partition, offset, input, 1).await?;
+        let gathered = &Gathered::new(&GatheringRoom::default(), too_long_list); // It stays for a moment.
+        let read = PartRead { input, most: 1, gathered };
+        let one = self.tasks_of(partition, offset, &read).await?;
         Ok(one.tasks.into_iter().next().map(|task| (place(task), partition)))
     }
 
-    /// At most so many Tasks of a partition that belong in the list, from this offset on.
+    /// Tasks of a partition that belong in the list, from this offset on.
     async fn tasks_of(
         &self,
         partition: u32,
         start: usize,
-        input: &ListInput,
-        most: usize,
+        read: &PartRead<'_>,
     ) -> Result<TaskPage, Rejection> {
+        let PartRead { input, most, gathered } = *read;
         let (mut all, mut offset) = (TaskPage::default(), start);
         loop {
             let limit = Some((most - all.tasks.len()).min(Limits::default().page_max));
@@ -162,6 +176,7 @@ impl ClientShared {
             let body = self.within(Request::new(None, None, list)).write()?.into();
             let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
             let page: TaskPage = self.ask(verb, body, patience).await?;
+            gathered.add(&page)?;
             all.tasks.extend(page.tasks);
             all.unreadable.extend(page.unreadable);
             match page.next_offset.filter(|next| *next > offset && all.tasks.len() < most) {
