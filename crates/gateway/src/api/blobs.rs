@@ -1,6 +1,6 @@
 //! Blobs of a Task as bytes: `PUT` and `GET …/blobs/{digest}`. They pass through in parts, so that a request
-//! costs the gateway two parts of memory at most, however long the blob is. An answer takes them of what all answers may
-//! have.
+//! costs the gateway two parts of memory at most, however long the blob is. An answer takes them of what all
+//! answers may have.
 
 use std::sync::Arc;
 

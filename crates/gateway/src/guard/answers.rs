@@ -1,9 +1,9 @@
 //! What long answers take of memory until they were read: of those of all callers together, each caller has at most
 //! three times as many bytes as are free.
 //!
-//! An answer that is there as a whole takes its bytes as soon as it is made, and its route takes them before if it knows
-//! them. An answer that comes in parts takes those that it has at a time. Both give them back once the system has taken
-//! the last byte, or the connection has ended.
+//! An answer that is there as a whole takes its bytes as soon as it is made, and its route takes them before if it
+//! knows them. An answer that comes in parts takes those that it has at a time. Both give them back once the system
+//! has taken the last byte, or the connection has ended.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub(crate) struct AnswerShare {
     taken_within: Duration,
 }
 
-/// Bytes that an answer takes, until the last clone of this is dropped. Among the extensions of an answer whose route has
-/// taken them.
+/// Bytes that an answer takes, until the last clone of this is dropped. Among the extensions of an answer whose route
+/// has taken them.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerBytes(Arc<Mutex<Vec<Share>>>);
 

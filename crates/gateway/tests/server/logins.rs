@@ -100,8 +100,8 @@ async fn who_guesses_waits_even_with_the_right_token() {
     assert_eq!(site.ask("GET /livez", &[]).await.status, 200);
 }
 
-/// Mechanisms 15: whoever guesses costs those behind its address nothing that were let in before. They are still checked,
-/// also after the file was read again.
+/// Mechanisms 15: whoever guesses costs those behind its address nothing that were let in before. They are still
+/// checked, also after the file was read again.
 #[tokio::test]
 async fn who_guesses_does_not_lock_out_those_who_were_let_in_before() {
     let site = Site::closed().await;
