@@ -2,8 +2,8 @@
 //! three times as many bytes as are free.
 //!
 //! An answer that is there as a whole takes its bytes as soon as it is made, and its route takes them before if it
-//! knows them. An answer that comes in parts takes those that it has at a time. Both give them back once the system
-//! has taken the last byte, or the connection has ended.
+//! knows them. An answer that comes in parts takes those that it has at a time. Both give them back once the connection
+//! has taken the last of them, but for a short piece, or has ended.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) const SHORT: usize = 64 << 10;
 /// The memory is given out in places of so many bytes.
 const PLACE: usize = 64 << 10;
 
-/// How many bytes of a long answer are handed on at a time.
+/// How many bytes of a long answer are handed on at a time, and count no more.
 const PIECE: usize = 64 << 10;
 
 /// How long a caller is told to stay away for whose answer there is no room.
@@ -105,8 +105,8 @@ impl AnswerShare {
         if bytes.len() <= SHORT {
             return Ok(bytes);
         }
-        let taken = self.take(bytes.len())?;
-        Ok(taken.with(bytes))
+        let _taken = self.take(bytes.len())?;
+        Ok(Bytes::from_owner(HeldBytes { bytes, _taken }))
     }
 
     /// The same answer, whose bytes count until they were sent. A short one, and one of parts whose route has taken
@@ -138,13 +138,9 @@ impl AnswerBytes {
     pub(crate) fn shrink(&self, bytes: usize) {
         self.0.lock().truncate(bytes.div_ceil(PLACE));
     }
-
-    /// Bytes that hold what was taken for them.
-    fn with(&self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(HeldBytes { bytes, _taken: self.clone() })
-    }
 }
 
+/// Bytes with what was taken for them.
 struct HeldBytes {
     bytes: Bytes,
     _taken: AnswerBytes,
@@ -176,7 +172,7 @@ async fn gathered(body: Body) -> (Body, Option<u64>) {
     (Body::new(StreamBody::new(stream::iter(frames))), Some(length))
 }
 
-/// An answer that is handed on in pieces, each of which holds what the answer has taken.
+/// An answer that is handed on in pieces, and holds what it has taken until the last one.
 struct HeldAnswer {
     left: Arc<Mutex<LeftAnswer>>,
     /// Drops what is left when the time is over, also if nobody asks for it.
@@ -190,12 +186,12 @@ struct HeldParts {
     inner: Body,
     /// What has come of it and was not handed on yet.
     next: Bytes,
-    taken: AnswerBytes,
+    _taken: AnswerBytes,
 }
 
 impl HeldAnswer {
     fn new(inner: Body, taken: AnswerBytes, within: Option<Duration>) -> Self {
-        let parts = HeldParts { inner, next: Bytes::new(), taken };
+        let parts = HeldParts { inner, next: Bytes::new(), _taken: taken };
         let left = Arc::new(Mutex::new(Some(parts)));
         let clock = within.map(|within| {
             let left = Arc::downgrade(&left);
@@ -231,7 +227,8 @@ impl HeldParts {
             }
         }
         let piece = self.next.split_to(self.next.len().min(PIECE));
-        Poll::Ready(Some(Ok(Frame::data(self.taken.with(piece)))))
+        // A copy: a piece that waits on the connection does not hold the whole.
+        Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(&piece)))))
     }
 }
 
@@ -305,19 +302,18 @@ mod tests {
         assert!(weighed(&eve, 12).await.is_some(), "all was given back");
     }
 
-    /// The system has an answer once it has its last byte, and not when the body is over.
+    /// A piece that waits on a connection holds neither the bytes of the whole answer nor its share.
     #[tokio::test]
-    async fn an_answer_counts_as_long_as_any_piece_of_it() {
+    async fn an_answer_counts_until_its_last_piece_is_handed_on() {
         let eve = AnswerMemory::new(4 * PLACE, IN_TIME).share(Some("eve"));
         let mut body = weighed(&eve, 3).await.unwrap();
-        let mut piece = Bytes::new();
-        while let Some(frame) = body.frame().await {
-            piece = frame.unwrap().into_data().unwrap();
-            assert!(piece.len() <= PIECE);
+        let mut pieces = Vec::new();
+        while !body.is_end_stream() {
+            assert!(weighed(&eve, 3).await.is_none());
+            pieces.push(body.frame().await.unwrap().unwrap().into_data().unwrap());
         }
         drop(body);
-        assert!(weighed(&eve, 3).await.is_none());
-        drop(piece);
+        assert!(pieces.iter().all(|piece| piece.len() <= PIECE && piece.is_unique()));
         assert!(weighed(&eve, 3).await.is_some());
     }
 
