@@ -30,10 +30,10 @@ use super::header::of_keyed;
 use super::page::{self, Filter};
 use super::query::Parameters;
 use super::read::{Inquiry, Place, ReadRequest, check_accept, read};
-use super::reply::long_json_reply;
+use super::reply::json_bytes;
 use super::routes::{OperationRoute, ROUTES, make_catalog};
 use super::{json_reply, plan};
-use crate::guard::AnswerShare;
+use crate::guard::{AnswerShare, SHORT_ANSWER};
 use crate::identity::Identity;
 use crate::live::wait_for_change;
 use crate::problem::HttpProblem;
@@ -336,6 +336,25 @@ impl OperationReply {
         }
         response
     }
+}
+
+/// An answer in JSON that may be long. It takes its bytes before it is written.
+///
+/// # Errors
+/// `unavailable`: there is no room for it.
+fn long_json_reply(
+    answers: &AnswerShare,
+    status: StatusCode,
+    body: &impl Serialize,
+) -> Result<Response, Rejection> {
+    let bytes = json_bytes(body);
+    if bytes <= SHORT_ANSWER {
+        return Ok(json_reply(status, body));
+    }
+    let taken = answers.take(bytes)?;
+    let mut response = json_reply(status, body);
+    response.extensions_mut().insert(taken);
+    Ok(response)
 }
 
 /// The context of a write, under a new id if its caller gave none.

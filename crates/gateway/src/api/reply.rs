@@ -9,7 +9,6 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tenure_core::{Code, Rejection};
 
-use crate::guard::{AnswerShare, SHORT_ANSWER};
 use crate::problem::HttpProblem;
 
 /// An answer in JSON, which no cache keeps.
@@ -21,25 +20,6 @@ pub(crate) fn json_reply(status: StatusCode, body: &impl Serialize) -> Response 
             HttpProblem::from(Rejection::new(Code::StorageError, message)).into_response()
         }
     }
-}
-
-/// The same for an answer that may be long. It takes its bytes before it is written.
-///
-/// # Errors
-/// `unavailable`: there is no room for it.
-pub(super) fn long_json_reply(
-    answers: &AnswerShare,
-    status: StatusCode,
-    body: &impl Serialize,
-) -> Result<Response, Rejection> {
-    let bytes = json_bytes(body);
-    if bytes <= SHORT_ANSWER {
-        return Ok(json_reply(status, body));
-    }
-    let taken = answers.take(bytes)?;
-    let mut response = json_reply(status, body);
-    response.extensions_mut().insert(taken);
-    Ok(response)
 }
 
 /// An answer of bytes, which no cache keeps.

@@ -89,8 +89,8 @@ impl NatsBackend {
         let join = async || {
             let connection = caller.connection(|| self.open(name)).await?;
             let client = NatsClient::join(connection, name).await.map_err(not_as_caller)?;
-            let room = self.0.gathering.share(Some(name.principal.as_str()));
-            Ok(client.within_room(move |bytes| Ok(Box::new(room.take(bytes)?))))
+            let share = self.0.gathering.share(Some(name.principal.as_str()));
+            Ok(client.within_capacity(move |bytes| Ok(Box::new(share.take(bytes)?))))
         };
         within(made.get_or_try_init(join)).await.cloned()
     }

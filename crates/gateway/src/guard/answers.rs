@@ -106,7 +106,7 @@ impl AnswerShare {
             return Ok(bytes);
         }
         let _taken = self.take(bytes.len())?;
-        Ok(Bytes::from_owner(HeldBytes { bytes, _taken }))
+        Ok(Bytes::from_owner(WeighedBytes { bytes, _taken }))
     }
 
     /// The same answer, whose bytes count until they were sent. A short one, and one of parts whose route has taken
@@ -128,7 +128,7 @@ impl AnswerShare {
             _ => return Ok(Response::from_parts(parts, body)),
         };
         let within = has_length(&parts, length).then_some(self.taken_within);
-        let body = Body::new(HeldAnswer::new(body, taken, within));
+        let body = Body::new(LongAnswer::new(body, taken, within));
         Ok(Response::from_parts(parts, body))
     }
 }
@@ -141,12 +141,12 @@ impl AnswerBytes {
 }
 
 /// Bytes with what was taken for them.
-struct HeldBytes {
+struct WeighedBytes {
     bytes: Bytes,
     _taken: AnswerBytes,
 }
 
-impl AsRef<[u8]> for HeldBytes {
+impl AsRef<[u8]> for WeighedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -173,7 +173,7 @@ async fn gathered(body: Body) -> (Body, Option<u64>) {
 }
 
 /// An answer that is handed on in pieces, and holds what it has taken until the last one.
-struct HeldAnswer {
+struct LongAnswer {
     left: Arc<Mutex<LeftAnswer>>,
     /// Drops what is left when the time is over, also if nobody asks for it.
     clock: Option<AbortHandle>,
@@ -189,7 +189,7 @@ struct HeldParts {
     _taken: AnswerBytes,
 }
 
-impl HeldAnswer {
+impl LongAnswer {
     fn new(inner: Body, taken: AnswerBytes, within: Option<Duration>) -> Self {
         let parts = HeldParts { inner, next: Bytes::new(), _taken: taken };
         let left = Arc::new(Mutex::new(Some(parts)));
@@ -207,7 +207,7 @@ impl HeldAnswer {
     }
 }
 
-impl Drop for HeldAnswer {
+impl Drop for LongAnswer {
     fn drop(&mut self) {
         if let Some(clock) = &self.clock {
             clock.abort();
@@ -232,7 +232,7 @@ impl HeldParts {
     }
 }
 
-impl HttpBody for HeldAnswer {
+impl HttpBody for LongAnswer {
     type Data = Bytes;
     type Error = axum::Error;
 

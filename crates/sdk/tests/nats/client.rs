@@ -146,7 +146,7 @@ async fn answer_with_long_pages(mut node: Node) {
 /// Mechanisms 15: those who made the Tasks have chosen how long their titles are. Whoever reads all of them is told
 /// what to ask for instead, and takes no more memory than it may.
 #[tokio::test]
-async fn views_are_gathered_up_to_a_length_and_as_far_as_there_is_room() {
+async fn views_are_gathered_up_to_a_length_and_as_far_as_there_is_capacity() {
     let server = Server::start();
     let mut node = Node::start(&server, "n1").await;
     let client = join_for(&server, &mut node, 2, Duration::from_secs(30)).await;
@@ -156,11 +156,12 @@ async fn views_are_gathered_up_to_a_length_and_as_far_as_there_is_room() {
     assert_eq!(refused.code, Code::ValidationError, "{refused}");
     assert_eq!(refused.details["field"], "views");
     let taken = Arc::new(AtomicUsize::new(0));
-    let small =
-        client.within_room(move |bytes| match taken.fetch_add(bytes, Ordering::Relaxed) + bytes {
+    let small = client.within_capacity(move |bytes| {
+        match taken.fetch_add(bytes, Ordering::Relaxed) + bytes {
             0..=4_000_000 => Ok(Box::new(())),
             _ => Err(Rejection::new(Code::Unavailable, "full")),
-        });
+        }
+    });
     let refused = views(small).await.unwrap_err();
     assert_eq!((refused.code, &*refused.message), (Code::Unavailable, "full"));
     answers.abort();

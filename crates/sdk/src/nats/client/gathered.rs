@@ -1,5 +1,5 @@
-//! [`Gathered`]: the pages of many partitions that become one answer. Their bytes are bounded while they come, as those
-//! who made the Tasks have chosen how long they are.
+//! [`GatheredPages`]: the pages of many partitions that become one answer. Their bytes are bounded while they come, as
+//! those who made the Tasks have chosen how long they are.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use tenure_wire::bus::{MESSAGE_MAX, encode};
 /// How many bytes of pages one answer is made of at most, as they are on the bus.
 const GATHERED_MAX: usize = 64 << 20;
 
-/// How many bytes of room are taken at a time.
+/// How many bytes of capacity are taken at a time.
 const STEP: usize = 64 << 10;
 
-/// What room was taken, until it is dropped.
-pub type TakenRoom = Box<dyn Send>;
+/// What capacity was taken, until it is dropped.
+pub type TakenCapacity = Box<dyn Send>;
 
-/// Takes so many bytes of the room that clients share, or says why there is none.
-type TakeRoom = dyn Fn(usize) -> Result<TakenRoom, Rejection> + Send + Sync;
+/// Takes so many bytes of the capacity that clients share, or says why there is none.
+type TakeCapacity = dyn Fn(usize) -> Result<TakenCapacity, Rejection> + Send + Sync;
 
-/// The room in which a client gathers the pages of many partitions.
+/// The capacity of a client for the pages of many partitions that it gathers.
 #[derive(Clone)]
-pub(super) struct GatheringRoom(Arc<TakeRoom>);
+pub(super) struct GatheringCapacity(Arc<TakeCapacity>);
 
-impl Default for GatheringRoom {
+impl Default for GatheringCapacity {
     /// As much as an answer may need: the client is alone in its process.
     fn default() -> Self {
         Self::new(|_| Ok(Box::new(())))
     }
 }
 
-impl fmt::Debug for GatheringRoom {
+impl fmt::Debug for GatheringCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GatheringRoom").finish_non_exhaustive()
+        f.debug_struct("GatheringCapacity").finish_non_exhaustive()
     }
 }
 
-impl GatheringRoom {
+impl GatheringCapacity {
     pub(super) fn new(
-        take: impl Fn(usize) -> Result<TakenRoom, Rejection> + Send + Sync + 'static,
+        take: impl Fn(usize) -> Result<TakenCapacity, Rejection> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(take))
     }
 }
 
 /// The pages of one answer, counted.
-pub(super) struct Gathered {
-    room: GatheringRoom,
+pub(super) struct GatheredPages {
+    capacity: GatheringCapacity,
     too_long: fn() -> Rejection,
     state: Mutex<GatheredBytes>,
 }
@@ -56,21 +56,21 @@ pub(super) struct Gathered {
 #[derive(Default)]
 struct GatheredBytes {
     bytes: usize,
-    room: usize,
-    taken: Vec<TakenRoom>,
+    capacity: usize,
+    taken: Vec<TakenCapacity>,
     refused: Option<Rejection>,
 }
 
-impl Gathered {
+impl GatheredPages {
     /// Nothing yet; `too_long` says what to ask for instead of too much.
-    pub(super) fn new(room: &GatheringRoom, too_long: fn() -> Rejection) -> Self {
-        Self { room: room.clone(), too_long, state: Mutex::default() }
+    pub(super) fn new(capacity: &GatheringCapacity, too_long: fn() -> Rejection) -> Self {
+        Self { capacity: capacity.clone(), too_long, state: Mutex::default() }
     }
 
     /// Counts one more page.
     ///
     /// # Errors
-    /// There is no room for it, or for none.
+    /// There is no capacity for it, or it makes the answer too long.
     pub(super) fn add(&self, page: &impl Serialize) -> Result<(), Rejection> {
         let bytes = encode(page).map_or(MESSAGE_MAX, |written| written.len());
         let mut state = self.state.lock();
@@ -84,10 +84,10 @@ impl Gathered {
         if state.bytes > GATHERED_MAX {
             return Err((self.too_long)());
         }
-        let lacking = state.bytes.saturating_sub(state.room).next_multiple_of(STEP);
+        let lacking = state.bytes.saturating_sub(state.capacity).next_multiple_of(STEP);
         if lacking > 0 {
-            state.taken.push((self.room.0)(lacking)?);
-            state.room += lacking;
+            state.taken.push((self.capacity.0)(lacking)?);
+            state.capacity += lacking;
         }
         Ok(())
     }
@@ -123,9 +123,9 @@ mod tests {
 
     use super::*;
 
-    /// Mechanisms 15: the room is taken as pages come, is given back with the answer, and no page comes without.
+    /// Mechanisms 15: the capacity is taken as pages come, is given back with the answer, and no page comes without.
     #[test]
-    fn pages_are_gathered_as_far_as_there_is_room() {
+    fn pages_are_gathered_as_far_as_there_is_capacity() {
         struct Taken(Arc<AtomicUsize>, usize);
         impl Drop for Taken {
             fn drop(&mut self) {
@@ -134,14 +134,14 @@ mod tests {
         }
         let taken = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&taken);
-        let room = GatheringRoom::new(move |bytes| {
+        let capacity = GatheringCapacity::new(move |bytes| {
             if count.load(Ordering::Relaxed) + bytes > 4 * STEP {
                 return Err(Rejection::new(Code::Unavailable, "full"));
             }
             count.fetch_add(bytes, Ordering::Relaxed);
             Ok(Box::new(Taken(Arc::clone(&count), bytes)))
         });
-        let gathered = Gathered::new(&room, too_long_views);
+        let gathered = GatheredPages::new(&capacity, too_long_views);
         gathered.add(&"short").unwrap();
         gathered.add(&"short").unwrap();
         assert_eq!(taken.load(Ordering::Relaxed), STEP);
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_a_length_whatever_room_there_is() {
-        let gathered = Gathered::new(&GatheringRoom::default(), too_long_list);
+    fn an_answer_has_a_length_whatever_capacity_there_is() {
+        let gathered = GatheredPages::new(&GatheringCapacity::default(), too_long_list);
         let page = "x".repeat(512 << 10);
         let pages = (0..1_000).take_while(|_| gathered.add(&page).is_ok()).count();
         assert_eq!(pages, GATHERED_MAX / page.len() - 1, "each has a few bytes around it");

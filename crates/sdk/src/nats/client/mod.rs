@@ -42,8 +42,8 @@ use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
 
 use self::draft::CreateParts;
-pub use self::gathered::TakenRoom;
-use self::gathered::{Gathered, GatheringRoom, too_long_views};
+pub use self::gathered::TakenCapacity;
+use self::gathered::{GatheredPages, GatheringCapacity, too_long_views};
 pub use self::operate::Gather;
 use super::connect::Connection;
 use crate::pages;
@@ -78,8 +78,8 @@ struct ClientShared {
     permits: Arc<Semaphore>,
     /// Longest answer that is wanted (CTRL-06).
     max_bytes: Option<usize>,
-    /// Where the pages of many partitions are gathered.
-    room: GatheringRoom,
+    /// That for the pages of many partitions.
+    capacity: GatheringCapacity,
 }
 
 impl fmt::Debug for NatsClient {
@@ -108,9 +108,9 @@ impl NatsClient {
         }
         let permits = Arc::new(Semaphore::new(UNANSWERED_MAX));
         let (session, root) = (name.session.clone(), name.root(connection.cluster()));
-        let (partitions, max_bytes, room) = (0, None, GatheringRoom::default());
+        let (partitions, max_bytes, capacity) = (0, None, GatheringCapacity::default());
         let mut shared =
-            ClientShared { connection, session, root, partitions, permits, max_bytes, room };
+            ClientShared { connection, session, root, partitions, permits, max_bytes, capacity };
         let hello = Bytes::from(encode(&Hello { v: V, features: Features::of_program() })?);
         let (usual, patience) = (shared.connection.request_timeout(), shared.connection.patience());
         let within = |number| if number < SHORT_HELLOS { usual.min(SHORT) } else { usual };
@@ -120,15 +120,15 @@ impl NatsClient {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// The same client, which takes the bytes that it gathers of many partitions, for views and lists, of a room that
-    /// it shares with others.
+    /// The same client, which takes the bytes that it gathers of many partitions, for views and lists, of a
+    /// capacity that it shares with others.
     #[must_use]
-    pub fn within_room(
+    pub fn within_capacity(
         self,
-        take: impl Fn(usize) -> Result<TakenRoom, Rejection> + Send + Sync + 'static,
+        take: impl Fn(usize) -> Result<TakenCapacity, Rejection> + Send + Sync + 'static,
     ) -> Self {
-        let room = GatheringRoom::new(take);
-        Self(Arc::new(ClientShared { room, ..ClientShared::clone(&self.0) }))
+        let capacity = GatheringCapacity::new(take);
+        Self(Arc::new(ClientShared { capacity, ..ClientShared::clone(&self.0) }))
     }
 }
 
@@ -306,7 +306,7 @@ impl ClientShared {
         &self,
         partition: u32,
         input: &ViewsInput,
-        gathered: &Gathered,
+        gathered: &GatheredPages,
     ) -> Result<Snapshot, Rejection> {
         let (mut all, mut after) = (input.begin(), None);
         loop {
@@ -388,7 +388,7 @@ impl ClientPort for NatsClient {
     }
 
     async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        let gathered = Gathered::new(&self.0.room, too_long_views);
+        let gathered = GatheredPages::new(&self.0.capacity, too_long_views);
         let ask = |partition| self.0.views_of(partition, &input, &gathered);
         let (parts, missing) = self.0.everywhere(ask).await?;
         gathered.check()?;

@@ -17,7 +17,7 @@ use tenure_core::{Limits, Rejection};
 use tenure_wire::bus::answer_bytes;
 use tenure_wire::bus::request::Request;
 
-use super::gathered::{Gathered, GatheringRoom, too_long_list};
+use super::gathered::{GatheredPages, GatheringCapacity, too_long_list};
 use super::{ClientShared, LISTED_AT_ONCE};
 
 /// The position of a Task in a list: live ones first, the oldest of them; then ended ones, the
@@ -92,7 +92,7 @@ struct PartRead<'a> {
     input: &'a ListInput,
     /// How many Tasks at most.
     most: usize,
-    gathered: &'a Gathered,
+    gathered: &'a GatheredPages,
 }
 
 impl ClientShared {
@@ -103,7 +103,7 @@ impl ClientShared {
         let passed: usize = starts.iter().sum();
         let rest = ListInput { offset: input.offset - passed, ..input.clone() };
         let most = rest.offset.saturating_add(limit).saturating_add(1);
-        let gathered = Gathered::new(&self.room, too_long_list);
+        let gathered = GatheredPages::new(&self.capacity, too_long_list);
         let read = PartRead { input: &rest, most, gathered: &gathered };
         let ask = |partition: u32| {
             let start = starts.get(partition as usize).copied().unwrap_or_default();
@@ -155,7 +155,7 @@ impl ClientShared {
         offset: usize,
         input: &ListInput,
     ) -> Result<Option<(ListPosition, u32)>, Rejection> {
-        let gathered = &Gathered::new(&GatheringRoom::default(), too_long_list); // It stays for a moment.
+        let gathered = &GatheredPages::new(&GatheringCapacity::default(), too_long_list); // It stays for a moment.
         let read = PartRead { input, most: 1, gathered };
         let one = self.tasks_of(partition, offset, &read).await?;
         Ok(one.tasks.into_iter().next().map(|task| (place(task), partition)))
