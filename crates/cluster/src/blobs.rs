@@ -14,21 +14,24 @@ use async_nats::jetstream::stream::{InfoError, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, ErrorCode, stream};
 use async_nats::{Client, jetstream::message::StreamMessage};
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use futures::{StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{BlobHash, Millis, SessionId, TaskId};
 use tenure_core::record::Blob;
-use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
+use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob, TaskFilter, every_task, quota_bytes};
 use tenure_ports::journal::TaskKey;
 use tokio::time::{Instant, timeout};
 
 use crate::journal::LogSettings;
 use crate::request::{RequestError, within};
 
-/// How many messages are read or written at a time.
-const AT_ONCE: usize = 4;
+/// How many parts are read or written at a time.
+const PARTS_AT_ONCE: usize = 4;
+
+/// How many heads, which are short, a list reads at a time.
+const HEADS_AT_ONCE: usize = 8;
 
 /// How long a node trusts its own count of what a session has, as other nodes put blobs there, too.
 const COUNTED_FOR: Duration = Duration::from_secs(600);
@@ -43,7 +46,7 @@ pub struct JetStreamBlobs {
     context: jetstream::Context,
     /// How the log is stored: blobs have as many replicas.
     settings: LogSettings,
-    /// How many bytes the blobs of a session may have.
+    /// How many bytes the blobs of a session may have, as [`quota_bytes`] counts them.
     quota: u64,
     used: Arc<Mutex<HashMap<SessionId, Counted>>>,
     /// Whether the stream is known to be there.
@@ -156,7 +159,7 @@ impl JetStreamBlobs {
         self.ensure().await?;
         let stream = self.stream().await?;
         let old = self.head(&stream, task, blob.hash).await?;
-        let grows = if old.is_some() { 0 } else { blob.size_bytes };
+        let grows = if old.is_some() { 0 } else { quota_bytes(blob.size_bytes) };
         self.reserve(&task.session_id, grows).await?;
         let written = self.write_parts(task, blob, Bytes::from_owner(bytes)).await;
         if written.is_err() {
@@ -175,7 +178,7 @@ impl JetStreamBlobs {
         let parts = parts.into_iter().enumerate();
         let sent =
             parts.map(|(at, part)| self.publish(self.subject(task, blob.hash, at + 1), part));
-        let sent = futures::stream::iter(sent).buffer_unordered(AT_ONCE);
+        let sent = futures::stream::iter(sent).buffer_unordered(PARTS_AT_ONCE);
         sent.try_collect::<Vec<()>>().await?;
         let head = serde_json::to_vec(&head).map_err(failed)?;
         self.publish(self.subject(task, blob.hash, 0), head.into()).await
@@ -186,7 +189,7 @@ impl JetStreamBlobs {
         let Some((head, _)) = self.head(&stream, task, hash).await? else { return Ok(None) };
         let parts =
             (1..=head.parts).map(|part| self.message(&stream, self.subject(task, hash, part)));
-        let parts = futures::stream::iter(parts).buffered(AT_ONCE);
+        let parts = futures::stream::iter(parts).buffered(PARTS_AT_ONCE);
         let parts: Vec<Option<StreamMessage>> = parts.try_collect().await?;
         let parts: Vec<Bytes> = parts.into_iter().flatten().map(|part| part.payload).collect();
         let bytes = parts.concat();
@@ -198,25 +201,41 @@ impl JetStreamBlobs {
         Ok(None)
     }
 
-    async fn listed(&self, session: Option<&SessionId>) -> Result<Vec<StoredBlob>, BlobError> {
+    async fn listed(
+        &self,
+        session: Option<&SessionId>,
+        is_asked: &TaskFilter,
+    ) -> Result<Vec<StoredBlob>, BlobError> {
         let stream = self.stream().await?;
         let session = session.map_or("*", SessionId::as_str);
         let filter = format!("{}.{session}.*.*.0", self.settings.blob_subject());
         let heads = within(self.settings.timeout, "no answer", stream.info_with_subjects(filter));
-        let mut heads = match heads.await {
+        let heads = match heads.await {
             Ok(heads) => heads,
             Err(error) if is_missing(&error) => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
-        let mut all = Vec::new();
-        while let Some(found) = heads.next().await {
-            let (subject, _) = found.map_err(failed)?;
-            let Some((task, hash)) = self.named(&subject) else { continue };
-            let Some((head, put_at)) = self.head(&stream, &task, hash).await? else { continue };
+        let asked = heads.map_err(failed).try_filter_map(|(subject, _)| {
+            ready(Ok(self.named(&subject).filter(|(task, _)| is_asked(task))))
+        });
+        let read = asked.map_ok(|(task, hash)| self.stored(&stream, task, hash));
+        read.try_buffer_unordered(HEADS_AT_ONCE)
+            .try_filter_map(|one| ready(Ok(one)))
+            .try_collect()
+            .await
+    }
+
+    async fn stored(
+        &self,
+        stream: &Stream<()>,
+        task: TaskKey,
+        hash: BlobHash,
+    ) -> Result<Option<StoredBlob>, BlobError> {
+        let found = self.head(stream, &task, hash).await?;
+        Ok(found.map(|(head, put_at)| {
             let blob = Blob { hash, size_bytes: head.size_bytes };
-            all.push(StoredBlob { task, blob, put_at });
-        }
-        Ok(all)
+            StoredBlob { task, blob, put_at }
+        }))
     }
 
     /// The Task and the hash in the subject of a head.
@@ -237,7 +256,7 @@ impl JetStreamBlobs {
         for part in 0..=head.parts {
             self.publish(self.subject(task, hash, part), Bytes::new()).await?;
         }
-        self.free(&task.session_id, head.size_bytes);
+        self.free(&task.session_id, quota_bytes(head.size_bytes));
         Ok(())
     }
 
@@ -247,8 +266,8 @@ impl JetStreamBlobs {
         let known = self.used.lock().get(session).copied();
         let known = known.filter(|counted| counted.since.elapsed() < COUNTED_FOR);
         if known.is_none() {
-            let stored = self.listed(Some(session)).await?;
-            let bytes = stored.iter().map(|one| one.blob.size_bytes).sum();
+            let stored = self.listed(Some(session), &every_task()).await?;
+            let bytes = stored.iter().map(|one| quota_bytes(one.blob.size_bytes)).sum();
             let counted = Counted { bytes, since: Instant::now() };
             let mut used = self.used.lock();
             if used.len() >= COUNTED_MAX {
@@ -316,9 +335,10 @@ impl BlobStore for JetStreamBlobs {
     fn list(
         &self,
         session: Option<&SessionId>,
+        is_asked: TaskFilter,
     ) -> BoxFuture<'_, Result<Vec<StoredBlob>, BlobError>> {
         let session = session.cloned();
-        Box::pin(async move { self.listed(session.as_ref()).await })
+        Box::pin(async move { self.listed(session.as_ref(), &is_asked).await })
     }
 
     fn delete(&self, task: &TaskKey, hash: BlobHash) -> BoxFuture<'_, Result<(), BlobError>> {

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tenure_core::Limits;
 use tenure_core::id::{BlobHash, Millis, SessionId, TaskId};
 use tenure_core::record::Blob;
-use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
+use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob, TaskFilter, every_task, quota_bytes};
 use tenure_ports::journal::TaskKey;
 
 use crate::regular::{OWN_FILE, bytes_of, check_real_dir, make_real_dir};
@@ -40,7 +40,7 @@ pub struct FileBlobs(Arc<Files>);
 #[derive(Debug)]
 struct Files {
     root: PathBuf,
-    /// How many bytes the blobs of a session may have.
+    /// How many bytes the blobs of a session may have, as [`quota_bytes`] counts them.
     quota: u64,
     /// How many they have, of the sessions that somebody has put blobs in.
     used: Mutex<HashMap<SessionId, u64>>,
@@ -101,9 +101,10 @@ impl BlobStore for FileBlobs {
     fn list(
         &self,
         session: Option<&SessionId>,
+        is_asked: TaskFilter,
     ) -> BoxFuture<'_, Result<Vec<StoredBlob>, BlobError>> {
         let session = session.cloned();
-        self.call(move |files| files.list(session.as_ref()))
+        self.call(move |files| files.list(session.as_ref(), &is_asked))
     }
 
     fn delete(&self, task: &TaskKey, hash: BlobHash) -> BoxFuture<'_, Result<(), BlobError>> {
@@ -171,8 +172,8 @@ impl Files {
     fn put(&self, task: &TaskKey, blob: Blob, bytes: &[u8]) -> Result<(), BlobError> {
         BlobError::check(blob, bytes)?;
         let path = self.path(task, blob.hash);
-        let there = self.size_of(task, blob.hash)?.unwrap_or(0);
-        let grows = blob.size_bytes.saturating_sub(there);
+        let there = self.size_of(task, blob.hash)?.map_or(0, quota_bytes);
+        let grows = quota_bytes(blob.size_bytes).saturating_sub(there);
         self.reserve(&task.session_id, grows)?;
         let written = self.write(task, &path, bytes);
         written.map_err(|error| {
@@ -198,7 +199,10 @@ impl Files {
         let mut used = self.used.lock();
         let known = match used.get(session) {
             Some(known) => *known,
-            None => self.list(Some(session))?.iter().map(|one| one.blob.size_bytes).sum(),
+            None => {
+                let stored = self.list(Some(session), &every_task())?;
+                stored.iter().map(|one| quota_bytes(one.blob.size_bytes)).sum()
+            }
         };
         let would_be = known.saturating_add(bytes);
         let is_over = bytes > 0 && would_be > self.quota;
@@ -218,14 +222,21 @@ impl Files {
         }
     }
 
-    fn list(&self, session: Option<&SessionId>) -> Result<Vec<StoredBlob>, BlobError> {
-        let is_asked = |id: &SessionId| session.is_none_or(|session| session == id);
-        let sessions = dir_names(&self.root, |name| SessionId::new(name).ok().filter(is_asked))?;
+    fn list(
+        &self,
+        session: Option<&SessionId>,
+        is_asked: &TaskFilter,
+    ) -> Result<Vec<StoredBlob>, BlobError> {
+        let is_of = |id: &SessionId| session.is_none_or(|session| session == id);
+        let sessions = dir_names(&self.root, |name| SessionId::new(name).ok().filter(is_of))?;
         let mut all = Vec::new();
         for session_id in sessions {
             let dir = self.root.join(session_id.as_str());
             for task_id in dir_names(&dir, |name| TaskId::new(name).ok())? {
                 let task = TaskKey { session_id: session_id.clone(), task_id };
+                if !is_asked(&task) {
+                    continue;
+                }
                 let dir = self.dir(&task);
                 drop_drafts(&dir)?;
                 for hash in names(&dir, BlobHash::from_hex)? {
@@ -247,7 +258,7 @@ impl Files {
         let path = self.path(task, hash);
         let Some(size) = self.size_of(task, hash)? else { return Ok(()) };
         match fs::remove_file(&path) {
-            Ok(()) => self.free(&task.session_id, size),
+            Ok(()) => self.free(&task.session_id, quota_bytes(size)),
             Err(error) if is_absent(&error) => {}
             Err(error) => return Err(failed("remove", &path, &error)),
         }

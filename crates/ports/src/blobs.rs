@@ -19,6 +19,9 @@ use crate::journal::TaskKey;
 /// How many bytes the blobs of a session may have unless a setting says otherwise: 10 GiB.
 pub const SESSION_QUOTA: u64 = 10 << 30;
 
+/// How many bytes of the quota a blob takes at least, as each costs its store an entry, however short it is.
+pub const QUOTA_BYTES_MIN: u64 = 64 << 10;
+
 /// The detail of a refusal that says where the next part of a blob begins.
 pub const NEXT_OFFSET: &str = "next_offset";
 
@@ -33,6 +36,19 @@ pub struct StoredBlob {
     pub put_at: Millis,
 }
 
+/// Whether the blobs of a Task are asked for.
+pub type TaskFilter = Box<dyn Fn(&TaskKey) -> bool + Send + Sync>;
+
+/// Asks for the blobs of all Tasks.
+pub fn every_task() -> TaskFilter {
+    Box::new(|_| true)
+}
+
+/// How many bytes of the quota a blob of this size takes, so that the quota also bounds how many there are.
+pub fn quota_bytes(size_bytes: u64) -> u64 {
+    size_bytes.max(QUOTA_BYTES_MIN)
+}
+
 /// Why a call to a store of blobs failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlobError {
@@ -42,7 +58,7 @@ pub enum BlobError {
     /// The bytes are not those of the blob that they were to be.
     #[error("the bytes are not those of {}", .0.reference())]
     OtherBytes(Blob),
-    /// The blobs of the session would have more bytes than they may.
+    /// The blobs of the session would have more bytes than they may, as [`quota_bytes`] counts them.
     #[error("the blobs of session {session} have {used} bytes, and may have {most}")]
     Quota {
         /// The session.
@@ -112,10 +128,12 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     fn stat(&self, task: &TaskKey, hash: BlobHash)
     -> BoxFuture<'_, Result<Option<u64>, BlobError>>;
 
-    /// All blobs, or those of a session, in any order.
+    /// The blobs of the Tasks that are asked for, of all sessions or of one, in any order. Of other Tasks no
+    /// more is read than their names.
     fn list(
         &self,
         session: Option<&SessionId>,
+        is_asked: TaskFilter,
     ) -> BoxFuture<'_, Result<Vec<StoredBlob>, BlobError>>;
 
     /// Removes a blob, if it is there.

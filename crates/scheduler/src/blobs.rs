@@ -16,7 +16,7 @@ use tenure_core::id::{AgentId, BlobHash, Millis};
 use tenure_core::record::Blob;
 use tenure_core::status::Role;
 use tenure_core::{Caller, Code, Commit, Rejection};
-use tenure_ports::blobs::{BlobStore, NEXT_OFFSET, StoredBlob};
+use tenure_ports::blobs::{BlobStore, NEXT_OFFSET, StoredBlob, TaskFilter};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::blob::{BLOB_PART_MAX, BlobGet, BlobPart, BlobPut, BlobTaken, hash_in};
@@ -267,10 +267,10 @@ async fn sweep<J: Journal, L: Leases>(
 ) -> Result<usize, Rejection> {
     let Some(store) = &node.config.blobs else { return Ok(0) };
     let mut of_tasks: HashMap<TaskKey, Vec<StoredBlob>> = HashMap::new();
-    for stored in store.list(None).await? {
-        if node.journal.epoch(&stored.task).is_some() {
-            of_tasks.entry(stored.task.clone()).or_default().push(stored);
-        }
+    let journal = Arc::clone(&node.journal);
+    let is_own: TaskFilter = Box::new(move |task| journal.epoch(task).is_some());
+    for stored in store.list(None, is_own).await? {
+        of_tasks.entry(stored.task.clone()).or_default().push(stored);
     }
     swept.retain(|task, _| of_tasks.contains_key(task));
     let mut count = 0;

@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use tenure_core::id::{BlobHash, Millis, SessionId};
 use tenure_core::record::Blob;
-use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob};
+use tenure_ports::blobs::{BlobError, BlobStore, StoredBlob, TaskFilter, quota_bytes};
 use tenure_ports::journal::TaskKey;
 
 /// Blobs in memory. Cheap to clone: clones share what is stored.
@@ -24,13 +24,15 @@ struct BlobsInMemory {
     quota: u64,
     now: Millis,
     is_away: bool,
+    /// How many blobs lists have read.
+    listed: usize,
 }
 
 impl MemoryBlobs {
     /// A store in which the blobs of a session may have so many bytes.
     pub fn of_quota(quota: u64) -> Self {
-        let (stored, now, is_away) = (BTreeMap::new(), 1_700_000_000_000, false);
-        Self(Arc::new(Mutex::new(BlobsInMemory { stored, quota, now, is_away })))
+        let (stored, now, is_away, listed) = (BTreeMap::new(), 1_700_000_000_000, false, 0);
+        Self(Arc::new(Mutex::new(BlobsInMemory { stored, quota, now, is_away, listed })))
     }
 
     /// From now on every call fails, or none does.
@@ -46,6 +48,11 @@ impl MemoryBlobs {
     /// Loses all blobs.
     pub fn lose_all(&self) {
         self.0.lock().stored.clear();
+    }
+
+    /// How many blobs lists have read since this was asked last.
+    pub fn take_listed(&self) -> usize {
+        std::mem::take(&mut self.0.lock().listed)
     }
 
     fn answer<'a, T: Send + 'a>(
@@ -73,8 +80,9 @@ impl BlobStore for MemoryBlobs {
             let key = (task.clone(), blob.hash);
             let session = &task.session_id;
             let of_session = all.stored.iter().filter(|(key, _)| key.0.session_id == *session);
-            let used: u64 = of_session.map(|(_, (bytes, _))| bytes.len() as u64).sum();
-            if !all.stored.contains_key(&key) && used + blob.size_bytes > all.quota {
+            let used: u64 = of_session.map(|(_, (bytes, _))| quota_bytes(bytes.len() as u64)).sum();
+            let would_be = used + quota_bytes(blob.size_bytes);
+            if !all.stored.contains_key(&key) && would_be > all.quota {
                 let (session, most) = (session.clone(), all.quota);
                 return Err(BlobError::Quota { session, used, most });
             }
@@ -104,17 +112,19 @@ impl BlobStore for MemoryBlobs {
     fn list(
         &self,
         session: Option<&SessionId>,
+        is_asked: TaskFilter,
     ) -> BoxFuture<'_, Result<Vec<StoredBlob>, BlobError>> {
         self.answer(|all| {
-            let asked = all
-                .stored
-                .iter()
-                .filter(|((task, _), _)| session.is_none_or(|session| task.session_id == *session));
+            let is_of = |id: &SessionId| session.is_none_or(|session| session == id);
+            let of_session = all.stored.iter().filter(|((task, _), _)| is_of(&task.session_id));
+            let asked = of_session.filter(|((task, _), _)| is_asked(task));
             let stored = asked.map(|((task, hash), (bytes, put_at))| {
                 let blob = Blob { hash: *hash, size_bytes: bytes.len() as u64 };
                 StoredBlob { task: task.clone(), blob, put_at: *put_at }
             });
-            Ok(stored.collect())
+            let stored: Vec<StoredBlob> = stored.collect();
+            all.listed += stored.len();
+            Ok(stored)
         })
     }
 

@@ -1,17 +1,31 @@
 //! Blobs in JetStream (VALUE-01).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::StreamExt as _;
 use tenure_cluster::{JetStreamBlobs, LogSettings};
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_ports::BlobStore as _;
+use tenure_ports::blobs::{BlobError, QUOTA_BYTES_MIN, every_task};
 use tenure_ports::journal::TaskKey;
 use tenure_testkit::conformance::{QUOTA, blobs_suite};
 
 use crate::journal::{connect, settings};
 use crate::servers::nats;
+
+fn key(task: &str) -> TaskKey {
+    let session_id = SessionId::new("s").unwrap();
+    TaskKey { session_id, task_id: TaskId::new(task).unwrap() }
+}
+
+/// Puts a blob of so many bytes.
+async fn put(store: &JetStreamBlobs, task: &TaskKey, length: u64) -> Result<(), BlobError> {
+    let bytes: Arc<[u8]> = vec![7; usize::try_from(length).unwrap()].into();
+    store.put(task, Blob::of(&bytes), bytes).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jetstream_is_a_store_of_blobs() {
@@ -35,8 +49,7 @@ async fn nodes_share_blobs_and_take_no_damaged_one() {
     let server = nats();
     let one = JetStreamBlobs::new(connect(&server).await, settings("one"), QUOTA);
     let two = JetStreamBlobs::new(connect(&server).await, settings("two"), QUOTA);
-    let session_id = SessionId::new("s").unwrap();
-    let task = TaskKey { session_id, task_id: TaskId::new("t").unwrap() };
+    let task = key("t");
     let bytes: Arc<[u8]> = vec![7; 1_200_000].into();
     let blob = Blob::of(&bytes);
     assert_eq!(two.stat(&task, blob.hash).await, Ok(None), "there is no stream yet");
@@ -48,4 +61,62 @@ async fn nodes_share_blobs_and_take_no_damaged_one() {
     assert_eq!(two.get(&task, blob.hash).await, Ok(None));
     two.put(&task, blob, Arc::clone(&bytes)).await.unwrap();
     assert_eq!(one.get(&task, blob.hash).await, Ok(Some(bytes)));
+}
+
+/// VALUE-01: another node counts short blobs as the one that put them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_counts_short_blobs_of_other_nodes() {
+    let server = nats();
+    let one = JetStreamBlobs::new(connect(&server).await, settings("one"), QUOTA);
+    let two = JetStreamBlobs::new(connect(&server).await, settings("two"), QUOTA);
+    for length in 0..QUOTA / QUOTA_BYTES_MIN {
+        put(&one, &key("t"), length).await.unwrap();
+    }
+    let session = key("t").session_id;
+    let full = Err(BlobError::Quota { session, used: QUOTA, most: QUOTA });
+    assert_eq!(put(&two, &key("t"), 1_000).await, full);
+}
+
+/// A list reads the heads of those Tasks alone that are asked for: one that is no head hinders no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_reads_no_heads_of_other_tasks() {
+    let server = nats();
+    let store = JetStreamBlobs::new(connect(&server).await, settings("one"), QUOTA);
+    put(&store, &key("t"), 10).await.unwrap();
+    let context = async_nats::jetstream::new(connect(&server).await);
+    let subject = format!("tenure.blob.s.other.{}.0", Blob::of(&[7; 10]).hash);
+    context.publish(subject, "no head".into()).await.unwrap().await.unwrap();
+    assert!(store.list(None, every_task()).await.is_err());
+    let listed = store.list(None, Box::new(|task| *task == key("t"))).await.unwrap();
+    assert_eq!(listed.into_iter().map(|one| one.task).collect::<Vec<_>>(), [key("t")]);
+}
+
+/// A list waits for several heads at a time, and never for many.
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_are_read_a_few_at_a_time() {
+    let server = nats();
+    let store = JetStreamBlobs::new(connect(&server).await, settings("one"), QUOTA);
+    for task in 0..40 {
+        put(&store, &key(&format!("t{task}")), 10).await.unwrap();
+    }
+    let watching = connect(&server).await;
+    let mut seen = watching.subscribe(">").await.unwrap();
+    watching.flush().await.unwrap();
+    assert_eq!(store.list(None, every_task()).await.unwrap().len(), 40);
+    watching.publish("the.end", "".into()).await.unwrap();
+    let (mut in_flight, mut asked, mut most) = (HashSet::new(), 0, 0);
+    while let Some(message) = seen.next().await {
+        if message.subject.as_str() == "the.end" {
+            break;
+        }
+        in_flight.remove(message.subject.as_str());
+        if message.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+            in_flight.insert(message.reply.unwrap().to_string());
+            asked += 1;
+        }
+        most = most.max(in_flight.len());
+    }
+    assert_eq!((asked, in_flight.len()), (40, 0));
+    // Eight; this connection may learn of an answer a little later than the one that asked.
+    assert!((4..=16).contains(&most), "{most} at a time");
 }

@@ -9,7 +9,7 @@ use tenure_core::Limits;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_local::FileBlobs;
-use tenure_ports::blobs::{BlobError, BlobStore as _, SESSION_QUOTA};
+use tenure_ports::blobs::{BlobError, BlobStore as _, QUOTA_BYTES_MIN, SESSION_QUOTA, every_task};
 use tenure_ports::journal::TaskKey;
 use tenure_testkit::conformance::{QUOTA, blobs_suite};
 
@@ -96,9 +96,42 @@ async fn a_quota_counts_what_is_there() {
     fs::write(data.path().join("blobs/main/t").join(format!("{}.1-0.new", blob.hash)), "x")
         .unwrap();
     let store = FileBlobs::open(data.path(), QUOTA);
-    assert_eq!(store.list(None).await.unwrap().len(), 1);
+    assert_eq!(store.list(None, every_task()).await.unwrap().len(), 1);
     let more: Arc<[u8]> = vec![1].into();
     assert!(store.put(&key(), Blob::of(&more), more).await.is_err());
+}
+
+/// VALUE-01: another process counts short blobs as the one that put them.
+#[tokio::test]
+async fn a_quota_counts_short_blobs_that_are_there() {
+    let data = tempfile::tempdir().unwrap();
+    let put = async |store: &FileBlobs, length: u64| {
+        let bytes: Arc<[u8]> = vec![7; usize::try_from(length).unwrap()].into();
+        store.put(&key(), Blob::of(&bytes), bytes).await
+    };
+    let one = FileBlobs::open(data.path(), QUOTA);
+    for length in 0..QUOTA / QUOTA_BYTES_MIN {
+        put(&one, length).await.unwrap();
+    }
+    let refused = put(&FileBlobs::open(data.path(), QUOTA), 1_000).await;
+    let session = key().session_id;
+    assert_eq!(refused, Err(BlobError::Quota { session, used: QUOTA, most: QUOTA }));
+}
+
+/// A list looks into the directories of those Tasks alone that are asked for, also for drafts that were left.
+#[tokio::test]
+async fn a_list_looks_at_no_other_tasks() {
+    let data = tempfile::tempdir().unwrap();
+    let drafts = ["t", "u"].map(|task| data.path().join("blobs/main").join(task).join("x.new"));
+    for draft in &drafts {
+        fs::create_dir_all(draft.parent().unwrap()).unwrap();
+        let draft = File::create(draft).unwrap();
+        draft.set_modified(SystemTime::now() - Duration::from_secs(48 * 60 * 60)).unwrap();
+    }
+    let store = FileBlobs::open(data.path(), QUOTA);
+    let listed = store.list(None, Box::new(|task| *task == key())).await;
+    assert_eq!(listed, Ok(vec![]));
+    assert_eq!(drafts.map(|draft| draft.exists()), [false, true]);
 }
 
 /// VALUE-01: a data directory may come from elsewhere. Where it has a link in place of a directory, nothing is read,
@@ -121,7 +154,7 @@ async fn no_link_leads_to_blobs() {
 
         let store = FileBlobs::open(data.path(), QUOTA);
         for session in [None, Some(&key().session_id)] {
-            let listed = store.list(session).await;
+            let listed = store.list(session, every_task()).await;
             match level {
                 "blobs" => refused(level, listed),
                 _ => assert_eq!(listed, Ok(vec![]), "{level}"),
@@ -154,6 +187,7 @@ async fn a_list_has_what_is_beside_links() {
     symlink(blobs.join("main/t"), blobs.join("main/u")).unwrap();
     symlink(data.path().join("nowhere"), blobs.join("main/v")).unwrap();
     fs::write(blobs.join("file"), "x").unwrap();
-    let tasks: Vec<_> = store.list(None).await.unwrap().into_iter().map(|it| it.task).collect();
+    let tasks: Vec<_> =
+        store.list(None, every_task()).await.unwrap().into_iter().map(|it| it.task).collect();
     assert_eq!(tasks, [key()]);
 }

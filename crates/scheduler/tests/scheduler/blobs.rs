@@ -12,7 +12,7 @@ use tenure_core::record::{Blob, RetryPolicy, Value, ValueBody};
 use tenure_core::retry_policy::Limit;
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::{Command, Context};
-use tenure_ports::blobs::BlobStore as _;
+use tenure_ports::blobs::{BlobStore as _, every_task};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Scheduler};
 use tenure_sdk::client::{get_blob, put_blob, write_with_blobs};
@@ -95,7 +95,11 @@ async fn outputs_and_inputs_over_the_limit_come_and_go_by_themselves() {
     assert_eq!(named, [Blob::of(&vec![b'i'; 2_000_000]), output, output]);
     let read = get_blob(&client(&node), &id, output.hash).await.unwrap();
     assert_eq!(*read, [b'x'; 70_000]);
-    assert_eq!(blobs.list(None).await.unwrap().len(), 2, "the same bytes are the same blob");
+    assert_eq!(
+        blobs.list(None, every_task()).await.unwrap().len(),
+        2,
+        "the same bytes are the same blob"
+    );
 }
 
 /// VALUE-01: nothing that names a blob is recorded before the blob is there with its size.
@@ -308,7 +312,7 @@ async fn blobs_that_nobody_needs_are_swept_and_no_others() {
     };
     let left = async || {
         let mut all: Vec<(String, u8)> = Vec::new();
-        for stored in blobs.list(None).await.unwrap() {
+        for stored in blobs.list(None, every_task()).await.unwrap() {
             let bytes = blobs.get(&stored.task, stored.blob.hash).await.unwrap().unwrap();
             all.push((stored.task.task_id.to_string(), bytes[0]));
         }
@@ -335,4 +339,22 @@ async fn blobs_that_nobody_needs_are_swept_and_no_others() {
     let complete = Command::TaskComplete(Complete::default());
     assert!(node.command(&ended_key, envelope(), complete).await.is_err(), "it has ended");
     assert_eq!(left().await, kept);
+}
+
+/// VALUE-01: a node reads no blobs of Tasks that another node owns when it sweeps, and deletes none of them.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_reads_no_blobs_of_other_nodes() {
+    let blobs = store();
+    let node = node_with(&blobs).await;
+    blobs.set_now(node.now() - 2 * 24 * 60 * 60 * 1_000);
+    for task in ["here", "there"] {
+        let bytes: Arc<[u8]> = vec![1; 70_000].into();
+        blobs.put(&key(task), Blob::of(&bytes), bytes).await.unwrap();
+    }
+    node.journal().give_away(&key("there"));
+    blobs.take_listed();
+    assert_eq!(node.sweep_blobs().await.unwrap(), 1);
+    assert_eq!(blobs.take_listed(), 1);
+    let left = blobs.list(None, every_task()).await.unwrap();
+    assert_eq!(left.into_iter().map(|one| one.task).collect::<Vec<_>>(), [key("there")]);
 }

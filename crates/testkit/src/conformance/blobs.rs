@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::record::Blob;
 use tenure_core::{Code, Limits, Rejection};
-use tenure_ports::blobs::{BlobError, BlobStore};
+use tenure_ports::blobs::{BlobError, BlobStore, QUOTA_BYTES_MIN, every_task};
 use tenure_ports::journal::TaskKey;
 
 /// How many bytes the blobs of a session may have in the stores of the suite.
@@ -33,8 +33,10 @@ where
         a_blob_belongs_to_one_task,
         what_is_put_again_is_there_once,
         lists_are_of_all_or_of_a_session,
+        lists_are_of_the_tasks_that_are_asked_for,
         a_deleted_blob_is_gone_and_may_be_put_again,
         a_session_has_its_quota,
+        a_quota_bounds_how_many_blobs_there_are,
     );
 }
 
@@ -66,7 +68,7 @@ async fn what_was_not_put_is_not_there<B: BlobStore>(store: &B) {
     let (blob, _) = made(1, 10);
     assert_eq!(store.stat(&key("s", "t"), blob.hash).await, Ok(None));
     assert_eq!(store.get(&key("s", "t"), blob.hash).await, Ok(None));
-    assert_eq!(store.list(None).await, Ok(vec![]));
+    assert_eq!(store.list(None, every_task()).await, Ok(vec![]));
     assert_eq!(store.delete(&key("s", "t"), blob.hash).await, Ok(()));
 }
 
@@ -110,7 +112,7 @@ async fn what_is_put_again_is_there_once<B: BlobStore>(store: &B) {
     for _ in 0..5 {
         store.put(&key("s", "t"), blob, Arc::clone(&bytes)).await.unwrap();
     }
-    assert_eq!(store.list(None).await.unwrap().len(), 1);
+    assert_eq!(store.list(None, every_task()).await.unwrap().len(), 1);
 }
 
 /// VALUE-01
@@ -119,9 +121,9 @@ async fn lists_are_of_all_or_of_a_session<B: BlobStore>(store: &B) {
         let (blob, bytes) = made(byte, 10);
         store.put(&key(session, task), blob, bytes).await.unwrap();
     }
-    assert_eq!(store.list(None).await.unwrap().len(), 4);
+    assert_eq!(store.list(None, every_task()).await.unwrap().len(), 4);
     let session = SessionId::new("s").unwrap();
-    let mut listed = store.list(Some(&session)).await.unwrap();
+    let mut listed = store.list(Some(&session), every_task()).await.unwrap();
     listed.sort_by_key(|one| (one.task.clone(), one.blob));
     let named = |one: &tenure_ports::blobs::StoredBlob| (one.task.to_string(), one.blob);
     let mut expected = vec![("s/t".to_owned(), made(1, 10).0), ("s/t".to_owned(), made(2, 10).0)];
@@ -130,7 +132,23 @@ async fn lists_are_of_all_or_of_a_session<B: BlobStore>(store: &B) {
     assert_eq!(listed.iter().map(named).collect::<Vec<_>>(), expected);
     assert!(listed.iter().all(|one| one.put_at > 1_600_000_000_000), "{listed:?}");
     let none = SessionId::new("q").unwrap();
-    assert_eq!(store.list(Some(&none)).await, Ok(vec![]));
+    assert_eq!(store.list(Some(&none), every_task()).await, Ok(vec![]));
+}
+
+/// VALUE-01
+async fn lists_are_of_the_tasks_that_are_asked_for<B: BlobStore>(store: &B) {
+    for (session, task) in [("s", "t"), ("s", "u"), ("r", "t"), ("r", "u")] {
+        let (blob, bytes) = made(1, 10);
+        store.put(&key(session, task), blob, bytes).await.unwrap();
+    }
+    let of_t = || Box::new(|task: &TaskKey| task.task_id.as_str() == "t");
+    let mut listed = store.list(None, of_t()).await.unwrap();
+    listed.sort_by_key(|one| one.task.clone());
+    let tasks: Vec<TaskKey> = listed.into_iter().map(|one| one.task).collect();
+    assert_eq!(tasks, [key("r", "t"), key("s", "t")]);
+    let listed = store.list(Some(&key("s", "t").session_id), of_t()).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].task, key("s", "t"));
 }
 
 /// VALUE-01
@@ -142,7 +160,7 @@ async fn a_deleted_blob_is_gone_and_may_be_put_again<B: BlobStore>(store: &B) {
         store.delete(&task, blob.hash).await.unwrap();
         assert_eq!(store.stat(&task, blob.hash).await, Ok(None));
         assert_eq!(store.get(&task, blob.hash).await, Ok(None));
-        assert_eq!(store.list(None).await, Ok(vec![]));
+        assert_eq!(store.list(None, every_task()).await, Ok(vec![]));
     }
     store.put(&task, blob, Arc::clone(&bytes)).await.unwrap();
     assert_eq!(store.get(&task, blob.hash).await, Ok(Some(bytes)));
@@ -169,4 +187,29 @@ async fn a_session_has_its_quota<B: BlobStore>(store: &B) {
     store.put(&other, one_more, Arc::clone(&bytes)).await.unwrap();
     store.delete(&task, again.hash).await.unwrap();
     store.put(&task, one_more, bytes).await.unwrap();
+}
+
+/// VALUE-01: each blob counts as 64 KiB at least, also one that is empty; once, however often it is put, and not when
+/// it was deleted.
+async fn a_quota_bounds_how_many_blobs_there_are<B: BlobStore>(store: &B) {
+    let task = key("s", "t");
+    let most = usize::try_from(QUOTA / QUOTA_BYTES_MIN).unwrap();
+    for length in 0..most {
+        let (blob, bytes) = made(7, length);
+        store.put(&task, blob, bytes).await.unwrap();
+    }
+    assert_eq!(store.list(None, every_task()).await.unwrap().len(), most);
+    let (one_more, bytes) = made(8, 1);
+    let session = task.session_id.clone();
+    let full = Err(BlobError::Quota { session, used: QUOTA, most: QUOTA });
+    assert_eq!(store.put(&task, one_more, Arc::clone(&bytes)).await, full);
+    assert_eq!(store.stat(&task, one_more.hash).await, Ok(None));
+    for length in 0..3 {
+        let (again, same) = made(7, length);
+        store.put(&task, again, same).await.unwrap();
+    }
+    store.delete(&task, made(7, 0).0.hash).await.unwrap();
+    store.put(&task, one_more, bytes).await.unwrap();
+    let (empty, none) = made(7, 0);
+    assert_eq!(store.put(&task, empty, none).await, full);
 }
