@@ -103,20 +103,23 @@ async fn heads_are_read_a_few_at_a_time() {
     let mut seen = watching.subscribe(">").await.unwrap();
     watching.flush().await.unwrap();
     assert_eq!(store.list(None, every_task()).await.unwrap().len(), 40);
-    watching.publish("the.end", "".into()).await.unwrap();
-    let (mut in_flight, mut asked, mut most) = (HashSet::new(), 0, 0);
-    while let Some(message) = seen.next().await {
-        if message.subject.as_str() == "the.end" {
-            break;
-        }
-        in_flight.remove(message.subject.as_str());
+    let (mut in_flight, mut answered) = (HashSet::new(), HashSet::new());
+    let (mut asked, mut most) = (0, 0);
+    while asked < 40 || !in_flight.is_empty() {
+        let message = seen.next().await.unwrap();
         if message.subject.starts_with("$JS.API.STREAM.MSG.GET.") {
-            in_flight.insert(message.reply.unwrap().to_string());
+            let inbox = message.reply.unwrap().to_string();
             asked += 1;
+            // The server may pass on an answer before its question.
+            if !answered.contains(&inbox) {
+                in_flight.insert(inbox);
+            }
+            most = most.max(in_flight.len());
+        } else {
+            in_flight.remove(message.subject.as_str());
+            answered.insert(message.subject.to_string());
         }
-        most = most.max(in_flight.len());
     }
-    assert_eq!((asked, in_flight.len()), (40, 0));
     // Eight; this connection may learn of an answer a little later than the one that asked.
     assert!((4..=16).contains(&most), "{most} at a time");
 }
