@@ -125,7 +125,7 @@ struct GivenSettings {
     #[arg(long, value_name = "BYTES", env = "TENURE_MAX_BYTES")]
     max_bytes: Option<u64>,
 
-    /// Bytes that the large values of a session may take [default: 10737418240]
+    /// Bytes that the large values of a session may take, each 64 KiB at least [default: 10737418240]
     #[arg(long, value_name = "BYTES", env = "TENURE_BLOB_QUOTA")]
     blob_quota: Option<u64>,
 
