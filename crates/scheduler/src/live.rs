@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_core::Rejection;
 use tenure_core::id::{AgentId, SessionId};
+use tenure_core::{Code, Rejection};
 use tenure_ports::map::IdMap;
 use tenure_ports::observer::LiveSample;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::refusals::{OverShare, at_bound, at_quota, at_share, full, no_place, over_memory};
+use self::refusals::{OverShare, at_bound, at_quota, at_share, full, no_place};
 
 /// How many bytes a Task takes beside those of its log: itself, and its first Step.
 const TASK_BYTES: u64 = 8 << 10;
@@ -145,7 +145,9 @@ impl LiveTasks {
         at_bound("live tasks", &self.all.tasks, limits.tasks, "live-tasks")?;
         at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")?;
         if let Some(own) = sums_of(&self.makers, maker) {
-            self.check_share(&own)?;
+            let limit = share_of(limits.tasks, &self.all.tasks);
+            at_share("live tasks", &own.tasks, limit, "live-tasks")?;
+            self.check_bytes(&own)?;
             self.check_work(&own).map_err(|over| full(over.to_string()))?;
         }
         if self.memory.load(Ordering::Relaxed) >= limits.memory {
@@ -158,8 +160,8 @@ impl LiveTasks {
     /// LIVE-01: whether a command may add to a Task whose log has so many bytes.
     ///
     /// # Errors
-    /// `quota_exceeded` at a bound of the session or of the Task, or while its session or its maker has its share of
-    /// memory; `unavailable` at a bound of the node, or while its maker has its share of that.
+    /// `quota_exceeded` at a bound of the session or of the Task; `unavailable` at one of the node, or while its session
+    /// or its maker has its share.
     pub(crate) fn admit_growth(&self, of: &LiveShare) -> Result<(), Rejection> {
         let (limits, bytes) = (&self.limits, of.bytes);
         let most = limits.memory / TASK_PART;
@@ -168,18 +170,16 @@ impl LiveTasks {
                 "the log of the task has {bytes} bytes, and may have {most}: complete or cancel it, and go on in \
                  another, or have the nodes allow more (--memory)"
             );
-            return Err(over_memory(message, bytes, most));
+            let refused = Rejection::new(Code::QuotaExceeded, message);
+            return Err(refused.with("used", bytes).with("limit", most).with("quota", "memory"));
         }
         let LiveOwners { session, maker, .. } = &of.owners;
         at_quota("bytes of live tasks", &session.bytes, limits.session_bytes, "session-bytes")?;
         for own in [session, maker] {
-            self.check_work(own).map_err(|over| {
-                let OverShare { used, limit } = over;
-                over_memory(over.to_string(), used, limit)
-            })?;
+            self.check_work(own).map_err(|over| full(over.to_string()))?;
         }
         at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")?;
-        self.check_share(maker)
+        self.check_bytes(maker)
     }
 
     /// LIVE-02: refuses if Tasks at work, which cannot be put away, have all of the memory that they may.
@@ -189,11 +189,9 @@ impl LiveTasks {
         if used > 0 && used >= limit { Err(OverShare { used, limit }) } else { Ok(()) }
     }
 
-    /// LIVE-01: refuses if whoever made these Tasks has all that one maker may have of a node.
-    fn check_share(&self, own: &TaskSums) -> Result<(), Rejection> {
-        let LiveTaskLimits { tasks, bytes, .. } = self.limits;
-        at_share("live tasks", &own.tasks, share_of(tasks, &self.all.tasks), "live-tasks")?;
-        let limit = share_of(bytes, &self.all.bytes);
+    /// LIVE-01: refuses if the Tasks of a maker have as many bytes as they may.
+    fn check_bytes(&self, own: &TaskSums) -> Result<(), Rejection> {
+        let limit = share_of(self.limits.bytes, &self.all.bytes);
         at_share("bytes of live tasks", &own.bytes, limit, "live-bytes")
     }
 
@@ -257,7 +255,7 @@ impl LiveTasks {
         let until = Instant::now() + WAITS_FOR_PLACE;
         let free = match of {
             PlaceOwner::Ended => self.limits.memory / SHARE_PARTS,
-            PlaceOwner::Session(_) | PlaceOwner::Share(_) => 0,
+            PlaceOwner::Unread | PlaceOwner::Share(_) => 0,
         };
         let mut waiter = None;
         loop {
@@ -295,10 +293,7 @@ impl LiveTasks {
     /// LIVE-02: refuses a place if the owners have as much at work as they may.
     fn check_owner(&self, of: PlaceOwner<'_>) -> Result<(), OverShare> {
         match of {
-            PlaceOwner::Ended => Ok(()),
-            PlaceOwner::Session(id) => {
-                sums_of(&self.sessions, id).map_or(Ok(()), |own| self.check_work(&own))
-            }
+            PlaceOwner::Ended | PlaceOwner::Unread => Ok(()),
             PlaceOwner::Share(LiveShare { owners, .. }) => {
                 self.check_work(&owners.session)?;
                 self.check_work(&owners.maker)
@@ -351,8 +346,8 @@ impl Drop for PlaceWaiter<'_> {
 pub(crate) enum PlaceOwner<'a> {
     /// One that has ended and is read. Such reads leave a part of the memory to live Tasks.
     Ended,
-    /// One of a session that was never in memory here, so that nobody knows who made it.
-    Session(&'a SessionId),
+    /// One that was never in memory here. Somebody may be at work on it, so it is bounded by the memory alone.
+    Unread,
     /// One that was put away.
     Share(&'a LiveShare),
 }

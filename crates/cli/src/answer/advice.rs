@@ -74,7 +74,7 @@ pub(crate) const fn advice(code: Code) -> &'static str {
         C::StorageUnavailable => "repeat; see whether its disk is full, or its stream has a leader",
         C::QuotaExceeded => {
             "complete or cancel Tasks, use another session, or raise the setting: `--blob-quota`, `--session-tasks`, \
-             `--session-bytes`"
+             `--session-bytes`, `--memory`"
         }
         C::WorkerGone => "look on the machine of that worker: its files are still there",
         C::NotOwner => "repeat; clients do so by themselves",

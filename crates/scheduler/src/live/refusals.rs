@@ -80,11 +80,6 @@ pub(super) fn at_share(
     Err(full(message).with("used", used).with("limit", limit))
 }
 
-pub(super) fn over_memory(message: String, used: u64, limit: u64) -> Rejection {
-    let refused = Rejection::new(Code::QuotaExceeded, message);
-    refused.with("used", used).with("limit", limit).with("quota", "memory")
-}
-
 pub(super) fn no_place(limit: u64) -> Rejection {
     let message = format!(
         "as many bytes of tasks are in memory as may be, {limit}: come again in a moment; more nodes, or --memory, \

@@ -153,6 +153,7 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
         };
         let (key, mut state) = (state.key.clone(), state);
         state.rested = Some(tokio::time::Instant::now());
+        state.note_work();
         state.share(&address);
         match address.rest(state) {
             Ok(()) => self.node.take_back(&key, myself),

@@ -90,7 +90,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 let owner = match &self.share {
                     _ if self.ended_bytes.is_some() => PlaceOwner::Ended,
                     Some(share) => PlaceOwner::Share(share),
-                    None => PlaceOwner::Session(&self.key.session_id),
+                    None => PlaceOwner::Unread,
                 };
                 let place = self.node.live.place(owner, bytes);
                 let place = match &mut reader {

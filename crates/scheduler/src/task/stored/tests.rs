@@ -145,7 +145,7 @@ async fn put_away(node: &TestNode, key: &TaskKey) {
 
 /// Takes all the memory for Tasks.
 async fn fill(node: &TestNode) -> MemoryPlace {
-    node.node.live.place(PlaceOwner::Session(&key("x").session_id), MEMORY).await.unwrap()
+    node.node.live.place(PlaceOwner::Unread, MEMORY).await.unwrap()
 }
 
 async fn until_readable(node: &TestNode, key: &TaskKey) {
