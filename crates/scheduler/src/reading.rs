@@ -79,17 +79,6 @@ async fn charging<T>(hold: &Arc<dyn ReadHold>, read: impl Future<Output = T>) ->
     .await
 }
 
-/// How long another node may take for a read before that is charged: a question and an answer take less.
-const ELSEWHERE: Duration = Duration::from_millis(50);
-
-/// Waits for a read on another node. What takes long there is charged to whoever has it read.
-pub(crate) async fn read_elsewhere<T>(read: impl Future<Output = T>) -> T {
-    let begun = Instant::now();
-    let done = read.await;
-    let _ = HOLD.try_with(|hold| hold.charge(begun.elapsed().saturating_sub(ELSEWHERE))); // It may be nobody's.
-    done
-}
-
 /// How many bytes of a log are read at the cost of a node, without a turn: that takes less than a millisecond.
 const READ_FREELY: u64 = 64 << 10;
 

@@ -18,7 +18,6 @@ use tenure_ports::{Journal, Leases};
 
 use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Scheduler};
-use crate::reading::read_elsewhere;
 
 /// How many Tasks are read at most in search of a cycle of blocking Tasks.
 const LOOKED_AT_MAX: usize = 1_000;
@@ -81,10 +80,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let Some(parent) = &input.parent_task_id else { return Ok(None) };
         let (parent, id) = (key(&child.session_id, parent), &child.task_id);
         let known = found(match self.node.is_elsewhere(&parent) {
-            Some(peers) => {
-                let asks = read_elsewhere(peers.parent(&parent, id));
-                Box::pin(self.in_turn(&envelope.caller, asks)).await?
-            }
+            Some(peers) => peers.parent(&parent, id).await,
             None => {
                 Box::pin(self.recall(&parent, &envelope.caller)).await?;
                 Box::pin(self.parent(&parent, id)).await
@@ -135,9 +131,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         for (task, artifact) in artifacts {
             let (key, id) = (key(&caller.session_id, &task), artifact.clone());
             let look = Box::pin(self.look(&key, move |task| task.artifact(&id).is_some()));
-            let has = match self.node.is_elsewhere(&key).is_some() || self.is_away(&key) {
-                true => self.in_turn(caller, look).await?,
-                false => look.await,
+            let has = if self.node.is_elsewhere(&key).is_some() {
+                self.in_turn(caller, look).await?
+            } else {
+                Box::pin(self.recall(&key, caller)).await?;
+                look.await
             };
             // RECOVER-04: a Task that cannot be read counts as having no artifacts.
             if found(has.or_else(damaged_has_none))? != Some(true) {
