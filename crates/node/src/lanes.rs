@@ -4,8 +4,8 @@
 //! who waits stands in the lane of its principal, and the lanes take turns. So however many reads one principal
 //! sends, those of another wait for a few of them. What a read takes, in time of a processor and in bytes that are
 //! sent, is charged to its principal, which gets so much of both each second; a principal that has used up more is
-//! refused for as long as it takes to get that again. Leases have no lanes. Commands, reports and claims wait here only if
-//! a long log, or one on another node, is read for them ([`CallerTurns`]).
+//! refused for as long as it takes to get that again. Leases have no lanes. Commands, reports and claims wait here
+//! only if a long log, or one on another node, is read for them ([`CallerTurns`]).
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -160,8 +160,8 @@ impl LiveTasks {
     /// LIVE-01: whether a command may add to a Task whose log has so many bytes.
     ///
     /// # Errors
-    /// `quota_exceeded` at a bound of the session or of the Task; `unavailable` at one of the node, or while its session
-    /// or its maker has its share.
+    /// `quota_exceeded` at a bound of the session or of the Task; `unavailable` at one of the node, or while its
+    /// session or its maker has its share.
     pub(crate) fn admit_growth(&self, of: &LiveShare) -> Result<(), Rejection> {
         let (limits, bytes) = (&self.limits, of.bytes);
         let most = limits.memory / TASK_PART;
