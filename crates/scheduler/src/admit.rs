@@ -1,5 +1,7 @@
 //! What a request needs before it comes to a Task, and a Task before it comes to a node: one that is created, and one
 //! whose log is imported.
+//!
+//! Step 4 of the walk in docs/architecture.md.
 
 use std::fmt;
 

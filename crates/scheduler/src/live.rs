@@ -2,8 +2,9 @@
 //! is in memory at a time.
 //!
 //! Every live Task of a node that has an address counts. At a bound of its session a Task is not made, and no command
-//! adds to one ([`LiveTasks::admit_task`]); at a bound of the node new Tasks wait. Of what a node may have, a session,
-//! and whoever made Tasks in many sessions, has a share, which leaves some to others. A Task with which nothing happens
+//! adds to one ([`LiveTasks::admit_growth`]); at a bound of the node new Tasks wait. Whoever makes Tasks has a share of
+//! what a node may have, and Tasks at work of a session or of a maker have a share of the memory, which leaves some to
+//! others. A Task with which nothing happens
 //! need not be in memory: when more is there than may be, those that have rested longest are put away, and are read
 //! from their logs again when something happens to them (`task/stored.rs`). A Task is not read before there is place
 //! for it, so a node that takes over more than it can hold reads them one after another.
@@ -27,7 +28,7 @@ use tenure_ports::observer::LiveSample;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::refusals::{OverShare, at_bound, at_quota, at_share, full, no_place};
+use self::refusals::{at_bound, at_quota, at_share, at_work_share, no_place};
 
 /// How many bytes a Task takes beside those of its log: itself, and its first Step.
 const TASK_BYTES: u64 = 8 << 10;
@@ -140,7 +141,7 @@ impl LiveTasks {
         if let Some(own) = sums_of(&self.sessions, session) {
             at_quota("live tasks", &own.tasks, limits.session_tasks, "session-tasks")?;
             at_quota("bytes of live tasks", &own.bytes, limits.session_bytes, "session-bytes")?;
-            self.check_work(&own).map_err(|over| full(over.to_string()))?;
+            self.check_work(&own)?;
         }
         at_bound("live tasks", &self.all.tasks, limits.tasks, "live-tasks")?;
         at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")?;
@@ -148,7 +149,7 @@ impl LiveTasks {
             let limit = share_of(limits.tasks, &self.all.tasks);
             at_share("live tasks", &own.tasks, limit, "live-tasks")?;
             self.check_bytes(&own)?;
-            self.check_work(&own).map_err(|over| full(over.to_string()))?;
+            self.check_work(&own)?;
         }
         if self.memory.load(Ordering::Relaxed) >= limits.memory {
             self.pressed.notify_one();
@@ -176,17 +177,15 @@ impl LiveTasks {
         let LiveOwners { session, maker, .. } = &of.owners;
         at_quota("bytes of live tasks", &session.bytes, limits.session_bytes, "session-bytes")?;
         for own in [session, maker] {
-            self.check_work(own).map_err(|over| full(over.to_string()))?;
+            self.check_work(own)?;
         }
         at_bound("bytes of live tasks", &self.all.bytes, limits.bytes, "live-bytes")?;
         self.check_bytes(maker)
     }
 
     /// LIVE-02: refuses if Tasks at work, which cannot be put away, have all of the memory that they may.
-    fn check_work(&self, own: &TaskSums) -> Result<(), OverShare> {
-        let used = own.at_work.load(Ordering::Relaxed);
-        let limit = share_of(self.limits.memory, &self.all.at_work);
-        if used > 0 && used >= limit { Err(OverShare { used, limit }) } else { Ok(()) }
+    fn check_work(&self, own: &TaskSums) -> Result<(), Rejection> {
+        at_work_share(&own.at_work, share_of(self.limits.memory, &self.all.at_work))
     }
 
     /// LIVE-01: refuses if the Tasks of a maker have as many bytes as they may.
@@ -268,7 +267,7 @@ impl LiveTasks {
                         self.limits.memory
                     )
                 }),
-                Err(over) => Err(over.to_string()),
+                Err(over) => Err(over.message),
             };
             let why = match held {
                 Ok(place) => {
@@ -291,7 +290,7 @@ impl LiveTasks {
     }
 
     /// LIVE-02: refuses a place if the owners have as much at work as they may.
-    fn check_owner(&self, of: PlaceOwner<'_>) -> Result<(), OverShare> {
+    fn check_owner(&self, of: PlaceOwner<'_>) -> Result<(), Rejection> {
         match of {
             PlaceOwner::Ended | PlaceOwner::Unread => Ok(()),
             PlaceOwner::Share(LiveShare { owners, .. }) => {

@@ -2,7 +2,8 @@
 //!
 //! The actor of a Task that is not in memory reads it from its log, and goes on when the reader has gone: whoever asks
 //! again finds the Task. So what a reader holds, such as its turn, goes with its request: it is held until the log has
-//! been read, and is charged for the time. A log for which nobody waits any more is not begun.
+//! been read, and is charged for the time. A log for which nobody waits any more is not begun. Before a request reaches
+//! a Task that is not in memory, a long log is read in the turn of whoever asks (LIVE-04).
 
 use std::fmt;
 use std::future::poll_fn;

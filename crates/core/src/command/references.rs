@@ -1,5 +1,5 @@
 //! What reports and inputs may refer to: artifacts must exist (ART-05) and keep their identity
-//! (ART-01), and offsets only rise (PROG-03).
+//! (ART-01), offsets only rise (PROG-03), and lists stay short enough (PROG-04).
 
 use alloc::collections::BTreeMap;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! [`Denial`]: why a request does not reach its route.
+//! [`Denial`]: why a request does not reach its route, or does not get its answer.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! What a caller is told at a bound of live Tasks.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::{Code, Rejection, RejectionKind};
@@ -9,23 +8,6 @@ use super::SHARE_TIMES;
 
 /// After how long a caller asks again whose request was refused until Tasks have ended.
 const RETRY_AFTER_MS: u64 = 1_000;
-
-/// Tasks at work take so many bytes of memory, which are not fewer than they may now.
-pub(super) struct OverShare {
-    pub(super) used: u64,
-    pub(super) limit: u64,
-}
-
-impl fmt::Display for OverShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { used, limit } = self;
-        write!(
-            f,
-            "tasks at work of the session, or of whoever made them, take {used} bytes of this node's memory, and may \
-             take {limit}: come again when attempts have ended, end some, or have the nodes allow more (--memory)"
-        )
-    }
-}
 
 pub(super) fn at_quota(
     what: &str,
@@ -80,6 +62,19 @@ pub(super) fn at_share(
     Err(full(message).with("used", used).with("limit", limit))
 }
 
+/// The same for the memory of Tasks at work, of a session or of a maker.
+pub(super) fn at_work_share(used: &AtomicU64, limit: u64) -> Result<(), Rejection> {
+    let used = used.load(Ordering::Relaxed);
+    if used == 0 || used < limit {
+        return Ok(());
+    }
+    let message = format!(
+        "tasks at work of the session, or of whoever made them, take {used} bytes of this node's memory, and may take \
+         {limit}: come again when attempts have ended, end some, or have the nodes allow more (--memory)"
+    );
+    Err(full(message).with("used", used).with("limit", limit))
+}
+
 pub(super) fn no_place(limit: u64) -> Rejection {
     let message = format!(
         "as many bytes of tasks are in memory as may be, {limit}: come again in a moment; more nodes, or --memory, \
@@ -88,7 +83,7 @@ pub(super) fn no_place(limit: u64) -> Rejection {
     full(message).with("limit", limit)
 }
 
-pub(super) fn full(message: String) -> Rejection {
+fn full(message: String) -> Rejection {
     let refused = Rejection::new(Code::Unavailable, message).of_kind(RejectionKind::Overloaded);
     refused.with("retry_after_ms", RETRY_AFTER_MS)
 }
